@@ -40,9 +40,11 @@ _MODULES_FOR_PGBOUNCER = frozenset(
     {
         "test_accept",
         "test_claim",
+        "test_claim_edges",
         "test_commit_in_doubt",
         "test_committer",
         "test_faults",
+        "test_interleavings",
         "test_many_lanes",
         "test_plans",
         "test_quarantine",

@@ -36,7 +36,7 @@ _MODULES = (
     "runlane.app",
     "runlane.cli.commands",
     "runlane.client",
-    "runlane.maintenance.services",
+    "runlane.maintenance.registry",
     "runlane.orchestration.executor",
     "runlane.store.sql.migrate",
     "runlane.store.sql.postgres",

@@ -155,13 +155,13 @@ class Runlane:
             if not with_worker:
                 yield RunlaneClient(instance)
                 return
-            worker, duties = await instance.worker(), await instance.duties()
+            worker, services = await instance.worker(), await instance.maintenance_services()
             await worker.start()
-            for duty in duties:
-                duty.start()
+            for service in services:
+                service.start()
             try:
                 yield RunlaneClient(instance)
             finally:
                 await worker.stop(1)
-                for duty in duties:
-                    await duty.stop()
+                for service in services:
+                    await service.stop()

@@ -101,7 +101,7 @@ class App(TaskRegistry, RunReader):
     ) -> list[Accepted]:
         """Accept many runs, in their order. All are checked before the first is stored.
 
-        A limit of the tenant refuses all of them or none.
+        A limit of the tenant rejects all of them or none.
         """
         shared = run_options(BulkOptions, options)
         tasks = [TaskRequest(task, arguments, shared) for task, arguments in requests]
@@ -110,7 +110,7 @@ class App(TaskRegistry, RunReader):
     async def enqueue_requests(
         self, requests: Sequence[TaskRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> list[Accepted]:
-        """Accept many runs that each have their own options, in their order. As enqueue_many otherwise."""
+        """Accept many runs that each have their own options, in their order. Otherwise as enqueue_many."""
         new_runs = [self._task_run(request, tenant, trace) for request in requests]
         batches = list(in_batches(new_runs))
         if len(batches) > 1 and not await is_free(await self.database(), tenant):
@@ -131,7 +131,7 @@ class App(TaskRegistry, RunReader):
         trace: str | None = None,
         **options: Unpack[OrchestrationOptions],
     ) -> Accepted:
-        """Accept a run of an orchestration, pinned to the current versions. As enqueue otherwise."""
+        """Accept a run of an orchestration, pinned to the current versions. Otherwise as enqueue."""
         from runlane.submit.orchestrations import StartRequest
 
         start = StartRequest(orchestration, message, input, run_options(OrchestrationOptions, options))
@@ -147,7 +147,7 @@ class App(TaskRegistry, RunReader):
         trace: str | None = None,
         **options: Unpack[AgentOptions],
     ) -> Accepted:
-        """Accept a run that asks an agent once; its result is the answer. The agent also gets the values of `input`."""
+        """Accept a run of an agent with one message; its result is the answer. The agent also gets `input`."""
         from runlane.submit.orchestrations import StartRequest
 
         start = StartRequest(agent, message, input, run_options(AgentOptions, options), kind="agent")
@@ -156,7 +156,7 @@ class App(TaskRegistry, RunReader):
     async def submit(
         self, request: TaskRequest | StartRequest, *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> Accepted:
-        """Accept the run that a request describes. As enqueue otherwise."""
+        """Accept the run that a request describes. Otherwise as enqueue."""
         if isinstance(request, TaskRequest):
             run = self._task_run(request, tenant, trace)
         else:
@@ -183,7 +183,7 @@ class App(TaskRegistry, RunReader):
         return await self.post(request, tenant=tenant, trace=trace)
 
     async def post(self, request: ChatRequest, *, tenant: str = DEFAULT_TENANT, trace: str | None = None) -> ChatPost:
-        """Accept the turn that a request describes. As chat otherwise."""
+        """Accept the turn that a request describes. Otherwise as chat."""
         from runlane.submit.chat import post
 
         connection = await self.connect()
@@ -354,12 +354,12 @@ class App(TaskRegistry, RunReader):
         """Return a worker for this app's tasks; the caller starts and stops it."""
         return await self._factory.worker(lanes, concurrency)
 
-    async def duties(self) -> list[PeriodicService]:
+    async def maintenance_services(self) -> list[PeriodicService]:
         """Return the maintenance services that every process runs; the caller starts and stops them."""
-        from runlane.maintenance.services import all_duties
+        from runlane.maintenance.registry import maintenance_services
 
         connection = await self.connect()
-        return all_duties(self.settings, connection.database, connection.bus)
+        return maintenance_services(self.settings, connection.database, connection.bus)
 
     @property
     def _factory(self) -> WorkerFactory:

@@ -1,4 +1,4 @@
-"""The way in for code without an event loop: a loop in a daemon thread, started when it is first needed."""
+"""Calls from code without an event loop: they run in a loop in a daemon thread, started on first use."""
 
 from __future__ import annotations
 

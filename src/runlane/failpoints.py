@@ -1,7 +1,7 @@
-"""Probes: named places around every commit, where a test may stop the process or wait for it.
+"""Failpoints: named places around every commit, where a test can stop or end the process.
 
-In production nothing is installed and reaching a probe costs one comparison. The names are the list of places
-where a crash must do no harm; `runlane.testing.crash_points` kills the process at each of them in turn.
+In production no hook is installed, and reaching a failpoint costs one comparison. The names list the places where a
+crash must do no harm; `runlane.testing.crash_points` kills the process at each of them in turn.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def failpoint(point: str) -> None:
 
 def install(hook: Callable[[str], None] | None) -> None:
     """Install the hook of this process; None removes it."""
-    global _hook  # noqa: PLW0603 - one hook per process is the point
+    global _hook  # noqa: PLW0603 - one hook per process
     _hook = hook

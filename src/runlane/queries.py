@@ -23,7 +23,7 @@ from runlane.errors import InvalidRequest, UnknownDefinition
 from runlane.store.definitions import load_pinned
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.orchestration.children import read_children
-from runlane.store.orchestration.steps import MAX_READ, read_steps, read_way
+from runlane.store.orchestration.steps import MAX_READ, read_replay_records, read_steps
 from runlane.store.orchestration.waits import Wait, read_inbox, read_waits
 from runlane.store.queue.events import read_events, read_last, read_page
 from runlane.store.queue.runs import find_run, read_attempts
@@ -35,7 +35,7 @@ _INBOX_CURSOR: Final = re.compile(r"([0-9]{1,18}):([A-Za-z0-9_-]{1,100}):([^\0]{
 
 
 async def get_run(database: Database, run_id: str) -> Run:
-    """Return a run with its input, result, state, waits and children. RunNotFound if it is not kept."""
+    """Return a run with its input, result, state, waits and children. Raises RunNotFound."""
     run = await find_run(database, run_id)
     if not run.has_steps:
         return run
@@ -63,7 +63,7 @@ async def _state(database: Database, run: Run) -> dict[str, Any] | None:
         # Without its versions the state cannot be restored. The run itself can still be read.
         return None
     root = root_of(run.target, run.input or {}, PinnedDefinitions.of(pinned))
-    records = await read_way(database, run.id)
+    records = await read_replay_records(database, run.id)
     # In a thread: hundreds of records may be replayed, and the event loop serves streams meanwhile.
     machine, _ = await asyncio.to_thread(restore, root, run.input or {}, run.plan, [*pinned.values(), root], records)
     return dict(machine.state)
@@ -152,7 +152,7 @@ def _step(row: Mapping[str, Any]) -> Step:
 
 
 async def get_events(database: Database, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-    """Return the stored events of a run after a number. RunNotFound if the run is not kept."""
+    """Return the stored events of a run after a number. Raises RunNotFound."""
     found = await read_events(database, run_id, after, limit)
     if not found:
         await find_standing(database, run_id)
@@ -160,7 +160,7 @@ async def get_events(database: Database, run_id: str, after: int = 0, limit: int
 
 
 async def get_waits(database: Database, run_id: str) -> list[Question]:
-    """Return what a run waits for, oldest first, including answers that no worker has read yet."""
+    """Return the waits of a run, oldest first, including answers that no worker has read yet."""
     await find_standing(database, run_id)
     return [question_of(wait) for wait in await read_waits(database, run_id)]
 

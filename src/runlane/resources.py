@@ -1,4 +1,4 @@
-"""What an app has open: the database, its committer, the bus and the vault, once per event loop."""
+"""The open resources of an app: the database, its committer, the bus and the vault, once per event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Resources:
-    """An app's open parts, for one event loop."""
+    """The open resources of an app, for one event loop."""
 
     settings: Settings
     database: Database
@@ -40,7 +40,7 @@ class Resources:
     _declared: set[str]
 
     async def accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
-        """Store runs, all that are handed in at the same time in one commit; raise what stands against one."""
+        """Store runs, sharing a commit with concurrent calls; raise the first rejection."""
         if not new_runs:
             return []
         await self._declare({run.lane for run in new_runs})
@@ -51,7 +51,7 @@ class Resources:
         return cast("list[Accepted]", verdicts)
 
     async def _declare(self, lanes: set[str]) -> None:
-        """Make lanes known whose tasks were registered after the app connected. A sync makes those of definitions."""
+        """Create the lanes of tasks that were registered after the app connected. A sync creates others."""
         undeclared = lanes - self._declared
         if undeclared and (undeclared := undeclared & self._lanes_of_code()):
             await declare_lanes(self.database, undeclared)
@@ -88,7 +88,7 @@ class ResourcePool:
             )
 
     async def here(self) -> Resources:
-        """This loop's connection. A new one makes the lanes known, and on the embedded file the schema."""
+        """Return this loop's connection. A new one creates the lanes, and on the embedded file the schema."""
         loop = asyncio.get_running_loop()
         connection = self._open.get(loop)
         if connection is None:
@@ -120,7 +120,7 @@ _reported: set[str] = set()
 
 
 def report_unknown_settings(report: Callable[[str, str], None]) -> None:
-    """Report each variable that looks like a setting and is none, once per process."""
+    """Report each variable that looks like a setting and is unknown, once per process."""
     for name, hint in unknown_variables(os.environ):
         if name not in _reported:
             _reported.add(name)
@@ -140,7 +140,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await declare_lanes(database, lanes)
         bus = make_bus(settings)
         await bus.start()
-        committer = Committer(database, bus.ring, bus.publish)
+        committer = Committer(database, bus.ring, bus.publish, bus.report_timer)
         await committer.start()
     except BaseException:
         await database.close()

@@ -172,7 +172,7 @@ class RunReader:
 _STILL: Final[Mapping[Status, str]] = {
     Status.AWAITING_APPROVAL: "Approve it with app.approve().",
     Status.PAUSED: "See app.waits() for what it waits for.",
-    Status.QUEUED: "Is a worker running that serves its lane and has its task?",
+    Status.QUEUED: "Check that a worker serves its lane and has its task.",
     Status.BLOCKED: "An earlier run with the same ordering key has not ended.",
 }
 

@@ -1,4 +1,4 @@
-"""What the searches for canaries share: a collector of spans, a worker whose output is kept, and where to look."""
+"""Helpers of the searches for canaries: a collector of spans, a worker with a log file, and the places to search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.server_process import environment
 
 
 class Collector:
-    """Takes what OpenTelemetry exports, as it comes over the wire."""
+    """Keeps the bytes that OpenTelemetry exports."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
@@ -52,7 +52,7 @@ class Collector:
 
 @contextmanager
 def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
-    """A worker process until the end of the block, and the file that it writes to."""
+    """Run a worker process until the end of the block; yield the file with its output."""
     log = folder / "worker.log"
     with log.open("wb") as out:
         process = forking.Popen(
@@ -74,19 +74,19 @@ def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
 
 
 def variables_for(settings: Settings) -> dict[str, str]:
-    """What a process is told to use the same database and Redis."""
+    """Return the variables that make a process use the same database and Redis."""
     assert settings.database_url is not None
-    told = {"RUNLANE_DATABASE_URL": settings.database_url.get_secret_value()}
+    variables = {"RUNLANE_DATABASE_URL": settings.database_url.get_secret_value()}
     if settings.redis_url is not None:
-        told |= {
+        variables |= {
             "RUNLANE_REDIS_URL": settings.redis_url.get_secret_value(),
             "RUNLANE_REDIS_PREFIX": settings.redis_prefix,
         }
-    return told
+    return variables
 
 
 def forms(value: str) -> set[str]:
-    """The value as it may stand in a text. Of base64 the part that does not depend on what stands beside it."""
+    """Return the forms in which a value may appear. Of base64, the part that does not depend on its surroundings."""
     raw = value.encode()
     escaped = json.dumps(value)[1:-1]
     inner = base64.b64encode(raw).decode().rstrip("=")[:-1]
@@ -105,16 +105,16 @@ def forms(value: str) -> set[str]:
     }
 
 
-def leaks(told: str | bytes, *values: str) -> list[str]:
-    """The values of which a form is in there."""
-    whole = told if isinstance(told, str) else told.decode("utf-8", "replace")
+def leaks(output: str | bytes, *values: str) -> list[str]:
+    """Return the values of which a form occurs in the output."""
+    whole = output if isinstance(output, str) else output.decode("utf-8", "replace")
     return [value for value in values if any(form in whole for form in forms(value))]
 
 
 async def tables(database: Database) -> Mapping[str, str]:
-    """Everything that every table has."""
-    told: dict[str, str] = {}
+    """Return the contents of every table."""
+    contents: dict[str, str] = {}
     for table in metadata.sorted_tables:
         rows = await read(database, Statement("all", text(f"select * from {table.name}")))
-        told[f"the table {table.name}"] = "\n".join(str(value) for row in rows for value in dict(row).values())
-    return told
+        contents[f"the table {table.name}"] = "\n".join(str(value) for row in rows for value in dict(row).values())
+    return contents

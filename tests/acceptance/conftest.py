@@ -1,4 +1,4 @@
-"""A folder with an app, and the command line in it as users call it."""
+"""Fixtures for the command line, called in a folder with an app as users call it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def wait(ctx: Context, seconds: float) -> int:
 
 @dataclass
 class Answer:
-    """What a command said and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: str
@@ -82,14 +82,14 @@ class Shell:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def refused(self, *arguments: str, code: str, **variables: str) -> str:
-        """Run a command that must be refused; what it said, after checking the form."""
+        """Run a command that must be refused, check the form of its error and return it."""
         answer = self.run(*arguments, expect=1, **variables)
         assert answer.out == ""
         assert answer.err.startswith(f"Error ({code}): "), answer.err
         return answer.err
 
     def python(self, code: str) -> Answer:
-        """Use the app from a program of the user's own."""
+        """Run a program that uses the app."""
         done = forking.run(
             [sys.executable, "-c", code],
             cwd=self.folder,
@@ -129,19 +129,19 @@ class Shell:
         return self.start("dev", *arguments, *shared)
 
     def until(self, child: subprocess.Popen[str], text: str) -> str:
-        """Read what the child says until it says this."""
+        """Read the output of the child until `text` appears, and return it."""
         assert child.stdout is not None
-        said = ""
+        output = ""
         for line in child.stdout:
-            said += line
+            output += line
             if text in line:
-                return said
-        raise AssertionError(f"the process ended without saying {text!r}:\n{said}")
+                return output
+        raise AssertionError(f"the process ended without printing {text!r}:\n{output}")
 
     def finish(self, child: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         child.send_signal(how)
-        said, _ = child.communicate(timeout=60)
-        return child.returncode, said
+        output, _ = child.communicate(timeout=60)
+        return child.returncode, output
 
 
 def make_shell(tmp_path: Path, database_url: str | None) -> Shell:
@@ -171,7 +171,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Shell]:
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> Generator[Shell]:
-    """On the embedded file, for what has nothing to do with the database."""
+    """Yield a shell on the embedded file, for tests that do not depend on the database."""
     shell = make_shell(tmp_path, None)
     yield shell
     end_children(shell)
@@ -179,7 +179,7 @@ def embedded(tmp_path: Path) -> Generator[Shell]:
 
 @pytest.fixture
 def worked(shell: Shell) -> tuple[Shell, Sequence[str]]:
-    """A folder in which a worker has done some work: one run completed, one dead, one waiting, one held."""
+    """Return a shell after a worker has executed runs: one is completed, one dead, one scheduled, one held."""
     ids = [
         shell.enqueue("greet", {"name": "Ada"}, "priority=5"),
         shell.enqueue("break", {}, "ordering_key='k', on_dead='block'"),
@@ -189,8 +189,8 @@ def worked(shell: Shell) -> tuple[Shell, Sequence[str]]:
     child = shell.start_dev("tasks:app")
     ended: set[str] = set()
     while len(ended) < 2:
-        said = shell.until(child, "run_ended")
-        ended |= {run_id for run_id in ids if run_id in said.splitlines()[-1]}
+        output = shell.until(child, "run_ended")
+        ended |= {run_id for run_id in ids if run_id in output.splitlines()[-1]}
     code, _ = shell.finish(child)
     assert code == 0
     return shell, ids

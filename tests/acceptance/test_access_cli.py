@@ -33,14 +33,14 @@ def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPro
     )
 
 
-def told(environment: dict[str, str], *arguments: str) -> Any:
+def json_of(environment: dict[str, str], *arguments: str) -> Any:
     done = run(environment, *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_a_key_is_shown_once_and_can_be_revoked(environment: dict[str, str]) -> None:
-    made = told(environment, "keys", "create", "ci", "--role", "operator", "--expires-days", "3")
+    made = json_of(environment, "keys", "create", "ci", "--role", "operator", "--expires-days", "3")
     assert re.fullmatch(r"sk-rl-[0-9a-f]{64}", made["key"])
     assert (made["name"], made["role"], made["tenant"], made["prefix"]) == (
         "ci",
@@ -51,7 +51,7 @@ def test_a_key_is_shown_once_and_can_be_revoked(environment: dict[str, str]) -> 
     listed = run(environment, "keys", "list")
     assert made["id"] in listed.stdout
     assert made["key"] not in listed.stdout
-    assert told(environment, "keys", "revoke", made["id"])["revoked_at_us"] is not None
+    assert json_of(environment, "keys", "revoke", made["id"])["revoked_at_us"] is not None
     assert "\trevoked\t" in run(environment, "keys", "list").stdout
 
 
@@ -62,20 +62,22 @@ def test_the_key_is_the_first_line_for_people(environment: dict[str, str]) -> No
 
 
 def test_tenants_roles_and_the_audit_log(environment: dict[str, str]) -> None:
-    made = told(environment, "tenants", "create", "acme", "--max-queued", "5", "--rate", "2.5")
+    made = json_of(environment, "tenants", "create", "acme", "--max-queued", "5", "--rate", "2.5")
     assert (made["max_queued"], made["rate_per_second"]) == (5, 2.5)
-    changed = told(environment, "tenants", "set", "acme", "--max-running", "2", "--no-limit", "max_queued", "--disable")
+    changed = json_of(
+        environment, "tenants", "set", "acme", "--max-running", "2", "--no-limit", "max_queued", "--disable"
+    )
     assert changed["changed"] == {
         "enabled": {"old": True, "new": False},
         "max_queued": {"old": 5, "new": None},
         "max_running": {"old": None, "new": 2},
     }
-    told(environment, "roles", "set", "night", "runs:read", "runs:write")
-    assert {role["name"] for role in told(environment, "roles", "list")} > {"viewer", "night"}
-    told(environment, "roles", "delete", "night")
-    told(environment, "tenants", "delete", "acme")
-    assert [tenant["id"] for tenant in told(environment, "tenants", "list")] == ["default"]
-    entries = told(environment, "audit", "list")
+    json_of(environment, "roles", "set", "night", "runs:read", "runs:write")
+    assert {role["name"] for role in json_of(environment, "roles", "list")} > {"viewer", "night"}
+    json_of(environment, "roles", "delete", "night")
+    json_of(environment, "tenants", "delete", "acme")
+    assert [tenant["id"] for tenant in json_of(environment, "tenants", "list")] == ["default"]
+    entries = json_of(environment, "audit", "list")
     assert [entry["action"] for entry in entries] == [
         "tenant.delete",
         "role.delete",
@@ -91,7 +93,7 @@ def test_tenants_roles_and_the_audit_log(environment: dict[str, str]) -> None:
     ("arguments", "code", "words"),
     [
         (("keys", "create", "ci", "--role", "operater"), 1, 'did you mean "operator"'),
-        (("keys", "create", "ci", "--role", "viewer", "--tenant", "nobody"), 1, 'No tenant "nobody"'),
+        (("keys", "create", "ci", "--role", "viewer", "--tenant", "unknown"), 1, 'No tenant "unknown"'),
         (("keys", "create", "ci"), 2, "--role"),
         (("keys", "revoke", "key_none"), 1, "not_found"),
         (("tenants", "create", "No Such"), 1, "invalid_request"),
@@ -102,7 +104,7 @@ def test_tenants_roles_and_the_audit_log(environment: dict[str, str]) -> None:
         (("roles", "set", "night", "runs:raed"), 1, 'did you mean "runs:read"'),
     ],
 )
-def test_what_is_refused_says_why(
+def test_refusals_give_the_reason(
     environment: dict[str, str], arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     done = run(environment, *arguments)
@@ -117,9 +119,9 @@ def test_nothing_but_the_answer_is_on_stdout_with_redis(environment: dict[str, s
         with_redis = {**environment, "RUNLANE_REDIS_URL": server.url}
         if not alive:
             server.kill()
-        made = told(with_redis, "keys", "create", "ci", "--role", "operator")
-        assert made["id"] in [key["id"] for key in told(with_redis, "keys", "list")]
-        assert told(with_redis, "lanes", "list")
-        assert told(with_redis, "runs", "list") == []
-        assert told(with_redis, "limits", "list")
-        assert told(with_redis, "usage") == []
+        made = json_of(with_redis, "keys", "create", "ci", "--role", "operator")
+        assert made["id"] in [key["id"] for key in json_of(with_redis, "keys", "list")]
+        assert json_of(with_redis, "lanes", "list")
+        assert json_of(with_redis, "runs", "list") == []
+        assert json_of(with_redis, "limits", "list")
+        assert json_of(with_redis, "usage") == []

@@ -1,4 +1,4 @@
-"""Bad input gets an error that says what to do, and loses nothing."""
+"""Bad input gets an error with the cure, and loses nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSWORD = "hunter2"
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "expected"),
     [
         ("'gret', {}", ['UnknownTask: No task "gret" is registered (did you mean "greet"?)', "@app.task"]),
         (
@@ -31,18 +31,18 @@ PASSWORD = "hunter2"
         ("'greet', {'name': 'Ada'}, ordering_key='a\\x00b'", ["InvalidInput", "NUL character", "Remove it"]),
     ],
 )
-def test_a_bad_request_from_a_program(embedded: Shell, call: str, said: list[str]) -> None:
+def test_a_bad_request_from_a_program(embedded: Shell, call: str, expected: list[str]) -> None:
     embedded.enqueue("greet", {"name": "Ada"}, "idempotency_key='once'")
     answer = embedded.python(f"import asyncio\nfrom tasks import app\nasyncio.run(app.enqueue({call}))")
     assert answer.code == 1
     last = answer.err.strip().splitlines()[-1]
-    for text in said:
+    for text in expected:
         assert text in last
     assert len(embedded.run("runs", "list", "--json").json) == 1
 
 
 @pytest.mark.parametrize(
-    ("path", "code", "said"),
+    ("path", "code", "expected"),
     [
         ("nothing:app", "app_not_found", 'The module "nothing" does not exist. Run the command from the folder'),
         (":app", "app_not_found", "Form: package.module:name, such as shop.tasks:app"),
@@ -54,7 +54,7 @@ def test_a_bad_request_from_a_program(embedded: Shell, call: str, said: list[str
         ("tasks:greet", "app_not_found", 'tasks has no App "greet"'),
     ],
 )
-def test_an_app_that_cannot_be_found(embedded: Shell, path: str, code: str, said: str) -> None:
+def test_an_app_that_cannot_be_found(embedded: Shell, path: str, code: str, expected: str) -> None:
     (embedded.folder / "empty.py").write_text("")
     (embedded.folder / "broken.py").write_text("1 / 0")
     (embedded.folder / "needs.py").write_text("import not_installed")
@@ -62,11 +62,11 @@ def test_an_app_that_cannot_be_found(embedded: Shell, path: str, code: str, said
         "from runlane import App, Context\napp = App()\n@app.task('greet')\ndef greet(ctx: Context) -> None: ...\n"
     )
     (embedded.folder / "twice.py").write_text("from tasks import app\nimport other\napp.include(other.app)\n")
-    assert said in embedded.refused("dev" if path == "nothing:app" else "worker", path, code=code)
+    assert expected in embedded.refused("dev" if path == "nothing:app" else "worker", path, code=code)
 
 
 @pytest.mark.parametrize(
-    ("lanes", "code", "said"),
+    ("lanes", "code", "expected"),
     [
         ("sloww", "unknown_lane", 'No lane "sloww" exists (did you mean "slow"?)'),
         ("slow,nowhere", "unknown_lane", 'No lane "nowhere" exists'),
@@ -74,15 +74,15 @@ def test_an_app_that_cannot_be_found(embedded: Shell, path: str, code: str, said
         (" , ", "invalid_request", "--lanes is empty"),
     ],
 )
-def test_a_worker_for_lanes_that_do_not_exist(embedded: Shell, lanes: str, code: str, said: str) -> None:
+def test_a_worker_for_lanes_that_do_not_exist(embedded: Shell, lanes: str, code: str, expected: str) -> None:
     answer = embedded.run("worker", "tasks:app", "--lanes", lanes, expect=1)
     last = answer.err.strip().splitlines()[-1]
     assert last.startswith(f"Error ({code}): ")
-    assert said in last
+    assert expected in last
 
 
 @pytest.mark.parametrize(
-    ("url", "code", "said"),
+    ("url", "code", "expected"),
     [
         (f"mysql://app:{PASSWORD}@host/shop", "invalid_settings", "RUNLANE_DATABASE_URL: the URL must begin with"),
         (
@@ -95,20 +95,20 @@ def test_a_worker_for_lanes_that_do_not_exist(embedded: Shell, lanes: str, code:
         ("sqlite:///tasks.py/x.db", "configuration", "tasks.py/x.db cannot be opened"),
     ],
 )
-def test_a_wrong_database_url(embedded: Shell, url: str, code: str, said: str) -> None:
+def test_a_wrong_database_url(embedded: Shell, url: str, code: str, expected: str) -> None:
     for command in (["runs", "list"], ["worker", "tasks:app"], ["db", "upgrade"]):
         answer = embedded.refused(*command, code=code, RUNLANE_DATABASE_URL=url)
-        assert said in answer
+        assert expected in answer
         assert PASSWORD not in answer
 
 
 def test_a_bad_setting(embedded: Shell) -> None:
-    said = embedded.refused("worker", "tasks:app", code="invalid_settings", RUNLANE_CONCURRENCY="0")
-    assert "RUNLANE_CONCURRENCY: " in said
+    output = embedded.refused("worker", "tasks:app", code="invalid_settings", RUNLANE_CONCURRENCY="0")
+    assert "RUNLANE_CONCURRENCY: " in output
 
 
 @pytest.mark.parametrize("version", ["9999", "0000"])
-def test_a_schema_that_this_code_does_not_know(embedded: Shell, version: str, tmp_path: Path) -> None:
+def test_an_unknown_schema_version_is_refused(embedded: Shell, version: str, tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     embedded.environment["RUNLANE_DATABASE_URL"] = f"sqlite:///{file}"
     embedded.run("db", "upgrade")
@@ -117,25 +117,25 @@ def test_a_schema_that_this_code_does_not_know(embedded: Shell, version: str, tm
         connection.execute("update alembic_version set version_num = ?", (version,))
     connection.close()
     for command in (["runs", "list"], ["worker", "tasks:app"], ["db", "upgrade"]):
-        said = embedded.refused(*command, code="schema_too_new")
-        assert f"has schema {version}" in said
-        assert "Install the newer runlane" in said
+        output = embedded.refused(*command, code="schema_too_new")
+        assert f"has schema {version}" in output
+        assert "Install the newer runlane" in output
 
 
 def test_a_database_without_a_schema(embedded: Shell, empty_postgres: str) -> None:
     for command in (["runs", "list"], ["worker", "tasks:app"]):
-        said = embedded.refused(*command, code="schema_outdated", RUNLANE_DATABASE_URL=empty_postgres)
-        assert "Run: runlane db upgrade" in said
+        output = embedded.refused(*command, code="schema_outdated", RUNLANE_DATABASE_URL=empty_postgres)
+        assert "Run: runlane db upgrade" in output
 
 
 @pytest.mark.parametrize("command", [["chat", "helper", "--message", "hi"], ["run", "greet"]])
-def test_whoever_waits_for_a_server_is_told_that_there_is_none(embedded: Shell, command: list[str]) -> None:
-    with socket.socket() as nobody:
-        # Bound and not listening: whoever connects is refused.
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+def test_a_wait_for_a_server_reports_that_none_answers(embedded: Shell, command: list[str]) -> None:
+    with socket.socket() as closed:
+        # Bound and not listening, so that connections are refused.
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         child = embedded.start(*command, "--url", url)
-        said = embedded.until(child, "does not answer yet")
+        output = embedded.until(child, "does not answer yet")
         embedded.finish(child, signal.SIGKILL)
-    assert f"{url} does not answer yet (" in said
-    assert "start one: runlane dev" in said
+    assert f"{url} does not answer yet (" in output
+    assert "start one: runlane dev" in output

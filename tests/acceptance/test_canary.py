@@ -1,4 +1,4 @@
-"""No secret value appears in any table, answer, stream, log line or trace, however hard its user tries to tell it.
+"""No secret value appears in any table, answer, stream, log line or trace, however hard a task tries to reveal it.
 
 Real processes: a worker and a server, whose output is kept, and a collector that their spans are sent to. The value and
 its base64 are looked for in everything.
@@ -111,33 +111,33 @@ async def test_no_secret_is_anywhere(canary_settings: Settings, collector: Colle
                 command(tmp_path, *words, **variables).stdout
                 for words in (("runs", "list"), ("dead-letters",), ("secrets", "list"), ("audit", "list"))
             ]
-        told: dict[str, str | bytes] = {
+        outputs: dict[str, str | bytes] = {
             "the answers": "\n".join(answers),
             "the command line": "\n".join(shown),
             "the worker's output": worker_log.read_text(),
             "the server's output": (tmp_path / f"server-{server.port}.log").read_text(),
             "the spans": b"\n".join(collector.received),
         }
-        told |= await tables(database)
+        outputs |= await tables(database)
     finally:
         await database.close()
-    assert [place for place, content in told.items() if leaks(content, CANARY)] == []
+    assert [place for place, content in outputs.items() if leaks(content, CANARY)] == []
     digest = hashlib.sha256(CANARY.encode()).hexdigest()
     # The value was really there, and was taken out in each of these places.
     for place in ("the answers", "the worker's output", "the table run_results", "the table run_steps"):
-        assert digest in str(told[place]), place
+        assert digest in str(outputs[place]), place
     for place in (
         "the answers", "the worker's output", "the table run_results", "the table run_steps", "the table run_events",
         "the table run_attempts", "the table run_waits", "the table dead_letters",
     ):  # fmt: skip
-        assert REDACTED in str(told[place]), place
+        assert REDACTED in str(outputs[place]), place
     assert REDACTED.encode() in b"\n".join(collector.received)
-    assert '"mine"' in str(told["the worker's output"])
-    assert "theirs [redacted]" in str(told["the worker's output"])
+    assert '"mine"' in str(outputs["the worker's output"])
+    assert "theirs [redacted]" in str(outputs["the worker's output"])
 
 
 async def _use_it(client: httpx2.AsyncClient) -> list[str]:
-    """Let tasks and an orchestration tell the secret in every way, and read everything that the server says of them."""
+    """Let tasks and an orchestration reveal the secret in every way; return everything that the server answers."""
     answers: list[str] = []
 
     async def ask(method: str, path: str, **options: Any) -> Any:
@@ -152,10 +152,10 @@ async def _use_it(client: httpx2.AsyncClient) -> list[str]:
     flow = (await ask("POST", "/orchestrations/flow/run", json={"message": "go"})).json()["run_id"]
     streams = [asyncio.create_task(ask("GET", f"/runs/{run_id}/stream")) for run_id in (*ids, flow)]
 
-    async def asks() -> bool:
+    async def has_question() -> bool:
         return (await client.get(f"/runs/{flow}/status")).json()["waiting_for_human"]
 
-    await eventually(asks, "the question", 60)
+    await eventually(has_question, "the question", 60)
     for path in (f"/runs/{flow}/waits", "/inbox", f"/runs/{flow}"):
         await ask("GET", path)
     assert (await ask("POST", f"/runs/{flow}/resume", json={"response": "yes"})).status_code == 202

@@ -1,4 +1,4 @@
-"""No secret that agents use is anywhere, though providers, web services and MCP servers send it back in every way.
+"""No secret of an agent appears anywhere, though providers, web services and MCP servers return it in every way.
 
 Real processes, as in test_canary: besides worker and server a fake provider that repeats its key in answers and errors,
 a web service that repeats its headers and its address, and an MCP server that repeats its token and its environment.
@@ -46,7 +46,7 @@ APP = "from runlane import App\napp = App()\n"
 
 
 def dressed(value: str) -> str:
-    """The value in every form that must not get through, and its digest as proof that it was there."""
+    """Return the value in every form that must not get through, and its digest as proof that it was there."""
     encoded = base64.b64encode(value.encode()).decode()
     basic = base64.b64encode(f"user:{value}".encode()).decode()
     digest = hashlib.sha256(value.encode()).hexdigest()
@@ -54,9 +54,9 @@ def dressed(value: str) -> str:
 
 
 def answers() -> list[FakeAnswer]:
-    """What the provider says. Pieces of three characters: no secret comes whole.
+    """Return the answers of the provider, in pieces of three characters, so that no secret comes whole.
 
-    In each run it says the secrets that this run has used: those that it has not used it would not take out.
+    In each run it repeats the secrets that this run has used; others are not redacted in this run.
     """
     calls = [
         FakeCall(name=name, arguments={"text": OPENAI})
@@ -79,7 +79,7 @@ def answers() -> list[FakeAnswer]:
             fault=FakeFault(kind="late", message=dressed(OPENAI), times=1),
         ),
         FakeAnswer(when="case:approve", calls=[FakeCall(name="asked", arguments={"text": OPENAI})], piece_chars=3),
-        # After the last of the tools, which tells its environment.
+        # After the last of the tools, which returns its environment.
         saying(OPENAI, HEADER, PATH, QUERY, TOKEN, VARIABLE, when="CANARY"),
         saying(OPENAI, HEADER, PATH, QUERY, when="/asked/"),
         FakeAnswer(text="no script"),
@@ -98,8 +98,8 @@ class Echo(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        told = {name: dressed(value) for name, value in self.headers.items()}
-        body = json.dumps({"path": self.path, "headers": told, "raw": dict(self.headers.items())}).encode()
+        dressed_headers = {name: dressed(value) for name, value in self.headers.items()}
+        body = json.dumps({"path": self.path, "headers": dressed_headers, "raw": dict(self.headers.items())}).encode()
         self.send_response(500 if self.path.startswith("/break") else 200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
@@ -136,13 +136,13 @@ def definitions(echo: str, mcp: FakeMcp) -> dict[str, Any]:
 
     def flow(name: str, agent_id: str, **more: Any) -> dict[str, Any]:
         prompt = "case:" + name
-        step = {"id": "ask", "type": "agent", "agent_id": agent_id, "prompt_template": prompt, "output_key": "said"}
-        told = {"id": "tell", "type": "print", "print_content": "{state.said}", "output_key": "told"}
-        sorry = {"id": "sorry", "type": "print", "print_content": "{state.error.message}", "output_key": "told"}
-        asking = {**step, "next_step_id": "tell", "on_error": "sorry", **more}
-        return {"id": name, "entry_step_id": "ask", "steps": [asking, told, sorry]}
+        step = {"id": "ask", "type": "agent", "agent_id": agent_id, "prompt_template": prompt, "output_key": "answer"}
+        show = {"id": "show", "type": "print", "print_content": "{state.answer}", "output_key": "shown"}
+        sorry = {"id": "sorry", "type": "print", "print_content": "{state.error.message}", "output_key": "shown"}
+        asking = {**step, "next_step_id": "show", "on_error": "sorry", **more}
+        return {"id": name, "entry_step_id": "ask", "steps": [asking, show, sorry]}
 
-    direct = {"id": "ask", "type": "tool", "forced_tool": "break", "arguments": {"text": "a"}, "output_key": "said"}
+    direct = {"id": "ask", "type": "tool", "forced_tool": "break", "arguments": {"text": "a"}, "output_key": "answer"}
     return {
         "tools": [tool("fetch"), tool("break"), tool("asked", requires_approval=True)],
         "mcp_servers": [
@@ -203,7 +203,7 @@ async def test_no_secret_of_an_agent_is_anywhere(
                     timeout=120,
                     trust_env=False,
                 ) as client:
-                    told = await Use(client, echo, mcp).told()
+                    outputs = await Use(client, echo, mcp).outputs()
                 shown = [
                     command(tmp_path, *words, **variables)
                     for words in (
@@ -216,7 +216,7 @@ async def test_no_secret_of_an_agent_is_anywhere(
                 ]
             assert [one.stderr for one in shown if one.returncode] == []
             assert {call.tool for call in mcp.calls()} == {"headers", "environment"}
-        told |= {
+        outputs |= {
             "the command line": "\n".join(one.stdout + one.stderr for one in shown),
             "the worker's output": log.read_text(),
             "the server's output": (tmp_path / f"server-{server.port}.log").read_text(),
@@ -225,18 +225,18 @@ async def test_no_secret_of_an_agent_is_anywhere(
         }
     finally:
         await database.close()
-    assert {place: found for place, content in told.items() if (found := leaks(content, *SECRETS.values()))} == {}
+    assert {place: found for place, content in outputs.items() if (found := leaks(content, *SECRETS.values()))} == {}
     # The values were really there, and were taken out.
     for value in SECRETS.values():
         digest = hashlib.sha256(value.encode()).hexdigest()
         for place in ("the streams", "the answers", "the table run_events", "the table run_calls"):
-            assert digest in told[place], (value, place)
+            assert digest in outputs[place], (value, place)
     for place in ("the streams", "the answers", "the spans", "the table run_waits", "the table run_results"):
-        assert REDACTED in told[place], place
+        assert REDACTED in outputs[place], place
 
 
 class Use:
-    """Lets agents meet everything that gives secrets away, and reads everything that the server says of it."""
+    """Lets agents use everything that reveals secrets, and reads everything that the server returns about it."""
 
     def __init__(self, client: httpx2.AsyncClient, echo: str, mcp: FakeMcp) -> None:
         self._client = client
@@ -245,7 +245,7 @@ class Use:
         self._streams: list[str] = []
         self._heard: set[str] = set()
 
-    async def told(self) -> dict[str, str]:
+    async def outputs(self) -> dict[str, str]:
         for name, value in SECRETS.items():
             assert (await self._ask("PUT", f"/secrets/{name}", json={"value": value})).status_code == 200
         synced = await self._ask("POST", "/sync", json=self._definitions)
@@ -295,10 +295,10 @@ class Use:
         self._streams.append("".join(pieces))
 
     async def _approve(self, run_id: str) -> None:
-        async def asks() -> bool:
+        async def has_question() -> bool:
             return (await self._client.get(f"/runs/{run_id}/status")).json()["waiting_for_human"]
 
-        await eventually(asks, "the question", 60)
+        await eventually(has_question, "the question", 60)
         for path in (f"/runs/{run_id}/waits", "/inbox", f"/runs/{run_id}"):
             await self._ask("GET", path)
         answer = await self._ask("POST", f"/runs/{run_id}/resume", json={"response": {"decision": "approve"}})

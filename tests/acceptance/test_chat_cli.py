@@ -105,7 +105,7 @@ class Terminal:
         self._read_to = 0
 
     def wait_for(self, text: str) -> str:
-        """Wait for a text behind the one waited for before; what came up to it."""
+        """Wait for a string after the previous one; return the output up to it."""
         deadline = time.monotonic() + WAIT_SECONDS
         while (found := self.seen.find(text, self._read_to)) < 0:
             assert time.monotonic() < deadline, f"{text!r} did not come:\n{self.seen}"
@@ -134,7 +134,7 @@ class Terminal:
             time.sleep(0.01)
         except OSError:
             time.sleep(0.01)  # the other side is closed
-        # All of it anew: what was read may end within a character, or between the two that end a line.
+        # Decode all of it again: what was read may end within a character, or between the two that end a line.
         self.seen = self._bytes.decode(errors="ignore").replace("\r\n", "\n")
 
 
@@ -159,15 +159,15 @@ def test_one_message_in_a_pipe_is_one_answer(folder: Path, server: ServerProcess
         "Hello, and welcome.\nI have thought about it.\n"
     )
     assert "broken: It is broken." in runlane(folder, server, "chat", "helper", "--message", "fail", code=1)
-    assert "unknown_definition" in runlane(folder, server, "chat", "nobody", "--message", "hi", code=1)
+    assert "unknown_definition" in runlane(folder, server, "chat", "unknown", "--message", "hi", code=1)
     assert "session_not_found" in runlane(
         folder, server, "chat", "helper", "--session", "sess_none", "--message", "hi", code=1
     )
 
 
-def test_events_are_lines_for_programs_and_a_session_goes_on(folder: Path, server: ServerProcess) -> None:
-    told = runlane(folder, server, "chat", "helper", "--message", "sum", "--json")
-    lines = [json.loads(line) for line in told.splitlines()]
+def test_events_are_lines_for_programs_and_a_session_continues(folder: Path, server: ServerProcess) -> None:
+    output = runlane(folder, server, "chat", "helper", "--message", "sum", "--json")
+    lines = [json.loads(line) for line in output.splitlines()]
     end = lines[-1]
     assert (end["type"], end["status"], end["answer"], end["turn"]) == ("answer", "completed", "The sum is 3.", 1)
     assert [line["seq"] for line in lines if "seq" in line] == list(range(1, lines[-2]["seq"] + 1))
@@ -177,11 +177,11 @@ def test_events_are_lines_for_programs_and_a_session_goes_on(folder: Path, serve
     assert json.loads(again.splitlines()[-1])["turn"] == 2
 
 
-def test_an_agent_is_asked_once(folder: Path, server: ServerProcess) -> None:
-    told = runlane(folder, server, "run", "agent:helper", "--message", "sum", "--follow")
-    assert told.endswith('result  "The sum is 3."\n')
+def test_an_agent_runs_once(folder: Path, server: ServerProcess) -> None:
+    output = runlane(folder, server, "run", "agent:helper", "--message", "sum", "--follow")
+    assert output.endswith('result  "The sum is 3."\n')
     assert "--message TEXT" in runlane(folder, server, "run", "agent:helper", code=1)
-    assert "unknown_definition" in runlane(folder, server, "run", "agent:nobody", "--message", "hi", code=1)
+    assert "unknown_definition" in runlane(folder, server, "run", "agent:unknown", "--message", "hi", code=1)
 
 
 def test_the_live_view_of_a_run_shows_what_the_agent_writes(
@@ -253,7 +253,7 @@ def test_a_long_answer_is_shown_while_it_is_written(server: ServerProcess, termi
 
 
 def wait_for_turn(server: ServerProcess) -> None:
-    """Until a turn is at work, or paused until its delayed answer is due."""
+    """Wait until a turn is running, or paused until its delayed answer is due."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         with urllib.request.urlopen(f"{server.url}/api/v2/chat") as answer:
@@ -263,7 +263,7 @@ def wait_for_turn(server: ServerProcess) -> None:
         time.sleep(0.05)
 
 
-def test_a_tool_that_needs_a_person_asks_in_place(terminal: Callable[..., Terminal]) -> None:
+def test_a_tool_that_needs_a_person_asks_in_the_chat(terminal: Callable[..., Terminal]) -> None:
     chat = terminal("chat", "helper")
     chat.wait_for("> ")
     chat.type("pay")

@@ -47,8 +47,8 @@ def test_run_and_follow_in_a_pipe(folder: Path, server: ServerProcess) -> None:
 
 def test_run_and_follow_for_programs(folder: Path, server: ServerProcess) -> None:
     (folder / "input.json").write_text('{"count": 2}')
-    told = command(folder, "run", "talk", "--input", "@input.json", "--follow", "--json", "--url", server.url)
-    *events, end = lines(told.stdout)
+    output = command(folder, "run", "talk", "--input", "@input.json", "--follow", "--json", "--url", server.url)
+    *events, end = lines(output.stdout)
     assert [event["seq"] for event in events if "seq" in event] == [1, 2, 3, 4, 5, 6, 7]
     assert (end["type"], end["status"], end["result"]) == ("result", "completed", 2)
 
@@ -68,35 +68,35 @@ def test_run_without_following(folder: Path, server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("over_http", [True, False])
-def test_looking_and_changing_give_the_same_by_both_ways(
+def test_reads_and_changes_are_the_same_over_http_and_on_the_database(
     folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
 ) -> None:
     way = {"RUNLANE_URL": server.url} if over_http else database
 
-    def told(*arguments: str) -> str:
+    def output(*arguments: str) -> str:
         done = command(folder, *arguments, **way)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     started = command(folder, "run", "talk", "--input", '{"count": 3}', "--hold", "--json", RUNLANE_URL=server.url)
     run_id = json.loads(started.stdout)["run_id"]
-    assert run_id in told("runs", "list", "--status", "awaiting_approval", "--task", "talk")
-    assert json.loads(told("runs", "priority", run_id, "9", "--json")) == {
+    assert run_id in output("runs", "list", "--status", "awaiting_approval", "--task", "talk")
+    assert json.loads(output("runs", "priority", run_id, "9", "--json")) == {
         "run_id": run_id, "status": "awaiting_approval",
     }  # fmt: skip
-    assert told("runs", "approve", run_id) == f"{run_id}: queued\n"
-    assert told("runs", "tail", run_id).endswith("completed\nresult  3\n")
-    assert [event["seq"] for event in lines(told("runs", "tail", run_id, "--after", "8", "--json"))[:-1]] == [9, 10]
-    assert told("runs", "logs", run_id) == "line 1  number=1\nline 2  number=2\nline 3  number=3\n"
-    assert [line["index"] for line in lines(told("runs", "logs", run_id, "--since", "5", "--follow", "--json"))] == [
+    assert output("runs", "approve", run_id) == f"{run_id}: queued\n"
+    assert output("runs", "tail", run_id).endswith("completed\nresult  3\n")
+    assert [event["seq"] for event in lines(output("runs", "tail", run_id, "--after", "8", "--json"))[:-1]] == [9, 10]
+    assert output("runs", "logs", run_id) == "line 1  number=1\nline 2  number=2\nline 3  number=3\n"
+    assert [line["index"] for line in lines(output("runs", "logs", run_id, "--since", "5", "--follow", "--json"))] == [
         5,
         7,
     ]
-    shown = json.loads(told("runs", "show", run_id, "--json"))
+    shown = json.loads(output("runs", "show", run_id, "--json"))
     assert (shown["status"], shown["result"], len(shown["events"])) == ("completed", 3, 10)
     assert shown["attempts"][0]["outcome"] == "completed"
     assert shown["steps"][0]["output"] == 3
-    assert "line 3" in told("runs", "show", run_id)
+    assert "line 3" in output("runs", "show", run_id)
 
 
 @pytest.mark.parametrize("over_http", [True, False])
@@ -105,7 +105,7 @@ def test_runs_are_named_by_a_unique_prefix_or_as_the_last_one(
 ) -> None:
     way = {"RUNLANE_URL": server.url} if over_http else database
 
-    def told(*arguments: str) -> str:
+    def output(*arguments: str) -> str:
         done = command(folder, *arguments, **way)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -122,11 +122,11 @@ def test_runs_are_named_by_a_unique_prefix_or_as_the_last_one(
     # The first 16 digits of an id are time and a counter: no two runs of one server have the same.
     first, newest = ids[0], ids[-1]
     prefix = first[: len("run_") + 16]
-    assert json.loads(told("runs", "show", prefix, "--json"))["id"] == first
-    assert json.loads(told("runs", "show", "--last", "--json"))["id"] == newest
-    assert told("runs", "priority", prefix, "5") == f"{first}: awaiting_approval\n"
-    assert told("runs", "priority", "--last", "-5") == f"{newest}: awaiting_approval\n"
-    assert told("runs", "priority", "6", "--last") == f"{newest}: awaiting_approval\n"
+    assert json.loads(output("runs", "show", prefix, "--json"))["id"] == first
+    assert json.loads(output("runs", "show", "--last", "--json"))["id"] == newest
+    assert output("runs", "priority", prefix, "5") == f"{first}: awaiting_approval\n"
+    assert output("runs", "priority", "--last", "-5") == f"{newest}: awaiting_approval\n"
+    assert output("runs", "priority", "6", "--last") == f"{newest}: awaiting_approval\n"
     assert newest in refused("runs", "send", "--last", "news")
     assert newest in refused("runs", "resume", "--last", "--answer", "yes")
     assert first in refused("runs", "fork", prefix, "--from", "draft")
@@ -137,20 +137,20 @@ def test_runs_are_named_by_a_unique_prefix_or_as_the_last_one(
     assert "run_ffff" in refused("runs", "cancel", "run_ffff")
     assert "run_x" in refused("runs", "show", "run_x")
     assert command(folder, "runs", "show", "--last", first, **way).returncode == 2
-    assert told("runs", "approve", "--last") == f"{newest}: queued\n"
-    assert told("runs", "tail", "--last").endswith("completed\nresult  1\n")
-    assert told("runs", "logs", "--last") == "line 1  number=1\n"
-    assert "checkpoint" in told("runs", "steps", newest[: len("run_") + 16])
+    assert output("runs", "approve", "--last") == f"{newest}: queued\n"
+    assert output("runs", "tail", "--last").endswith("completed\nresult  1\n")
+    assert output("runs", "logs", "--last") == "line 1  number=1\n"
+    assert "checkpoint" in output("runs", "steps", newest[: len("run_") + 16])
     for run_id in ids[:-1]:
-        assert told("runs", "cancel", run_id[: len("run_") + 16]) == f"{run_id}: cancelled\n"
+        assert output("runs", "cancel", run_id[: len("run_") + 16]) == f"{run_id}: cancelled\n"
     listed = json.loads(
-        told("runs", "list", "--status", "cancelled", "--status", "completed", "--limit", "4", "--json")
+        output("runs", "list", "--status", "cancelled", "--status", "completed", "--limit", "4", "--json")
     )
     assert [run["id"] for run in listed] == ids[::-1]
-    assert newest not in told("runs", "list", "--status", "cancelled")
+    assert newest not in output("runs", "list", "--status", "cancelled")
 
 
-def test_the_last_run_where_there_is_none(tmp_path: Path) -> None:
+def test_the_last_run_without_runs_is_an_error_with_the_cure(tmp_path: Path) -> None:
     database = write_tasks(tmp_path)
     assert command(tmp_path, "db", "upgrade", **database).returncode == 0
     done = command(tmp_path, "runs", "show", "--last", **database)
@@ -162,7 +162,7 @@ def test_exit_codes(folder: Path, server: ServerProcess) -> None:
         return command(folder, *arguments, RUNLANE_URL=server.url).returncode
 
     assert code("run", "refuse", "--follow") == 1
-    assert code("run", "nobody") == 1
+    assert code("run", "unknown") == 1
     assert code("run", "talk", "--input", "[1]") == 1
     assert code("run", "talk", "--input", "{") == 1
     assert code("run", "talk", "--input", "@nothing.json") == 1
@@ -178,14 +178,14 @@ def test_exit_codes(folder: Path, server: ServerProcess) -> None:
 
 def test_doctor(folder: Path, server: ServerProcess, database: Mapping[str, str], tmp_path: Path) -> None:
     well = command(folder, "doctor", "--json", RUNLANE_URL=server.url, RUNLANE_CONCURENCY="1", **database)
-    told = json.loads(well.stdout)
-    levels = {finding["check"]: finding["level"] for finding in told["findings"]}
-    assert (well.returncode, told["healthy"]) == (0, True), told
+    report = json.loads(well.stdout)
+    levels = {finding["check"]: finding["level"] for finding in report["findings"]}
+    assert (well.returncode, report["healthy"]) == (0, True), report
     assert (levels["database"], levels["schema"], levels["workers"], levels["server"]) == ("ok", "ok", "ok", "ok")
     assert levels["settings"] == "warning"
     nothing = command(tmp_path, "doctor")
     assert (nothing.returncode, list(tmp_path.iterdir())) == (0, []), nothing.stdout
-    away = "postgresql://nobody@127.0.0.1:1/none"
+    away = "postgresql://user@127.0.0.1:1/none"
     for broken in (
         {"RUNLANE_DATABASE_URL": away},
         {"RUNLANE_LEASE_SECONDS": "0"},
@@ -198,7 +198,7 @@ def test_doctor(folder: Path, server: ServerProcess, database: Mapping[str, str]
     assert (slow.returncode, "Nothing is lost without it" in slow.stdout) == (0, True), slow.stdout
 
 
-def test_doctor_tells_of_runs_that_no_worker_can_execute(tmp_path: Path) -> None:
+def test_doctor_reports_runs_that_no_worker_can_execute(tmp_path: Path) -> None:
     database = write_tasks(tmp_path)
     (tmp_path / "other.py").write_text(
         "import asyncio\nfrom runlane import App\napp = App()\n\n"
@@ -208,10 +208,10 @@ def test_doctor_tells_of_runs_that_no_worker_can_execute(tmp_path: Path) -> None
     with serving(tmp_path, database, "dev", "tasks:app") as server:
         done = subprocess.run([sys.executable, "other.py"], cwd=tmp_path, env=environment(**database), check=False)
         assert done.returncode == 0
-        told = command(tmp_path, "doctor", RUNLANE_URL=server.url, **database)
-        assert told.returncode == 1, told.stdout
+        output = command(tmp_path, "doctor", RUNLANE_URL=server.url, **database)
+        assert output.returncode == 1, output.stdout
         wanted = '1 runs in the lane default wait for the task "tolk", which no live worker of this lane has'
-        assert f'{wanted} (did you mean "talk"?)' in told.stdout
+        assert f'{wanted} (did you mean "talk"?)' in output.stdout
         (listed,) = json.loads(command(tmp_path, "workers", "--json", **database).stdout)
         assert listed["targets"] == ["refuse", "talk"]
 
@@ -249,5 +249,5 @@ def test_agents_need_no_app(tmp_path: Path) -> None:
     agent = {"id": "host", "model": "scripted", "answers": ["Hello."]}
     (tmp_path / "definitions" / "agents" / "host.json").write_text(json.dumps(agent))
     with serving(tmp_path, {}, "dev") as server:
-        said = command(tmp_path, "chat", "host", given="hi\n", RUNLANE_URL=server.url)
-    assert (said.returncode, said.stdout.strip()) == (0, "Hello."), said.stderr
+        chat = command(tmp_path, "chat", "host", given="hi\n", RUNLANE_URL=server.url)
+    assert (chat.returncode, chat.stdout.strip()) == (0, "Hello."), chat.stderr

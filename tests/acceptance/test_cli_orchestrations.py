@@ -47,12 +47,12 @@ def server(folder: Path, database: Mapping[str, str]) -> Generator[ServerProcess
 
 
 @pytest.mark.parametrize("over_http", [True, False])
-def test_a_run_is_answered_read_and_forked_by_both_ways(
+def test_a_run_is_answered_read_and_forked_over_http_and_on_the_database(
     folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
 ) -> None:
     way = {"RUNLANE_URL": server.url} if over_http else database
 
-    def told(*arguments: str, code: int = 0) -> str:
+    def output(*arguments: str, code: int = 0) -> str:
         done = command(folder, *arguments, **way)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout if code == 0 else done.stderr
@@ -60,49 +60,51 @@ def test_a_run_is_answered_read_and_forked_by_both_ways(
     started = command(folder, "run", "article", "--message", "lanes", "--json", RUNLANE_URL=server.url)
     run_id = json.loads(started.stdout)["run_id"]
     deadline = time.monotonic() + WAIT_SECONDS
-    while json.loads(told("runs", "show", run_id, "--json"))["status"] != "paused":
+    while json.loads(output("runs", "show", run_id, "--json"))["status"] != "paused":
         assert time.monotonic() < deadline
-    late = told("runs", "tail", run_id, "--timeout", "0.2", code=4)
+    late = output("runs", "tail", run_id, "--timeout", "0.2", code=4)
     assert f"runlane runs tail {run_id}" in late
-    (question,) = [item for item in json.loads(told("inbox", "--json")) if item["run_id"] == run_id]
-    assert (question["prompt"], question["path"]) == ("Publish a text on lanes?", "ask")
-    assert f"{run_id}\task\torchestration:article\tPublish a text on lanes?\tdecision,notes" in (inbox := told("inbox"))
-    assert inbox.endswith("\ta text on lanes\n")
-    assert "waits for  human  ask" in told("runs", "show", run_id)
-    assert '"decision" must be one of' in told("runs", "resume", run_id, "--field", "decision=maybe", code=1)
-    assert told("runs", "resume", run_id, "--field", "decision=approve", "--step", "ask") == f"{run_id}: queued\n"
-    assert told("runs", "tail", run_id).endswith('completed\nresult  "approve: a text on lanes"\n')
-    assert "wrong_state" in told("runs", "resume", run_id, "--answer", '{"decision": "approve"}', code=1)
-    steps = json.loads(told("runs", "steps", run_id, "--json"))
+    (question,) = [item for item in json.loads(output("inbox", "--json")) if item["run_id"] == run_id]
+    assert (question["prompt"], question["path"]) == ("Publish an article on lanes?", "ask")
+    assert f"{run_id}\task\torchestration:article\tPublish an article on lanes?\tdecision,notes" in (
+        inbox := output("inbox")
+    )
+    assert inbox.endswith("\tan article on lanes\n")
+    assert "waits for  human  ask" in output("runs", "show", run_id)
+    assert '"decision" must be one of' in output("runs", "resume", run_id, "--field", "decision=maybe", code=1)
+    assert output("runs", "resume", run_id, "--field", "decision=approve", "--step", "ask") == f"{run_id}: queued\n"
+    assert output("runs", "tail", run_id).endswith('completed\nresult  "approve: an article on lanes"\n')
+    assert "wrong_state" in output("runs", "resume", run_id, "--answer", '{"decision": "approve"}', code=1)
+    steps = json.loads(output("runs", "steps", run_id, "--json"))
     assert [(step["path"], step["outcome"], step["tries"]) for step in steps] == [
         ("draft", "done", 0), ("ask", "done", 0), ("publish", "done", 0),
     ]  # fmt: skip
-    assert "publish\tprint\tdone\t" in told("runs", "steps", run_id)
-    whole = json.loads(told("runs", "show", run_id, "--json"))
+    assert "publish\tprint\tdone\t" in output("runs", "steps", run_id)
+    whole = json.loads(output("runs", "show", run_id, "--json"))
     # The first attempt paused, and the second one took the answer.
     assert [attempt["started_at_us"] for attempt in whole["attempts"]] == [
         whole["started_at_us"], whole["claimed_at_us"],
     ]  # fmt: skip
     assert (whole["attempt"], whole["tries"]) == (2, 1)
-    assert f"{run_id}\torchestration:article\tcompleted\tdefault\t1\t" in told("runs", "list")
-    assert [line for line in told("runs", "tail", run_id).splitlines() if "attempt 1 runs on" in line][1:]
-    (listed,) = [run for run in json.loads(told("runs", "list", "--json")) if run["id"] == run_id]
+    assert f"{run_id}\torchestration:article\tcompleted\tdefault\t1\t" in output("runs", "list")
+    assert [line for line in output("runs", "tail", run_id).splitlines() if "attempt 1 runs on" in line][1:]
+    (listed,) = [run for run in json.loads(output("runs", "list", "--json")) if run["id"] == run_id]
     assert (listed["started_at_us"], listed["claimed_at_us"]) == (whole["started_at_us"], whole["claimed_at_us"])
-    shown = told("runs", "show", run_id)
+    shown = output("runs", "show", run_id)
     assert '"decision":"approve"' in shown
     assert "       attempt  1\n" in shown
     assert "step  publish" in shown
-    forked = json.loads(told("runs", "fork", run_id, "--from", "publish", "--state", '{"draft": "new"}', "--json"))
-    assert told("runs", "tail", forked["run_id"]).endswith('result  "approve: new"\n')
-    assert f"forked from  {run_id} at publish" in told("runs", "show", forked["run_id"])
+    forked = json.loads(output("runs", "fork", run_id, "--from", "publish", "--state", '{"draft": "new"}', "--json"))
+    assert output("runs", "tail", forked["run_id"]).endswith('result  "approve: new"\n')
+    assert f"forked from  {run_id} at publish" in output("runs", "show", forked["run_id"])
     waiting = json.loads(
         command(folder, "run", "payment", "--input", '{"item": "tea"}', "--json", RUNLANE_URL=server.url).stdout
     )["run_id"]
-    assert told("runs", "send", waiting, "payment", "--data", '{"amount": 7}').startswith(waiting)
-    assert told("runs", "tail", waiting).endswith('result  "got 7 for tea"\n')
+    assert output("runs", "send", waiting, "payment", "--data", '{"amount": 7}').startswith(waiting)
+    assert output("runs", "tail", waiting).endswith('result  "got 7 for tea"\n')
 
 
-def test_following_in_a_pipe_tells_how_to_answer(folder: Path, server: ServerProcess) -> None:
+def test_following_in_a_pipe_explains_how_to_answer(folder: Path, server: ServerProcess) -> None:
     following = forking.Popen(
         [sys.executable, "-m", "runlane", "run", "article", "--message", "m", "--follow", "--url", server.url],
         cwd=folder,
@@ -121,8 +123,8 @@ def test_following_in_a_pipe_tells_how_to_answer(folder: Path, server: ServerPro
                 done = command(folder, *words[2:], RUNLANE_URL=server.url)
                 assert done.returncode == 0, done.stderr
     assert following.wait(WAIT_SECONDS) == 0
-    assert "ask asks: Publish a text on m?\n" in seen
-    assert seen[-1] == 'result  "approve: a text on m"\n'
+    assert "ask asks: Publish an article on m?\n" in seen
+    assert seen[-1] == 'result  "approve: an article on m"\n'
     assert not any("\x1b" in line for line in seen)
 
 
@@ -158,7 +160,7 @@ def test_a_person_at_a_terminal_is_asked(folder: Path, server: ServerProcess) ->
     assert "1. approve" in text
     assert '"decision" must be one of' in text
     assert "Article: completed" in text
-    assert text.rstrip().endswith('result  "reject: a text on m"')
+    assert text.rstrip().endswith('result  "reject: an article on m"')
 
 
 def test_a_name_that_is_neither_task_nor_orchestration(folder: Path, server: ServerProcess) -> None:
@@ -181,7 +183,7 @@ def test_a_run_that_waits_for_a_person_is_not_logged_as_ended(folder: Path, serv
     assert not any("run_ended" in line and run_id in line for line in log.read_text().splitlines())
 
 
-def test_following_tells_the_id_of_the_run_first(folder: Path, server: ServerProcess) -> None:
+def test_following_prints_the_id_of_the_run_first(folder: Path, server: ServerProcess) -> None:
     done = command(folder, "run", "talk", "--input", '{"count": 1}', "--follow", "--json", RUNLANE_URL=server.url)
     server_line, run_line = done.stderr.splitlines()
     assert server_line.startswith("Server: ")

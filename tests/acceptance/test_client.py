@@ -44,7 +44,7 @@ async def test_the_life_of_a_run(server: ServerProcess) -> None:
         accepted = await client.enqueue("talk", {"count": 5}, ordering_key="k", priority=3, hold=True)
         events: list[Event | LiveEvent] = []
         async for event in client.stream(accepted.run_id):
-            # The run begins once it is followed: progress is told live, and whoever comes late misses it.
+            # The run begins once it is followed, because late readers miss the live progress.
             if not events:
                 await client.approve(accepted.run_id)
             events.append(event)
@@ -122,7 +122,7 @@ async def test_refusals_and_the_state_of_the_server(server: ServerProcess) -> No
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_followers_of_a_server_that_dies_and_comes_back(tmp_path: Path, end: str) -> None:
-    """API and worker are one process here: killed, its runs go on in another attempt; stopped, they finish first."""
+    """API and worker are one process here: after a kill its runs continue in a new attempt; a stop lets them end."""
     variables = write_tasks(tmp_path)
     with (tmp_path / "tasks.py").open("a") as tasks:
         tasks.write(GUARD)

@@ -1,4 +1,4 @@
-"""The client and the command line with a server that asks for keys."""
+"""The client and the command line with a server that requires keys."""
 
 from __future__ import annotations
 

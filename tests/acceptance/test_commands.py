@@ -19,7 +19,7 @@ Worked = tuple[Shell, Sequence[str]]
 
 
 def on_a_terminal(shell: Shell, *arguments: str) -> str:
-    """What the command prints when its output is a terminal."""
+    """Return what the command prints when its output is a terminal."""
     master, slave = pty.openpty()
     child = forking.Popen(
         [sys.executable, "-m", "runlane", *arguments],
@@ -29,7 +29,7 @@ def on_a_terminal(shell: Shell, *arguments: str) -> str:
         stderr=subprocess.PIPE,
     )
     os.close(slave)
-    said = b""
+    output = b""
     while True:
         try:
             piece = os.read(master, 65536)
@@ -37,11 +37,11 @@ def on_a_terminal(shell: Shell, *arguments: str) -> str:
             break
         if not piece:
             break
-        said += piece
+        output += piece
     os.close(master)
     assert child.communicate(timeout=60)[1] == b""
     assert child.returncode == 0
-    return said.decode()
+    return output.decode()
 
 
 def test_help_and_version(embedded: Shell) -> None:
@@ -61,7 +61,7 @@ def test_wrong_usage_ends_with_two(embedded: Shell, arguments: list[str]) -> Non
     assert "Usage" in answer.err + answer.out
 
 
-def test_what_a_worker_left_behind_is_shown(worked: Worked) -> None:
+def test_the_commands_show_the_runs_of_a_worker(worked: Worked) -> None:
     shell, (done, dead, later, held) = worked
 
     listed = shell.run("runs", "list")
@@ -123,13 +123,13 @@ def test_operators_change_runs(worked: Worked) -> None:
     assert shell.run("runs", "retry", dead, "--json").json == {"run_id": dead, "status": "queued"}
     assert shell.run("dead-letters", "--json").json == []
     assert "No dead letters." in on_a_terminal(shell, "dead-letters")
-    for arguments, said in (
+    for arguments, output in (
         (["approve", done], "is completed. Only a run that awaits approval can be approved"),
         (["retry", done], "is completed. Only a failed run can be retried"),
         (["release", done], "is completed. Only a failed run that blocks"),
-        (["priority", done, "1"], "is completed. Only a waiting run"),
+        (["priority", done, "1"], "is completed. Only the priority of a waiting run"),
     ):
-        assert said in shell.refused("runs", *arguments, code="wrong_state")
+        assert output in shell.refused("runs", *arguments, code="wrong_state")
     assert "must be between -100 and 100" in shell.refused("runs", "priority", held, "101", code="invalid_request")
     for verb in ("show", "cancel", "retry", "approve", "release"):
         assert 'The run "run_x" does not exist' in shell.refused("runs", verb, "run_x", code="run_not_found")
@@ -157,7 +157,7 @@ def test_operators_change_lanes(shell: Shell) -> None:
         "max_slots": {"old": 3, "new": None},
     }
     assert shell.run("lanes", "set", "media", "--enable").out == "media: nothing changed.\n"
-    for arguments, said, code in (
+    for arguments, output, code in (
         (["lanes", "set", "meida", "--disable"], 'did you mean "media"', "unknown_lane"),
         (["lanes", "set", "media", "--max-slots", "10001"], "must be between 0 and 10000", "invalid_request"),
         (["lanes", "set", "media", "--poll-interval-ms", "1"], "must be between 50 and 120000", "invalid_request"),
@@ -165,7 +165,7 @@ def test_operators_change_lanes(shell: Shell) -> None:
         (["lanes", "set", "media"], "Nothing to change", "invalid_request"),
         (["lanes", "set", "x" * 65, "--create"], "at most 64 are allowed", "invalid_input"),
     ):
-        assert said in shell.refused(*arguments, code=code)
+        assert output in shell.refused(*arguments, code=code)
 
 
 def test_the_schema_is_made_shown_and_raised_once(shell: Shell, request: pytest.FixtureRequest) -> None:
@@ -178,7 +178,7 @@ def test_the_schema_is_made_shown_and_raised_once(shell: Shell, request: pytest.
     assert shell.run("db", "upgrade", "--json").json == {"before": HEAD, "now": HEAD}
 
 
-def test_a_reader_that_goes_away_is_no_error(embedded: Shell) -> None:
+def test_a_reader_that_goes_away_is_not_an_error(embedded: Shell) -> None:
     embedded.run("db", "upgrade")
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m runlane lanes list --json | head -c 1"],

@@ -1,4 +1,4 @@
-"""A run whose events were cut, as the command line and the client show it: told once, and then its end."""
+"""A run whose events were cut, as the command line and the client show it: the gap once, and then its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server_process import command, serving, write_tasks
 CUT_AT_ONCE = {"RUNLANE_EVENTS_RETENTION_DAYS": "0.000001", "RUNLANE_RETENTION_SECONDS": "0.1"}
 
 
-async def test_the_command_line_and_the_client_tell_of_a_cut(tmp_path: Path) -> None:
+async def test_the_command_line_and_the_client_report_a_cut(tmp_path: Path) -> None:
     database = write_tasks(tmp_path)
     with serving(tmp_path, {**database, **CUT_AT_ONCE}, "dev", "tasks:app") as server:
         async with Client(server.url) as client:
@@ -23,8 +23,8 @@ async def test_the_command_line_and_the_client_tell_of_a_cut(tmp_path: Path) -> 
                 return (await client.get(run_id)).first_seq == last
 
             await eventually(cut, "the cut")
-            told, end = [event async for event in client.stream(run_id)]
-            assert told == LiveEvent(run_id, "truncated", 0, {"first_seq": last})
+            gap, end = [event async for event in client.stream(run_id)]
+            assert gap == LiveEvent(run_id, "truncated", 0, {"first_seq": last})
             assert (end.seq, end.type) == (last, "done")
             assert [line.index async for line in client.log_lines(run_id, follow=True)] == [last - 1]
             logs = await client.logs(run_id)

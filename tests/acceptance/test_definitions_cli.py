@@ -36,13 +36,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(folder: Path, *arguments: str, **variables: str) -> Any:
+def json_of(folder: Path, *arguments: str, **variables: str) -> Any:
     done = command(folder, *arguments, "--json", **variables)
     assert done.returncode == 0, done.stderr + done.stdout
     return json.loads(done.stdout)
 
 
-def test_validate_tells_what_is_wrong(project: Path) -> None:
+def test_validate_reports_every_problem(project: Path) -> None:
     done = command(project, "validate")
     assert (done.returncode, done.stdout) == (0, "definitions: 2 definitions, 0 warnings, no errors.\n")
     write(project, "agents/writer.json", {"id": "writer", "tols": []})
@@ -85,11 +85,11 @@ def test_validate_warns_of_what_fails_in_a_run(project: Path) -> None:
 def test_conditions_are_checked_by_validate_sync_and_import(project: Path) -> None:
     choose = {"id": "choose", "type": "if_else", "if_condition": "state.txt == 'x'", "if_true_step_id": "say"}
     write(project, "orchestrations/hello.json", {**HELLO, "steps": [*HELLO["steps"], choose]})
-    says = 'step "choose", field if_condition: "state.txt" is never set (did you mean "text"?)'
+    expected = 'step "choose", field if_condition: "state.txt" is never set (did you mean "text"?)'
     done = command(project, "validate")
-    assert (done.returncode, says in done.stdout) == (1, True)
+    assert (done.returncode, expected in done.stdout) == (1, True)
     done = command(project, "sync")
-    assert (done.returncode, says in done.stderr) == (1, True)
+    assert (done.returncode, expected in done.stderr) == (1, True)
     bundle = {"runlane_export": True, "orchestrations": [{**HELLO, "steps": [*HELLO["steps"], choose]}]}
     (project / "bundle.json").write_text(json.dumps(bundle))
     done = command(project, "bundle", "import", "bundle.json")
@@ -97,7 +97,7 @@ def test_conditions_are_checked_by_validate_sync_and_import(project: Path) -> No
     assert '"state.txt" is never set (did you mean "text"?)' in done.stderr
 
 
-def test_validate_knows_the_tasks_of_an_app(project: Path) -> None:
+def test_validate_checks_the_tasks_of_an_app(project: Path) -> None:
     write_tasks(project)
     write(project, "orchestrations/t.json", {"id": "t", "steps": [{"id": "s", "type": "task", "task": "tlk"}]})
     assert command(project, "validate").returncode == 0
@@ -117,7 +117,7 @@ def test_another_folder_can_be_named(project: Path) -> None:
 
 
 def test_sync_on_the_database(project: Path) -> None:
-    tried = told(project, "sync", "--dry-run")
+    tried = json_of(project, "sync", "--dry-run")
     assert (tried["dry_run"], tried["added"]) == (True, 2)
     done = command(project, "sync")
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
@@ -127,12 +127,12 @@ def test_sync_on_the_database(project: Path) -> None:
     ]
     write(project, "agents/writer.json", {"id": "writer", "model": "scripted", "name": "W"})
     write(project, "agents/extra.json", {"id": "extra", "name": "E"})
-    assert told(project, "sync")["changed"] == 1
+    assert json_of(project, "sync")["changed"] == 1
     (project / "definitions/agents/extra.json").unlink()
     done = command(project, "sync")
     assert "0 removed" in done.stdout
     assert "No longer in the folder, kept: agent:extra. Remove with: runlane sync --prune" in done.stderr
-    assert told(project, "sync", "--prune")["removed"] == 1
+    assert json_of(project, "sync", "--prune")["removed"] == 1
     (project / "definitions/agents/writer.json").unlink()
     done = command(project, "sync", "--prune")
     assert done.returncode == 1
@@ -143,7 +143,7 @@ def test_sync_on_the_database(project: Path) -> None:
     done = command(project, "sync")
     assert done.returncode == 1
     assert "definitions contains no definitions" in done.stderr
-    entries = told(project, "audit", "list", "--action", "definitions.sync")
+    entries = json_of(project, "audit", "list", "--action", "definitions.sync")
     assert len(entries) == 3
     assert all(entry["actor"].startswith("cli") for entry in entries)
 
@@ -153,16 +153,16 @@ def test_two_projects_share_a_database(tmp_path: Path) -> None:
     shop, news = tmp_path / "shop", tmp_path / "news"
     write(shop, "agents/clerk.json", {"id": "clerk"})
     write(news, "agents/writer.json", {"id": "writer"})
-    assert told(shop, "sync", "--prune", **shared)["source"] == "shop"
-    assert told(news, "sync", "--prune", **shared)["removed"] == 0
+    assert json_of(shop, "sync", "--prune", **shared)["source"] == "shop"
+    assert json_of(news, "sync", "--prune", **shared)["removed"] == 0
     write(news, "agents/clerk.json", {"id": "clerk", "name": "Mine"})
     done = command(news, "sync", **shared)
     assert done.returncode == 1
     assert 'agent:clerk (source "shop")' in done.stderr
     assert "--take-over" in done.stderr
-    assert told(news, "sync", "--take-over", **shared)["changed"] == 1
-    assert told(shop, "sync", "--source", "news", "--prune", "--dry-run", **shared)["removed"] == 1
-    named = told(shop, "sync", "--dry-run", "--take-over", RUNLANE_DEFINITIONS_SOURCE="store", **shared)
+    assert json_of(news, "sync", "--take-over", **shared)["changed"] == 1
+    assert json_of(shop, "sync", "--source", "news", "--prune", "--dry-run", **shared)["removed"] == 1
+    named = json_of(shop, "sync", "--dry-run", "--take-over", RUNLANE_DEFINITIONS_SOURCE="store", **shared)
     assert named["source"] == "store"
 
 
@@ -171,7 +171,7 @@ def test_warnings_do_not_stop_a_sync(project: Path) -> None:
     done = command(project, "sync")
     assert done.returncode == 0
     assert done.stderr.count("Ignored, because they are not used: agent_id.") == 1
-    assert len(told(project, "sync")["warnings"]) == 1
+    assert len(json_of(project, "sync")["warnings"]) == 1
 
 
 def test_graphs(project: Path) -> None:
@@ -209,7 +209,7 @@ def test_bundles(project: Path) -> None:
     assert json.loads(command(project, "bundle", "export", "hello", "--alone").stdout)["agents"] == []
     assert command(project, "bundle", "export", "helo").returncode == 1
     other = {"RUNLANE_DATABASE_URL": f"sqlite:///{project}/other.db"}
-    report = told(project, "bundle", "import", "b.json", "--only", "agent:writer", **other)
+    report = json_of(project, "bundle", "import", "b.json", "--only", "agent:writer", **other)
     assert [(item["id"], item["status"]) for item in report["items"]] == [("writer", "imported")]
     done = command(project, "bundle", "import", "-", given=(project / "b.json").read_text(), **other)
     assert done.stdout.splitlines() == [
@@ -228,7 +228,7 @@ def test_bundles(project: Path) -> None:
     assert "skipped    orchestration:bad  field steps: List should have at least 1 item" in done.stdout
     assert "needs the secret GITHUB_TOKEN: mcp_server:github, token" in done.stdout
     assert 'warning: orchestration:loose, step "ask": The agent "writer" does not exist.' in done.stderr
-    for arguments, says in (
+    for arguments, expected in (
         (("none.json",), "none.json cannot be read"),
         (("tasks.py",), "is not JSON"),
         (("b.json", "--only", "agents:x"), 'did you mean "agent"'),
@@ -237,7 +237,7 @@ def test_bundles(project: Path) -> None:
         write_tasks(project)
         done = command(project, "bundle", "import", *arguments)
         assert done.returncode == 1
-        assert says in done.stderr
+        assert expected in done.stderr
 
 
 @pytest.fixture
@@ -268,13 +268,13 @@ def test_dev_follows_the_folder(watched: tuple[Path, ServerProcess]) -> None:
     write(folder, "agents/second.json", '{"id": "second", ')
     wait_for(folder, server, "definition_wrong")
     wait_for(folder, server, "place=agents/second.json")
-    write(folder, "agents/second.json", {"id": "second", "delegate_agent_ids": ["nobody"]})
-    wait_for(folder, server, 'The agent "nobody" does not exist')
+    write(folder, "agents/second.json", {"id": "second", "delegate_agent_ids": ["unknown"]})
+    wait_for(folder, server, 'The agent "unknown" does not exist')
     write(folder, "agents/second.json", {"id": "second", "name": "Second"})
     wait_for(folder, server, "changed=['agent:second']")
     (folder / "definitions/agents/second.json").unlink()
     wait_for(folder, server, "removed=['agent:second']")
-    entries = told(
+    entries = json_of(
         folder, "audit", "list", "--action", "definitions.sync", RUNLANE_DATABASE_URL=f"sqlite:///{folder}/runlane.db"
     )
     assert {entry["actor"] for entry in entries} == {"dev"}
@@ -287,22 +287,22 @@ def test_sync_and_bundles_on_a_server(
     wait_for(folder, server, "definitions_synced")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     write(elsewhere, "agents/third.json", {"id": "third"})
-    report = told(elsewhere, "sync", "--url", server.url)
+    report = json_of(elsewhere, "sync", "--url", server.url)
     assert [(item["id"], item["change"]) for item in report["items"]] == [("third", "added")]
-    write(elsewhere, "agents/third.json", {"id": "third", "delegate_agent_ids": ["nobody"]})
+    write(elsewhere, "agents/third.json", {"id": "third", "delegate_agent_ids": ["unknown"]})
     done = command(elsewhere, "sync", RUNLANE_URL=server.url)
     assert done.returncode == 1
     assert (
-        'error: agents/third.json: agent "third", field delegate_agent_ids: The agent "nobody" does not exist'
+        'error: agents/third.json: agent "third", field delegate_agent_ids: The agent "unknown" does not exist'
         in done.stderr
     )
     done = command(elsewhere, "bundle", "export", "hello", "--out", "b.json", "--url", server.url)
     assert done.returncode == 0, done.stderr
-    report = told(elsewhere, "bundle", "import", "b.json", "--only", "agent:writer", "--url", server.url)
+    report = json_of(elsewhere, "bundle", "import", "b.json", "--only", "agent:writer", "--url", server.url)
     assert [(item["id"], item["status"]) for item in report["items"]] == [("writer", "unchanged")]
 
 
-def test_dev_refuses_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_dev_refuses_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     write_tasks(tmp_path)
     done = command(tmp_path, "dev", "tasks:app", "--definitions", "nowhere", "--port", "0")
     assert done.returncode == 1
@@ -336,7 +336,7 @@ def test_tools_from_a_description(tmp_path: Path) -> None:
     assert command(tmp_path, "validate").stdout == "definitions: 2 definitions, 0 warnings, no errors.\n"
     path = tmp_path / "definitions" / "tools" / "shop_orders.json"
     assert json.loads(path.read_text())["headers"] == {"X-Key": "{secret.SHOP}"}
-    assert [item["state"] for item in told(tmp_path, *order)["tools"]] == ["unchanged", "unchanged"]
+    assert [item["state"] for item in json_of(tmp_path, *order)["tools"]] == ["unchanged", "unchanged"]
     path.write_text("{}")
     kept = command(tmp_path, *order)
     assert (kept.returncode, path.read_text()) == (1, "{}")
@@ -345,20 +345,20 @@ def test_tools_from_a_description(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["url"] == "http://127.0.0.1:1/orders"
 
 
-def test_descriptions_that_are_none_are_told(tmp_path: Path) -> None:
+def test_invalid_descriptions_are_reported(tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text("openapi: 3.0.0")
     done = command(tmp_path, "tools", "import-openapi", "shop.yaml")
     assert done.returncode == 1
     assert "shop.yaml is not JSON (line 1, column 1" in done.stderr
     assert "Convert a description in YAML to JSON first." in done.stderr
     (tmp_path / "shop.json").write_text(json.dumps(SHOP))
-    for words, said in (
+    for words, expected in (
         (("gone.json",), "gone.json cannot be read"),
         (("shop.json", "--header", "nothing"), "A header is written"),
         (("shop.json", "--header", "Authorization: Bearer abcdefghijkl"), "looks like a credential"),
     ):
         done = command(tmp_path, "tools", "import-openapi", *words)
         assert done.returncode == 1
-        assert said in done.stderr
+        assert expected in done.stderr
         assert "abcdefghijkl" not in done.stderr
     assert not (tmp_path / "definitions").exists()

@@ -24,7 +24,7 @@ USUAL_PORT = 8765
 
 @pytest.fixture
 def usual_port_taken() -> Generator[None]:
-    """The port that dev takes by default is in use, by this test or by another program."""
+    """Make the default port of dev taken, by this test or by another program."""
     with socket.socket() as holder:
         with contextlib.suppress(OSError):
             holder.bind(("127.0.0.1", USUAL_PORT))
@@ -45,10 +45,10 @@ def dev(tmp_path: Path) -> Generator[tuple[Path, ServerProcess]]:
 @pytest.mark.usefixtures("usual_port_taken")
 def test_commands_find_a_dev_that_had_to_take_another_port(embedded: Shell) -> None:
     child = embedded.start_dev("tasks:app")
-    said = embedded.until(child, "API on http://127.0.0.1:")
-    assert "The default port 8765 is taken." in said
+    output = embedded.until(child, "API on http://127.0.0.1:")
+    assert "The default port 8765 is taken." in output
     url = json.loads((embedded.folder / RECORD).read_text())["url"]
-    assert f"This server is {url}; commands in this folder use it." in said
+    assert f"This server is {url}; commands in this folder use it." in output
 
     started = embedded.run("run", "greet", "--input", '{"name": "Ada"}', "--follow")
     assert started.err.splitlines()[0] == (
@@ -62,7 +62,7 @@ def test_commands_find_a_dev_that_had_to_take_another_port(embedded: Shell) -> N
     assert not (embedded.folder / RECORD).exists()
 
 
-def test_a_port_that_is_asked_for_and_taken_is_an_error(dev: tuple[Path, ServerProcess], tmp_path: Path) -> None:
+def test_a_requested_port_that_is_taken_is_an_error(dev: tuple[Path, ServerProcess], tmp_path: Path) -> None:
     _, server = dev
     done = command(tmp_path, "dev", "--port", str(server.port))
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""`runlane dev` and databases: a file of the project is its own, everything else belongs to somebody else."""
+"""`runlane dev` and databases: it may change a file of the project and treats every other database as shared."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_dev_on_a_shared_database_removes_and_overwrites_nothing(tmp_path: Path,
     shell.folder = here
     try:
         child = shell.start_dev("--port", "0")
-        said = shell.until(child, "Shared database postgresql://")
-        assert "executes its runs and serves its data without keys to programs on this machine" in said
-        assert "removed=[]" in said
+        output = shell.until(child, "Shared database postgresql://")
+        assert "executes its runs and serves its data without keys to programs on this machine" in output
+        assert "removed=[]" in output
         write(here, "clerk", {"id": "clerk", "name": "Mine"})
-        said = shell.until(child, "definitions_refused")
-        assert 'agent:clerk (source "theirs")' in said
+        output = shell.until(child, "definitions_refused")
+        assert 'agent:clerk (source "theirs")' in output
     finally:
         end_children(shell)
     stored = json.loads(command(here, "bundle", "export", **shared).stdout)["agents"]

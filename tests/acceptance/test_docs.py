@@ -132,7 +132,7 @@ async def test_json_blocks_that_are_to_run_do(tmp_path: Path) -> None:
 
 
 def _definitions(block: Block) -> LoadedDefinitions:
-    """The block's definition, checked among the others of its page."""
+    """Return the block's definition, checked among the others of its page."""
     others = [
         (parsed.definition, other)
         for other in JSON
@@ -157,14 +157,14 @@ async def _run_definition(app: App, block: Block) -> None:
     await sync_definitions(database, "default", parse_bodies(bodies), actor="docs", remove_missing=True)
     accepted = await app.orchestrate(json.loads(block.text)["id"], block.words.get("message", ""))
     if "answer" in block.words:
-        await eventually(lambda: _asks(app, accepted.run_id), f"the question of {block}")
+        await eventually(lambda: _has_question(app, accepted.run_id), f"the question of {block}")
         await app.resume(accepted.run_id, json.loads(block.words["answer"]))
     run = await app.wait(accepted.run_id, timeout=60)
     assert run.status is Status.COMPLETED, f"{block}: {run.error}"
     assert run.result == block.words["result"], str(block)
 
 
-async def _asks(app: App, run_id: str) -> bool:
+async def _has_question(app: App, run_id: str) -> bool:
     return (await app.get(run_id)).status is Status.PAUSED
 
 
@@ -255,7 +255,7 @@ def test_other_shell_lines_name_things_that_exist() -> None:
             case ["export", assignment]:
                 _check_variable(assignment.partition("=")[0], block)
             case _:
-                pytest.fail(f"{block}: nobody checks {line!r}")
+                pytest.fail(f"{block}: no check exists for {line!r}")
 
 
 def test_reading_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,14 +324,14 @@ def test_every_command_and_option_is_documented() -> None:
 
 def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
     page = (DOCS / "reference" / "http-api.md").read_text()
-    told = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`?]*)`", page))
+    documented = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`?]*)`", page))
     real = {
         (method.upper(), path)
         for path, methods in OPENAPI["paths"].items()
         for method in methods
         if not path.startswith("/api/v2/orchestrations/runs/")
     }
-    assert told == real
+    assert documented == real
 
 
 def test_every_error_code_of_the_api_is_documented() -> None:
@@ -358,8 +358,8 @@ def test_everything_public_is_documented() -> None:
     page = (DOCS / "reference" / "python.md").read_text()
     assert [name for name in _public(App) if not re.search(rf"\bapp\.{name}\b", page)] == []
     # check_awaited, interrupt and take_progress are the worker's side of a context.
-    told = [name for name in _public(Context) if name not in {"check_awaited", "interrupt", "take_progress"}]
-    assert [name for name in told if f"`ctx.{name}" not in page] == []
+    names = [name for name in _public(Context) if name not in {"check_awaited", "interrupt", "take_progress"}]
+    assert [name for name in names if f"`ctx.{name}" not in page] == []
     assert [field.name for field in fields(Run) if f"`{field.name}`" not in page] == []
     assert [status.value for status in Status if f"`{status.value}`" not in page] == []
     options = [*sorted(TaskOptions.__optional_keys__), "tenant", "trace"]
@@ -377,8 +377,8 @@ def test_everything_of_the_testing_kit_is_documented() -> None:
     assert [name for name in testing.__all__ if not re.search(rf"`{name}\b", page)] == []
     # Each of them is used in an example as well.
     examples = "".join(re.findall(r"```python run\n(.*?)```", page, re.DOTALL))
-    told = {*testing.__all__} - {"ExternalPostgres", "PostgresServer"}
-    assert [name for name in told if not re.search(rf"\b{name}\b", examples)] == []
+    names = {*testing.__all__} - {"ExternalPostgres", "PostgresServer"}
+    assert [name for name in names if not re.search(rf"\b{name}\b", examples)] == []
     for kind in (testing.FakeAnswer, testing.FakeControl):
         assert [name for name in kind.model_fields if f"`{name}`" not in page] == []
     calls = [name for kind in (testing.FakeProvider, testing.FakeMcp) for name in _public(kind)]
@@ -428,7 +428,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def _resolve(words: list[str]) -> tuple[Any, str, list[str]]:
-    """The command that these words begin with, and what is left for it."""
+    """Return the command that these words begin with, and what is left for it."""
     command, name = COMMAND, "runlane"
     while words and words[0] in getattr(command, "commands", {}):
         name = words[0]

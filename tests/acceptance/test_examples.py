@@ -1,4 +1,4 @@
-"""The examples do what they say, started as a reader would start them."""
+"""The examples do what they describe, started as a reader would start them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_the_newsroom_prints_one_article_though_its_worker_is_killed(tmp_path: P
     assert article.read_text().startswith("# After 40 years")
 
 
-def test_the_newsroom_asks_a_real_provider_with_the_same_definitions(tmp_path: Path) -> None:
-    """Real but for the company: the provider speaks the wire format of one, and is another process."""
+def test_the_newsroom_uses_a_real_provider_with_the_same_definitions(tmp_path: Path) -> None:
+    """The provider is another process with the wire format of a real one."""
     story = "The lighthouse was dark. Volunteers rebuilt it. It shines."
     photo = FakeCall(name="order_photo", arguments={"motif": "the light", "price_euro": 20})
     answers = [
@@ -86,14 +86,14 @@ def test_the_newsroom_asks_a_real_provider_with_the_same_definitions(tmp_path: P
     assert article.read_text() == f"# It shines\n\n{story}\n\n*At night*\n"
 
 
-def test_the_newsroom_says_what_is_missing_for_a_real_provider() -> None:
+def test_the_newsroom_reports_what_is_missing_for_a_real_provider() -> None:
     done = _run([str(NEWSROOM), "--model", "openai:gpt-test"], ROOT, OPENAI_API_KEY="")
     assert done.returncode == 1
     assert "OPENAI_API_KEY" in done.stdout.partition("FAILED: ")[2]
 
 
 def in_order(printed: str, *wanted: str) -> None:
-    """Every one of these is in a line, one after another."""
+    """Check that every one of these is in a line, one after another."""
     lines = [" ".join(line.split(" s  ", 1)[-1].split()) for line in printed.splitlines()]
     at = 0
     for text in wanted:
@@ -102,14 +102,14 @@ def in_order(printed: str, *wanted: str) -> None:
         at = place
 
 
-def test_the_newsroom_tells_of_a_broken_promise() -> None:
+def test_the_newsroom_reports_a_broken_promise() -> None:
     done = _run([str(NEWSROOM)], ROOT, RUNLANE_LEASE_SECONDS="2", RUNLANE_HEARTBEAT_SECONDS="1")
     assert done.returncode == 1
     assert "FAILED: runlane " in done.stdout
     assert "The settings are not valid" in done.stdout
 
 
-def test_hello_loses_nothing_and_says_so(tmp_path: Path) -> None:
+def test_hello_loses_nothing_and_reports_it(tmp_path: Path) -> None:
     done = _run([str(HELLO), "--folder", str(tmp_path)], ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9" in done.stdout
@@ -119,7 +119,7 @@ def test_hello_loses_nothing_and_says_so(tmp_path: Path) -> None:
     assert not list((tmp_path / "runlane.db.workers").iterdir()), "a lock file of a worker was left behind"
 
 
-def test_hello_tells_of_a_broken_promise() -> None:
+def test_hello_reports_a_broken_promise() -> None:
     # A server that cannot start is the one fault that can be made from outside.
     done = _run([str(HELLO)], ROOT, RUNLANE_LEASE_SECONDS="2", RUNLANE_HEARTBEAT_SECONDS="1")
     assert done.returncode == 1
@@ -146,9 +146,9 @@ def test_shop_does_its_work(tmp_path: Path) -> None:
         finally:
             dev.kill()
     log.seek(0)
-    told = log.read()
+    log_text = log.read()
     log.close()
-    assert first.returncode == second.returncode == code == 0, first.stderr + second.stderr + told
+    assert first.returncode == second.returncode == code == 0, first.stderr + second.stderr + log_text
     lines, again = first.stdout.splitlines(), second.stdout.splitlines()
     assert [line.split()[1:3] for line in lines] == [["thumbnail", "completed"]] * 4 + [["report", "completed"]]
     assert lines[0] == again[0], "the idempotency key must give the same run"
@@ -157,8 +157,8 @@ def test_shop_does_its_work(tmp_path: Path) -> None:
     picture = (shop / "pictures" / "a.200.ppm").read_bytes()
     assert picture.startswith(b"P6 200 150 255\n")
     assert len(picture) == len(b"P6 200 150 255\n") + 200 * 150 * 3
-    assert "run_started" in told
-    assert "Runlane dev: tasks report, thumbnail" in told
+    assert "run_started" in log_text
+    assert "Runlane dev: tasks report, thumbnail" in log_text
 
 
 def _run(arguments: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:

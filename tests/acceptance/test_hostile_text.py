@@ -141,7 +141,7 @@ def write_definitions(folder: Path) -> Path:
 
 
 def harmless(text: str, *, at_terminal: bool = False) -> str:
-    """The text, after checking that it contains no control characters but those that the command line writes."""
+    """Return the text, after checking that it contains no control characters but those that the command line writes."""
     left = OWN.sub("", text) if at_terminal else re.sub(r"[\n\t]", "", text)
     found = UNSAFE.search(left)
     assert found is None, f"{found[0]!r} in {text!r}"
@@ -157,7 +157,7 @@ def call(
 ) -> tuple[int, str, str]:
     """Run a command in a fork of this process, which has loaded everything: its exit code, stdout and stderr.
 
-    With `typed`, its three streams are a terminal; each pair in it is a text to wait for and the line to type then.
+    With `typed`, its three streams are a terminal; each pair in it is a string to wait for and the line to type then.
     """
     with warnings.catch_warnings(), tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as errors:
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -228,7 +228,7 @@ def in_a_pipe(
 
 
 def at_a_terminal(folder: Path, *arguments: str, typed: Sequence[str] = (), way: Mapping[str, str] = NOWHERE) -> str:
-    """What a person sees."""
+    """Return what a person sees."""
     ended, text, _ = call(folder, arguments, way, typed)
     assert ended >= 0, f"{arguments} did not end: {text}"
     return harmless(text, at_terminal=True)
@@ -239,8 +239,8 @@ def runs(folder: Path, server: ServerProcess) -> Mapping[str, str]:
     """Runs that carry hostile text in each of their parts, by what they are."""
 
     def started(*arguments: str) -> str:
-        told = in_a_pipe(folder, "run", *arguments, "--json", way={"RUNLANE_URL": server.url})
-        return str(json.loads(told)["run_id"])
+        output = in_a_pipe(folder, "run", *arguments, "--json", way={"RUNLANE_URL": server.url})
+        return str(json.loads(output)["run_id"])
 
     given = json.dumps({"text": EVIL})
     found = {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tests.acceptance.test_access_cli import environment, run, told
+from tests.acceptance.test_access_cli import environment, json_of, run
 
 __all__ = ["environment"]
 
 
 def test_limits_are_set_listed_and_reset(environment: dict[str, str]) -> None:
-    set_ = told(environment, "limits", "set", "openai", "--in-flight", "3", "--tokens-per-minute", "9000")
+    set_ = json_of(environment, "limits", "set", "openai", "--in-flight", "3", "--tokens-per-minute", "9000")
     assert set_["changed"] == {
         "in_flight": {"old": 8, "new": 3}, "tokens_per_minute": {"old": None, "new": 9000},
     }  # fmt: skip
-    rows = {row["credential"]: row for row in told(environment, "limits", "list")}
+    rows = {row["credential"]: row for row in json_of(environment, "limits", "list")}
     assert set(rows) == {"anthropic", "ollama", "openai"}
     assert rows["openai"]["limits"] == {"in_flight": 3, "requests_per_minute": None, "tokens_per_minute": 9000}
     assert rows["openai"]["now"] == {"in_flight": 0, "requests": 0, "tokens": 0, "waiting": 0}
@@ -28,7 +28,7 @@ def test_limits_are_set_listed_and_reset(environment: dict[str, str]) -> None:
     mistyped = run(environment, "limits", "set", "opena", "--in-flight", "3")
     assert mistyped.stdout == "opena: in_flight None -> 3\n"
     assert 'No call has counted against "opena" yet (did you mean "openai"?).' in mistyped.stderr
-    actions = [entry["action"] for entry in told(environment, "audit", "list")]
+    actions = [entry["action"] for entry in json_of(environment, "audit", "list")]
     assert actions == ["limits.set", "limits.reset", "limits.set", "limits.set"]
 
 
@@ -40,13 +40,13 @@ def test_a_limit_of_a_configured_provider_is_set_under_its_name(environment: dic
 
 
 def test_usage_and_caps(environment: dict[str, str]) -> None:
-    assert told(environment, "usage", "--group", "model", "--from", "2026-01-01", "--to", "2026-01-31") == []
+    assert json_of(environment, "usage", "--group", "model", "--from", "2026-01-01", "--to", "2026-01-31") == []
     for wrong in (["--group", "colour"], ["--from", "yesterday"], ["--from", "2026-02-01", "--to", "2026-01-31"]):
         refused = run(environment, "usage", *wrong)
         assert (refused.returncode, "Error (invalid_request)" in refused.stderr) == (1, True)
-    made = told(environment, "tenants", "create", "acme", "--max-cost-per-day", "2.5", "--on-cap", "ask")
+    made = json_of(environment, "tenants", "create", "acme", "--max-cost-per-day", "2.5", "--on-cap", "ask")
     assert (made["max_cost_usd_per_day"], made["on_cap"]) == (2.5, "ask")
-    changed = told(environment, "tenants", "set", "acme", "--max-cost-per-day", "7", "--on-cap", "fail")["changed"]
+    changed = json_of(environment, "tenants", "set", "acme", "--max-cost-per-day", "7", "--on-cap", "fail")["changed"]
     assert changed == {"max_cost_usd_per_day": {"old": 2.5, "new": 7.0}, "on_cap": {"old": "ask", "new": "fail"}}
     done = run(environment, "tenants", "set", "acme", "--no-limit", "max_cost_usd_per_day")
     assert done.stdout == "acme: max_cost_usd_per_day 7.0 -> None\n"

@@ -1,4 +1,4 @@
-"""The live view on a real terminal: events scroll by, a bar moves, nothing is left of it at the end."""
+"""The live view on a real terminal: events scroll by, a bar moves, and the bar is gone at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
         try:
             while piece := os.read(ours, 65536):
                 seen += piece
-                # The run begins once it is watched: progress is told live, and whoever comes late misses it.
+                # The run begins once it is watched, because late readers miss the live progress.
                 if held and b"awaiting_approval" in seen:
                     held = False
                     (run,) = json.loads(command(tmp_path, "runs", "list", "--json", **database).stdout)

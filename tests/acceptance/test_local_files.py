@@ -1,4 +1,4 @@
-"""The files of a project, and what a command says before it does anything: modes, full disks, misspelt settings."""
+"""The files of a project, and what a command reports before it does anything: modes, full disks, misspelt settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_is_in_the_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_files_in_the_folder_are_for_their_owner_only(tmp_path: Path) -> None:
     write_tasks(tmp_path)
     with serving(tmp_path, {}, "dev", "tasks:app"):
         own = tmp_path / ".runlane"
@@ -27,7 +27,7 @@ def test_what_is_in_the_folder_is_for_its_owner_only(tmp_path: Path) -> None:
         assert {path.name: oct(_mode(path)) for path in files if _mode(path) != 0o600} == {}
 
 
-def test_a_full_disk_at_the_first_start_is_told_in_a_sentence(embedded: Shell) -> None:
+def test_a_full_disk_at_the_first_start_is_reported_in_a_sentence(embedded: Shell) -> None:
     # No file may become larger than this, in blocks of 1 kB; a full disk fails in the same places.
     for blocks in (0, 16, 64):
         done = subprocess.run(
@@ -55,15 +55,15 @@ def test_a_full_disk_at_the_first_start_is_told_in_a_sentence(embedded: Shell) -
 
 def test_a_misspelt_setting_is_reported_by_a_program_and_by_commands(embedded: Shell) -> None:
     embedded.environment["RUNLANE_CONCURENCY"] = "1"
-    says = 'RUNLANE_CONCURENCY is not a known setting and is ignored (did you mean "RUNLANE_CONCURRENCY"?).'
+    expected = 'RUNLANE_CONCURENCY is not a known setting and is ignored (did you mean "RUNLANE_CONCURRENCY"?).'
     done = embedded.python("import asyncio\nfrom tasks import app\nasyncio.run(app.connect())")
     assert done.code == 0, done.err
-    assert says in done.out + done.err
+    assert expected in done.out + done.err
     child = embedded.start("worker", "tasks:app")
     assert "RUNLANE_CONCURENCY is not a known setting" in embedded.until(child, "worker_online")
     embedded.finish(child)
     listed = embedded.run("lanes", "list", "--json")
-    assert listed.err == f"Warning: {says}\n"
+    assert listed.err == f"Warning: {expected}\n"
 
 
 def test_a_key_on_the_command_line_is_warned_of(tmp_path: Path) -> None:

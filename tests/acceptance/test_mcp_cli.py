@@ -52,8 +52,8 @@ def test_a_server_is_checked_from_the_folder_with_secrets_of_the_database(tmp_pa
     assert listed.returncode == 0, listed.stderr
     assert "fake__add  The sum of two numbers.\n" in listed.stdout
     assert listed.stdout.endswith("10 tools.\n")
-    told = json.loads(run(tmp_path, "mcp", "check", "fake", "--json").stdout)
-    effects = {tool["name"]: tool["effect"] for tool in told["tools"]}
+    report = json.loads(run(tmp_path, "mcp", "check", "fake", "--json").stdout)
+    effects = {tool["name"]: tool["effect"] for tool in report["tools"]}
     assert (effects["fake__once"], effects["fake__add"]) == ("once", "repeatable")
     fake.control(token="another")
     refused = run(tmp_path, "mcp", "check", "fake", "--json")

@@ -1,4 +1,4 @@
-"""A run that multiplies its input: it fails with the limit's code, and its worker and the runs beside it live on."""
+"""A run that multiplies its input: it fails with the limit's code, and its worker and the runs beside it continue."""
 
 from __future__ import annotations
 

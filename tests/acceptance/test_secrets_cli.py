@@ -35,11 +35,11 @@ def give(shell: Shell, *arguments: str, value: str | bytes, expect: int = 0, **v
         timeout=120,
         check=False,
     )
-    said = (done.stdout + done.stderr).decode()
-    assert done.returncode == expect, said
-    assert CANARY not in said
-    assert "Traceback" not in said
-    return said
+    output = (done.stdout + done.stderr).decode()
+    assert done.returncode == expect, output
+    assert CANARY not in output
+    assert "Traceback" not in output
+    return output
 
 
 def with_key(shell: Shell, *keys: str) -> list[str]:
@@ -51,8 +51,8 @@ def with_key(shell: Shell, *keys: str) -> list[str]:
 def test_a_secrets_life(shell: Shell) -> None:
     with_key(shell)
     assert "TOKEN: version 1" in give(shell, "set", "TOKEN", value=f"{CANARY}\n")
-    told = json.loads(give(shell, "set", "TOKEN", "--json", value=f"{CANARY}-2"))
-    assert (told["name"], told["version"], told["tenant"]) == ("TOKEN", 2, "default")
+    report = json.loads(give(shell, "set", "TOKEN", "--json", value=f"{CANARY}-2"))
+    assert (report["name"], report["version"], report["tenant"]) == ("TOKEN", 2, "default")
     file = shell.folder / "value"
     file.write_text(f"{CANARY}-of-a-file\n")
     shell.run("secrets", "set", "OTHER", "--from-file", "value")
@@ -67,7 +67,7 @@ def test_a_secrets_life(shell: Shell) -> None:
     assert actions == ["secret.delete", "secret.delete", "secret.set", "secret.set", "secret.set"]
 
 
-def test_what_is_refused_says_why_and_not_what(shell: Shell) -> None:
+def test_refusals_give_the_reason_and_not_the_value(shell: Shell) -> None:
     shell.environment.setdefault("RUNLANE_DATABASE_URL", f"sqlite:///{shell.folder / 'own.db'}")
     assert "runlane secrets new-key" in give(shell, "set", "TOKEN", value=CANARY, expect=1)
     with_key(shell)
@@ -75,7 +75,7 @@ def test_what_is_refused_says_why_and_not_what(shell: Shell) -> None:
     assert "is not a valid secret name" in give(shell, "set", "9X", value=CANARY, expect=1)
     assert "UTF-8" in give(shell, "set", "TOKEN", value=b"\xff\xfe" * 20, expect=1)
     assert "at most 65536" in give(shell, "set", "TOKEN", value="abcd" * 20_000, expect=1)
-    assert 'No tenant "nobody"' in give(shell, "set", "TOKEN", "--tenant", "nobody", value=CANARY, expect=1)
+    assert 'No tenant "unknown"' in give(shell, "set", "TOKEN", "--tenant", "unknown", value=CANARY, expect=1)
     assert "cannot be read" in shell.refused("secrets", "set", "T", "--from-file", "none", code="invalid_request")
     wrong = shell.refused("secrets", "list", code="invalid_settings", RUNLANE_SECRET_KEY="not-a-key-at-all")
     assert "RUNLANE_SECRET_KEY: a key must be 32 bytes" in wrong
@@ -121,7 +121,7 @@ def test_a_new_key_is_printed_alone(embedded: Shell) -> None:
     assert "RUNLANE_SECRET_KEY" in keys[0].err
 
 
-def test_a_person_is_asked_without_echo(embedded: Shell) -> None:
+def test_a_value_is_prompted_for_without_echo(embedded: Shell) -> None:
     leader, follower = pty.openpty()
     child = forking.Popen(
         [sys.executable, "-m", "runlane", "secrets", "set", "TOKEN"],
@@ -133,19 +133,19 @@ def test_a_person_is_asked_without_echo(embedded: Shell) -> None:
         start_new_session=True,
     )
     os.close(follower)
-    said = b""
+    output = b""
     try:
-        while b"Value of TOKEN: " not in said:
-            said += os.read(leader, 1000)
+        while b"Value of TOKEN: " not in output:
+            output += os.read(leader, 1000)
         os.write(leader, f"{CANARY}\n".encode())
-        while b"version 1" not in said:
-            said += os.read(leader, 1000)
+        while b"version 1" not in output:
+            output += os.read(leader, 1000)
         assert child.wait(60) == 0
     finally:
         child.kill()
         child.wait()
         os.close(leader)
-    assert CANARY.encode() not in said
+    assert CANARY.encode() not in output
 
 
 def test_missing_secrets_are_warnings_of_validate_and_sync(embedded: Shell) -> None:
@@ -155,8 +155,8 @@ def test_missing_secrets_are_warnings_of_validate_and_sync(embedded: Shell) -> N
     alone = embedded.run("validate", "--json").json
     assert (alone["valid"], alone["problems"]) == (True, [])
     assert not (embedded.folder / ".runlane").exists()
-    told = embedded.run("sync", "--json").json
-    assert ["GITHUB_TOKEN is not set" in item["message"] for item in told["warnings"]] == [True]
+    report = embedded.run("sync", "--json").json
+    assert ["GITHUB_TOKEN is not set" in item["message"] for item in report["warnings"]] == [True]
     checked = embedded.run("validate")
     assert "runlane secrets set GITHUB_TOKEN" in checked.out
     give(embedded, "set", "GITHUB_TOKEN", value=CANARY)
@@ -179,5 +179,5 @@ def test_the_commands_work_over_http(embedded: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("set", "TOKEN", CANARY), ("set",)])
-def test_a_value_is_no_argument(embedded: Shell, arguments: tuple[str, ...]) -> None:
+def test_a_value_cannot_be_an_argument(embedded: Shell, arguments: tuple[str, ...]) -> None:
     embedded.run("secrets", *arguments, expect=2)

@@ -130,32 +130,32 @@ def test_async_and_plain_tests_share_a_process(project: Path, mode: str) -> None
     (project / "test_plain.py").write_text(PLAIN_TESTS)
     # What a developer has in the environment does not reach the tests: they neither read that database nor share Redis.
     elsewhere = {"RUNLANE_DATABASE_URL": "sqlite:////nowhere/at/all.db", "RUNLANE_REDIS_URL": "redis://127.0.0.1:1"}
-    told = _pytest(project, "-o", f"asyncio_mode={mode}", **elsewhere)
-    assert "7 passed" in told, told
+    result = _pytest(project, "-o", f"asyncio_mode={mode}", **elsewhere)
+    assert "7 passed" in result, result
 
 
 def test_one_event_loop_for_all_tests_works_as_well(project: Path) -> None:
     (project / "test_async.py").write_text(ASYNC_TESTS)
     scopes = [f"asyncio_default_{what}_loop_scope=session" for what in ("test", "fixture")]
-    told = _pytest(project, *(word for scope in scopes for word in ("-o", scope)))
-    assert "5 passed" in told, told
+    result = _pytest(project, *(word for scope in scopes for word in ("-o", scope)))
+    assert "5 passed" in result, result
 
 
-def test_without_pytest_asyncio_plain_tests_work_and_async_ones_are_told_why_not(project: Path) -> None:
+def test_without_pytest_asyncio_plain_tests_work_and_async_ones_explain_why_not(project: Path) -> None:
     conftest = f"import sys\n\nsys.modules['pytest_asyncio'] = None\n{CONFTEST}"
     (project / "pytest.ini").write_text("[pytest]\n")
     (project / "conftest.py").write_text(conftest)
     (project / "test_plain.py").write_text(PLAIN_TESTS + "\n\ndef test_needs_a_loop(running_app):\n    pass\n")
-    told = _pytest(project, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    assert "2 passed, 1 error" in told, told
-    assert "The fixture running_app needs pytest-asyncio" in told
+    result = _pytest(project, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    assert "2 passed, 1 error" in result, result
+    assert "The fixture running_app needs pytest-asyncio" in result
 
 
-def test_an_app_that_is_not_given_is_asked_for(project: Path) -> None:
+def test_a_missing_app_is_an_error_with_the_cure(project: Path) -> None:
     (project / "conftest.py").write_text('pytest_plugins = ["runlane.testing.pytest_plugin"]\n')
     (project / "test_plain.py").write_text(PLAIN_TESTS)
-    told = _pytest(project)
-    assert "The fixture runlane_app is not defined. Define it in conftest.py" in told
+    result = _pytest(project)
+    assert "The fixture runlane_app is not defined. Define it in conftest.py" in result
 
 
 def test_the_same_tests_run_on_postgres(project: Path) -> None:
@@ -165,5 +165,5 @@ def test_the_same_tests_run_on_postgres(project: Path) -> None:
         )
     (project / "test_async.py").write_text(ASYNC_TESTS.replace("str(tmp_path) in", '"runlane_test_" in'))
     (project / "test_plain.py").write_text(PLAIN_TESTS)
-    told = _pytest(project)
-    assert "7 passed" in told, told
+    result = _pytest(project)
+    assert "7 passed" in result, result

@@ -31,10 +31,10 @@ def test_a_worker_works_and_drains(shell: Shell, how: signal.Signals) -> None:
     wait_for(shell, long, "running")
     (worker,) = shell.run("workers", "--json").json
     assert (worker["status"], worker["capacity"], worker["pid"]) == ("online", 3, child.pid)
-    code, said = shell.finish(child, how)
+    code, output = shell.finish(child, how)
     assert code == 0
-    assert "stopping" in said
-    assert "worker_offline" in said
+    assert "stopping" in output
+    assert "worker_offline" in output
     assert status(shell, long) == "completed"
     assert [worker["status"] for worker in shell.run("workers", "--all", "--json").json] == ["offline"]
 
@@ -46,18 +46,18 @@ def test_a_second_signal_ends_the_grace_period(shell: Shell) -> None:
     wait_for(shell, long, "running")
     child.send_signal(signal.SIGTERM)
     shell.until(child, "worker_draining")
-    code, said = shell.finish(child)
+    code, output = shell.finish(child)
     assert code == 0
-    assert "stopping_now" in said
+    assert "stopping_now" in output
     run = shell.run("runs", "show", long, "--json").json
     assert (run["status"], run["failures"], run["losses"]) == ("queued", 0, 0)
 
 
-def test_dev_tells_what_happens(shell: Shell) -> None:
+def test_dev_logs_what_happens(shell: Shell) -> None:
     child = shell.start_dev("tasks:app")
-    said = shell.until(child, "Runlane dev: tasks break, greet, wait")
+    output = shell.until(child, "Runlane dev: tasks break, greet, wait")
     run_id = shell.enqueue("greet", {"name": "Ada"})
-    said += shell.until(child, "run_ended")
-    assert run_id in said
+    output += shell.until(child, "run_ended")
+    assert run_id in output
     code, _ = shell.finish(child, signal.SIGINT)
     assert code == 0

@@ -1,6 +1,6 @@
 """Agents for the chaos tests: a provider with known prices in another process, definitions, and the command line.
 
-A call costs PRICE_USD, always: what a run has spent is what the provider counted.
+Every call costs PRICE_USD, so the spending of a run follows from the calls that the provider counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runlane.testing.fake_provider import FakeAnswer, FakeProvider
 from tests.chaos.cluster import ROOT, RUNLANE, Cluster, Row, eventually
 
 MODEL = "acme:big"
-# Whose limits its calls count against.
+# The calls count against the limits of this credential.
 CREDENTIAL = MODEL.partition(":")[0]
 PRICE_USD = 0.01
 TOKENS_IN, TOKENS_OUT = 7, 10
@@ -27,12 +27,12 @@ PROMPT = "canary-system-prompt-5512"
 
 
 def priced(text: str = "Done.", **more: Any) -> FakeAnswer:
-    """An answer that costs PRICE_USD."""
+    """Return an answer that costs PRICE_USD."""
     return FakeAnswer(text=text, tokens_in=TOKENS_IN, tokens_out=TOKENS_OUT, **more)
 
 
 def environment(provider: FakeProvider, **more: str) -> dict[str, str]:
-    """What makes a cluster's workers ask this provider, with quick takeovers."""
+    """Return the variables with which workers call this provider and take over quickly."""
     price = {"input_usd_per_million": 0, "output_usd_per_million": PRICE_USD / TOKENS_OUT * 1_000_000}
     open_ = {"base_url": provider.openai_url, "prices": {"big": price}}
     return {
@@ -42,7 +42,7 @@ def environment(provider: FakeProvider, **more: str) -> dict[str, str]:
 
 
 def fan_out(ways: int = 20) -> list[dict[str, Any]]:
-    """So many agents at once."""
+    """Return steps that run `ways` agents at once."""
     step = {
         "id": "ask", "type": "agent", "agent_id": "helper", "prompt_template": "Task {state.item}", "output_key": "ask",
     }  # fmt: skip
@@ -74,12 +74,12 @@ async def define(
 
 
 async def start(cluster: Cluster, count: int = 1) -> list[str]:
-    """So many runs of the flow."""
+    """Start `count` runs of the flow and return their ids."""
     return [(await cluster.app.orchestrate("flow", "go")).run_id for _ in range(count)]
 
 
 async def has_status(cluster: Cluster, run_id: str, status: Status) -> Row:
-    """The run's row, once it has the status."""
+    """Wait until the run has the status and return its row."""
 
     async def look() -> Row | None:
         (row,) = await cluster.rows(f"select * from runs where id = '{run_id}'")
@@ -89,8 +89,8 @@ async def has_status(cluster: Cluster, run_id: str, status: Status) -> Row:
     return await eventually(look, f"{status} of {run_id}")
 
 
-async def told(cluster: Cluster, *command: str) -> Any:
-    """What a command of the command line answers, as JSON."""
+async def cli_json(cluster: Cluster, *command: str) -> Any:
+    """Run a command with --json and return its output."""
     done = await asyncio.to_thread(
         subprocess.run,
         [*RUNLANE, *command, "--json"],
@@ -106,5 +106,5 @@ async def told(cluster: Cluster, *command: str) -> Any:
 
 
 def answers_given(provider: FakeProvider) -> int:
-    """How many answers the provider was paid for."""
+    """Return how many answers the provider was paid for."""
     return int(provider.stats()["outcomes"].get("200", 0))

@@ -1,6 +1,6 @@
-"""Answers the question of a run as soon as a gate opens, as one of several people who are equally fast.
+"""Answer the question of a run as soon as a gate opens, in competition with other processes.
 
-python -m tests.chaos.chaos_answerer RUN_ID NAME GATE; exits with 0 as the winner and with 9 as the loser.
+Usage: python -m tests.chaos.chaos_answerer RUN_ID NAME GATE. The exit code is 0 for the winner and 9 for a loser.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOST = 9
 async def main(run_id: str, name: str, gate: str) -> int:
     async with app:
         (folder() / f"{gate}-{name}").touch()
-        # Busy, so that all of them go in the same millisecond.
+        # A busy loop, so that all processes answer in the same millisecond.
         while not (folder() / gate).exists():
             time.sleep(0)  # noqa: ASYNC251 - nothing else runs in this loop
         try:

@@ -1,7 +1,7 @@
-"""A process that calls a metered provider without end, as many at once as it is told, each under the cluster's limits.
+"""Call a metered provider without end, CALLERS at once, each call under the cluster's limits.
 
-Usage: python -m tests.chaos.chaos_caller PORT CALLERS CREDENTIAL. A provider that answers "slow" makes everybody slow
-down; one that is gone ends the process.
+Usage: python -m tests.chaos.chaos_caller PORT CALLERS CREDENTIAL. An answer "slow" slows every caller down;
+a provider that is gone ends the process.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from runlane.settings import load_settings
 from runlane.store.sql.database import open_database
 
 
-async def nobody(reason: str) -> None:
-    """Waiting without a word."""
+async def ignore(reason: str) -> None:
+    """Ignore the reason of a wait."""
 
 
 async def call(limiter: ClusterLimiter, port: int, credential: str) -> None:
     try:
-        slot = await limiter.acquire(credential, tokens=10, timeout_seconds=30, on_wait=nobody)
+        slot = await limiter.acquire(credential, tokens=10, timeout_seconds=30, on_wait=ignore)
     except LimitTimeout as wait:
         await asyncio.sleep(wait.retry_in_seconds)
         return

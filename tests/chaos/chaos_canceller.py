@@ -1,4 +1,4 @@
-"""Cancels a run, and may be told to die in the middle of that: python -m tests.chaos.chaos_canceller RUN_ID."""
+"""Cancel a run, with crash points: python -m tests.chaos.chaos_canceller RUN_ID."""
 
 from __future__ import annotations
 

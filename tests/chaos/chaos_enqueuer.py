@@ -1,7 +1,7 @@
-"""An enqueuer process: accepts runs over ordering keys one after another, and survives a database that is away.
+"""Enqueue runs with ordering keys one after another, and retry while the database is away.
 
-Usage: python chaos_enqueuer.py NAME COUNT KEYS. Each run carries the enqueuer's name, key and place, so that order can
-be checked, and an idempotency key, so that asking again after a lost answer does not double it.
+Usage: python -m tests.chaos.chaos_enqueuer NAME COUNT KEYS. Each run carries the name, key and number of its enqueuer,
+so that tests can check the order, and an idempotency key, so that a repeated request does not double it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.chaos import chaos_tasks
 async def main(name: str, count: int, keys: int) -> None:
     chance = random.Random(name)
     async with chaos_tasks.app as app:
-        for place in range(count):
+        for number in range(count):
             key = f"key-{chance.randrange(keys)}"
-            arguments = {"milliseconds": chance.uniform(20, 150), "label": f"{key}/{name}/{place:05}"}
+            arguments = {"milliseconds": chance.uniform(20, 150), "label": f"{key}/{name}/{number:05}"}
             while True:
                 try:
-                    await app.enqueue("short", arguments, ordering_key=key, idempotency_key=f"{name}-{place}")
+                    await app.enqueue("short", arguments, ordering_key=key, idempotency_key=f"{name}-{number}")
                 except Unavailable:
                     await asyncio.sleep(0.1)
                 else:

@@ -1,7 +1,7 @@
 """The tasks that the chaos tests execute, and the app that their worker processes are started with.
 
 A worker finds the sink and the gates in the folder named by CHAOS_FOLDER. A gate is a file: tasks wait for it, so a
-test decides when they may go on.
+test decides when they may continue.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tests.chaos.sink import Sink
 crash_points.install_from_environment()
 
 app = App()
-# What a stream has to carry unharmed: every plane of Unicode, what JSON escapes, and what ends a line in SSE.
+# Streams must carry every plane of Unicode, what JSON escapes, and what ends a line in SSE.
 ODD_TEXT = 'Zürich 東京 🎉 \u2028 \u0085 "quoted" back\\slash\r\nnew line\ttab data: id: 7'
 _sinks: dict[Path, Sink] = {}
 
 
 def folder() -> Path:
-    """Where this process shares files with the test."""
+    """Return the folder that this process shares with the test."""
     return Path(os.environ["CHAOS_FOLDER"])
 
 
 def sink() -> Sink:
-    """The sink of the test that this process works for."""
+    """Return the sink of the test that started this process."""
     path = folder() / "sink.db"
     if path not in _sinks:
         _sinks[path] = Sink(path)
@@ -47,7 +47,7 @@ def _open(gate: str) -> bool:
 
 @app.task("short", max_losses=1000)
 async def short(ctx: Context, milliseconds: float, label: str = "") -> dict[str, Any]:
-    """A little work with one effect."""
+    """Work for a moment, with one effect."""
     sink().begin(ctx.run_id, ctx.attempt, label)
     await asyncio.sleep(milliseconds / 1000)
     return {"verdict": sink().complete(ctx.run_id, ctx.attempt, label)}
@@ -63,13 +63,13 @@ async def pay(ctx: Context, order: str) -> dict[str, Any]:
 
 @app.task("loaded")
 async def loaded(ctx: Context, names: list[str]) -> list[str]:
-    """Which of these modules this worker has loaded."""
+    """Return which of these modules this worker has loaded."""
     return [name for name in names if name in sys.modules]
 
 
 @app.task("capped", lane="capped", max_losses=1000)
 async def capped(ctx: Context, milliseconds: float) -> dict[str, Any]:
-    """The same in a lane that tests put a cap on."""
+    """Do the same in a lane that tests put a cap on."""
     return await short(ctx, milliseconds)
 
 
@@ -84,9 +84,9 @@ async def gated(ctx: Context, gate: str, note: bool = False) -> dict[str, Any]:
     return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
 
 
-@app.task("tell", max_losses=1000)
-async def tell(ctx: Context, lines: int, pause_seconds: float = 0.0) -> int:
-    """Write lines at a pace; a new attempt goes on after the last ten that are known to be told."""
+@app.task("lines", max_losses=1000)
+async def lines_at_a_pace(ctx: Context, lines: int, pause_seconds: float = 0.0) -> int:
+    """Write lines at a pace; a new attempt continues after the last checkpoint, one of which follows every ten."""
     for number in range(ctx.saved or 0, lines):
         await ctx.log(f"line {number + 1} {ODD_TEXT}", number=number + 1, odd=ODD_TEXT)
         if (number + 1) % 10 == 0:
@@ -106,7 +106,7 @@ async def pour(ctx: Context, lines: int, at_once: int = 250) -> int:
 
 @app.task("endless", max_losses=1000)
 async def endless(ctx: Context) -> None:
-    """Go on until it is interrupted, and leave word of when that was."""
+    """Run until it is interrupted, and record when that was."""
     sink().begin(ctx.run_id, ctx.attempt)
     try:
         await asyncio.Event().wait()
@@ -116,7 +116,7 @@ async def endless(ctx: Context) -> None:
 
 @app.task("saving", max_losses=1000)
 async def saving(ctx: Context) -> dict[str, Any]:
-    """Two parts with a checkpoint between them; the first is not repeated once that is stored."""
+    """Two parts with a checkpoint between them; the first is not repeated once the checkpoint is stored."""
     sink().begin(ctx.run_id, ctx.attempt)
     if ctx.saved is None:
         await ctx.checkpoint({"part": 1, "attempt": ctx.attempt})
@@ -125,7 +125,7 @@ async def saving(ctx: Context) -> dict[str, Any]:
 
 @app.task("later", max_losses=1000)
 async def later(ctx: Context) -> dict[str, Any]:
-    """Ask once to be called again in a moment."""
+    """Request one retry in a moment."""
     sink().begin(ctx.run_id, ctx.attempt)
     if ctx.saved is None:
         await ctx.checkpoint(True)
@@ -200,7 +200,7 @@ async def hold_gil(ctx: Context, seconds: int) -> dict[str, Any]:
     ticker = threading.Thread(target=tick, daemon=True)
     ticker.start()
     started.wait()
-    # A PyDLL calls C without letting go of the interpreter's lock, as a badly written extension does.
+    # A PyDLL calls C without releasing the interpreter's lock, as a badly written extension does.
     left = seconds
     libc = ctypes.PyDLL(None)
     while left > 0:
@@ -213,7 +213,7 @@ async def hold_gil(ctx: Context, seconds: int) -> dict[str, Any]:
 
 @app.task("stubborn", max_losses=1000)
 def stubborn(ctx: Context, gate: str) -> dict[str, Any]:
-    """A plain function that hears nothing until its gate opens."""
+    """A plain function that notices no cancel until its gate opens."""
     sink().begin(ctx.run_id, ctx.attempt, gate)
     while not _open(gate):
         time.sleep(0.02)
@@ -225,25 +225,25 @@ def _leave(how: str) -> None:
         case "exit":
             sys.exit("as a command line tool inside a library does")
         case "cancelled":
-            raise RunCancelled("by nobody outside")
+            raise RunCancelled("raised by the task itself")
         case _:
-            raise LeaseLost("by nobody outside")
+            raise LeaseLost("raised by the task itself")
 
 
 @app.task("leaves", max_attempts=1)
 async def leaves(ctx: Context, how: str) -> None:
-    """End in a way that would end a whole process, or that looks like the worker's own doing."""
+    """End in a way that would end a whole process, or that the worker itself uses."""
     _leave(how)
 
 
 @app.task("leaves_thread", max_attempts=1)
 def leaves_thread(ctx: Context, how: str) -> None:
-    """The same in a thread."""
+    """Do the same in a thread."""
     _leave(how)
 
 
 def _hold_gil_in_a_heartbeat(seconds: int) -> None:
-    """Make one heartbeat of this process stand still in the middle of its transaction, with every other thread."""
+    """Block every thread of this process in the middle of the transaction of one heartbeat."""
     from runlane.store.sql.postgres import PostgresSession
 
     fetch = PostgresSession.fetch

@@ -1,7 +1,7 @@
 """A cluster of real processes over one database: started, killed, frozen and stopped one by one, by pid.
 
-The test itself enqueues and looks; workers and enqueuers are processes of their own. Whatever a test leaves
-running is ended here, and every process's log is printed, which pytest shows when the test failed.
+The test process enqueues and checks; workers and enqueuers are processes of their own. `Cluster.close` ends every
+process that a test leaves running and prints the logs, which pytest shows when the test failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Row = dict[str, Any]
 async def eventually(
     check: Callable[[], Awaitable[Any]], what: str, timeout_seconds: float = PATIENCE_SECONDS, every: float = 0.05
 ) -> Any:
-    """The first true answer of `check`; an error that says what did not come true."""
+    """Return the first true answer of `check`; raise an error that names `what` after the timeout."""
     deadline = time.monotonic() + timeout_seconds
     while True:
         answer = await check()
@@ -83,7 +83,7 @@ class Process:
 
     @property
     def resident_mb(self) -> float:
-        """Its memory; none once it has died."""
+        """Return its memory, 0 once it has died."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         _, found, resident = status.partition("VmRSS:")
         return int(resident.split()[0]) / 1024 if found else 0.0
@@ -92,13 +92,13 @@ class Process:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone; `ended_ns` is a moment when it surely ran nothing more."""
+        """Send SIGKILL and wait for the end; at `ended_ns` it executes nothing any more."""
         self._process.kill()
         self._process.wait(30)
         self.ended_ns = time.monotonic_ns()
 
     def freeze(self) -> None:
-        """SIGSTOP, and wait until every thread of it stands."""
+        """Send SIGSTOP and wait until every thread is stopped."""
         self.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -110,7 +110,7 @@ class Process:
         self.signal(signal.SIGCONT)
 
     async def ended(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
-        """Its exit code, once it has one."""
+        """Wait for the end and return the exit code."""
 
         async def gone() -> bool:
             return not self.alive
@@ -120,13 +120,13 @@ class Process:
         assert self._process.returncode is not None
         return self._process.returncode
 
-    def told(self) -> str:
-        """The log so far."""
+    def log_text(self) -> str:
+        """Return the log so far."""
         return self.log.read_text(errors="replace")
 
 
 class Cluster:
-    """The processes over one database, and what a test wants to know of them."""
+    """The processes over one database, and queries about them."""
 
     def __init__(self, url: str, folder: Path, **environment: str) -> None:
         self.url = url
@@ -155,7 +155,7 @@ class Cluster:
         await self.app.close()
         self.sink.close()
         for process in self.processes:
-            lines = process.told().splitlines()
+            lines = process.log_text().splitlines()
             print(f"--- {process.name}, pid {process.pid}, {len(lines)} lines, the last:")
             print("\n".join(lines[-LOG_LINES:]))
 
@@ -184,24 +184,24 @@ class Cluster:
         crash: CrashPoint | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Process:
-        """`runlane worker`; it may not be online yet when this returns."""
+        """Start `runlane worker`; it may not be online yet when this returns."""
         command = [*RUNLANE, "worker", f"{TASKS}:app", "--concurrency", str(concurrency)]
         if lanes is not None:
             command += ["--lanes", lanes]
         return self.start("worker", command, crash, environment)
 
     async def start_workers(self, count: int, **options: Any) -> list[Process]:
-        """So many workers, online."""
+        """Start `count` workers and wait until they are online."""
         workers = [self.start_worker(**options) for _ in range(count)]
         for worker in workers:
             await self.online(worker)
         return workers
 
     async def online(self, worker: Process) -> str:
-        """The id of a worker's present life, once it is online."""
+        """Wait until a worker is online and return the id of its registration."""
 
         async def registered() -> str | None:
-            assert worker.alive, f"the worker ended:\n{worker.told()}"
+            assert worker.alive, f"the worker ended:\n{worker.log_text()}"
             rows = await self.rows(
                 f"select id from workers where pid = {worker.pid} and status = 'online' order by id desc limit 1"
             )
@@ -210,35 +210,35 @@ class Cluster:
         return cast("str", await eventually(registered, "a worker online"))
 
     def start_server(self, *, crash: CrashPoint | None = None, environment: Mapping[str, str] | None = None) -> Process:
-        """`runlane serve` on a free port; it may not listen yet when this returns."""
+        """Start `runlane serve` on a free port; it may not listen yet when this returns."""
         return self.start("server", [*RUNLANE, "serve", f"{TASKS}:app", "--port", "0"], crash, environment)
 
     async def start_servers(self, count: int) -> list[str]:
-        """So many API replicas; their URLs."""
+        """Start `count` API replicas and return their URLs."""
         return [await self.url_of(server) for server in [self.start_server() for _ in range(count)]]
 
     async def url_of(self, server: Process) -> str:
-        """Where a server listens, once it does."""
-        return str((await self.told(server, "serving"))["url"])
+        """Wait until a server listens and return its URL."""
+        return str((await self.logged(server, "serving"))["url"])
 
-    async def told(self, process: Process, event: str, times: int = 1) -> Row:
-        """The log line with which a process tells of an event for so many times."""
+    async def logged(self, process: Process, event: str, times: int = 1) -> Row:
+        """Wait until a process has logged an event `times` times; return that log line."""
 
         async def find() -> Row | None:
-            assert process.alive, f"the {process.name} ended:\n{process.told()}"
-            lines = [line for line in process.told().splitlines() if f'"event": "{event}"' in line]
+            assert process.alive, f"the {process.name} ended:\n{process.log_text()}"
+            lines = [line for line in process.log_text().splitlines() if f'"event": "{event}"' in line]
             return json.loads(lines[times - 1]) if len(lines) >= times else None
 
         return cast("Row", await eventually(find, f"{event} of the {process.name}"))
 
     def open_gate(self, name: str) -> None:
-        """Let the tasks that wait for it go on."""
+        """Let the tasks that wait for this gate continue."""
         (self.folder / name).touch()
 
-    # --- what the database says
+    # --- queries
 
     async def rows(self, query: str) -> list[Row]:
-        """The rows of a query, read beside Runlane's own connections."""
+        """Return the rows of a query over a connection of its own."""
         if self.url.startswith("sqlite"):
             return await asyncio.to_thread(self._sqlite_rows, query)
         link = await cast("Any", asyncpg).connect(self.url)
@@ -256,11 +256,11 @@ class Cluster:
             link.close()
 
     async def count(self, condition: str) -> int:
-        """How many runs fit."""
+        """Return the number of runs that match."""
         return int((await self.rows(f"select count(*) as n from runs where {condition}"))[0]["n"])
 
     async def skip_waits(self) -> None:
-        """Let the time of every scheduled run come: those that lost several workers wait between losses."""
+        """Make every scheduled run due: runs that lost several workers wait between losses."""
         await self.rows("update runs set due_at = 1 where status = 'scheduled' and due_at > 1 returning id")
 
     async def all_ended(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
@@ -279,7 +279,7 @@ class Cluster:
             ) from None
 
     async def _sessions(self) -> list[Row]:
-        """What the server's sessions do and which locks they hold or wait for; for a failure's message."""
+        """Return what the sessions of the server do and which locks they hold or wait for, for an error message."""
         if self.url.startswith("sqlite"):
             return []
         return await self.rows(
@@ -290,7 +290,7 @@ class Cluster:
         )
 
     async def running(self, count: int = 1) -> list[Row]:
-        """Wait until so many runs are running and their tasks have begun."""
+        """Wait until `count` runs are running and their tasks have begun; return them."""
 
         async def begun() -> list[Row] | None:
             rows = await self.rows("select * from runs where status = 'running' order by id")
@@ -301,18 +301,18 @@ class Cluster:
         return cast("list[Row]", await eventually(begun, f"{count} running"))
 
     async def events(self, kind: str | None = None) -> list[Row]:
-        """All events, or those of a type, in the order of each run."""
+        """Return all events, or those of a type, in the order of each run."""
         where = "" if kind is None else f" where type = '{kind}'"
         return await self.rows(f"select * from run_events{where} order by run_id, seq")
 
     async def workers(self) -> dict[str, str]:
-        """Every worker's status by id."""
+        """Return every worker's status by id."""
         return {row["id"]: row["status"] for row in await self.rows("select id, status from workers")}
 
-    # --- what must hold in every test
+    # --- checks
 
     async def check_story(self) -> None:
-        """Every run ended once, every stream is whole, no attempt is told twice and nothing is left behind."""
+        """Check that every ended run has one end, every stream is whole and no attempt is recorded twice."""
         runs = {row["id"]: row for row in await self.rows("select * from runs")}
         events: dict[str, list[Row]] = defaultdict(list)
         for event in await self.events():
@@ -327,31 +327,31 @@ class Cluster:
 
     def _check_run(self, run: Row, events: list[Row], attempts: list[Row], has_result: bool) -> None:
         story = [(event["seq"], event["type"], event["attempt"]) for event in events]
-        told = f"run {run}\nevents {story}\nattempts {attempts}"
-        assert [event["seq"] for event in events] == list(range(1, run["last_seq"] + 1)), told
-        assert all(first["attempt"] <= second["attempt"] for first, second in pairwise(events)), told
+        details = f"run {run}\nevents {story}\nattempts {attempts}"
+        assert [event["seq"] for event in events] == list(range(1, run["last_seq"] + 1)), details
+        assert all(first["attempt"] <= second["attempt"] for first, second in pairwise(events)), details
         begun = [event["attempt"] for event in events if event["type"] == "worker_picked_up"]
-        assert begun == list(range(1, run["attempt"] + 1)), told
+        assert begun == list(range(1, run["attempt"] + 1)), details
         ended = run["ended_at"] is not None
-        assert has_result == ended, told
+        assert has_result == ended, details
         if not ended:
             return
-        assert [event["type"] for event in events].count("done") >= 1, told
-        assert events[-1]["type"] == "done", told
-        assert [row["attempt"] for row in attempts] == begun, told
+        assert [event["type"] for event in events].count("done") >= 1, details
+        assert events[-1]["type"] == "done", details
+        assert [row["attempt"] for row in attempts] == begun, details
         completed = [row for row in attempts if row["outcome"] == "completed"]
-        assert len(completed) == (1 if run["status"] == "completed" else 0), told
+        assert len(completed) == (1 if run["status"] == "completed" else 0), details
         if run["status"] == "failed":
             assert (
                 run["failures"] >= run["max_attempts"]
                 or run["losses"] > run["max_losses"]
                 or any(event["type"] == "attempt_failed" for event in events)
-            ), told
+            ), details
         else:
-            assert not run["holds_key"], told
+            assert not run["holds_key"], details
 
     def check_effects(self, run_ids: Sequence[str]) -> None:
-        """Each run's effect was performed once, and no attempt got through the fence after a newer one."""
+        """Check that each run's effect happened once and no attempt passed the fence after a newer one."""
         effects = self.sink.effects()
         assert sorted(effects) == sorted(run_ids)
         newest: dict[str, int] = defaultdict(int)

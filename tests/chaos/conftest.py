@@ -1,4 +1,4 @@
-"""The servers and clusters of the chaos tests. They bring their own Postgres and Redis, because they crash them."""
+"""Servers and clusters of the chaos tests, with their own Postgres and Redis, because the tests crash them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.conftest import in_new_loop
 def chaos_postgres() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
         yield server
-        # An orderly stop would first write out dozens of databases that nobody needs any more.
+        # An orderly stop would first write out dozens of databases that no test needs any more.
         server.kill()
 
 
 @pytest.fixture(scope="session")
 def chaos_template(chaos_postgres: PostgresServer) -> str:
-    """The name of a migrated, empty database, to be copied."""
+    """Return the name of a migrated, empty database to copy."""
     url = chaos_postgres.create_database("chaos_template")
     in_new_loop(lambda: upgrade(Settings(database_url=SecretStr(url))))
     return "chaos_template"
@@ -35,7 +35,7 @@ def chaos_template(chaos_postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def chaos_redis() -> Iterator[RedisServer]:
-    """A Redis of this test's own, which it may stop, kill and empty."""
+    """Yield a Redis of this test alone, which it may stop, kill and empty."""
     with RedisServer() as server:
         yield server
 
@@ -48,7 +48,7 @@ async def make_cluster(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[MakeCluster]:
-    """A cluster on a database of its own: await make_cluster("postgres", RUNLANE_LEASE_SECONDS="3")."""
+    """Yield a function that makes a cluster on a new database: make_cluster("postgres", RUNLANE_LEASE_SECONDS="3")."""
     clusters: list[Cluster] = []
 
     async def make(kind: str = "postgres", url: str | None = None, **environment: str) -> Cluster:
@@ -73,5 +73,5 @@ async def make_cluster(
 
 @pytest.fixture
 async def cluster(make_cluster: MakeCluster) -> Cluster:
-    """A cluster on Postgres with the defaults."""
+    """Return a cluster on Postgres with the defaults."""
     return await make_cluster()

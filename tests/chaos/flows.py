@@ -1,6 +1,6 @@
-"""Orchestrations for the chaos tests: steps in short form, and a model whose calls every process writes down.
+"""Orchestrations for the chaos tests: steps in short form, and a model that records the calls of every process.
 
-The model's script is a file in the cluster's folder, so the count of its calls outlives whoever made them.
+The model's script is a file in the cluster's folder, so the count of its calls outlives the processes that made them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tests.chaos.cluster import Cluster, Process, Row, eventually
 SCRIPT = "script.json"
 MODEL = f"scripted:{SCRIPT}"
 _CALLS = "calls.jsonl"
-# The scripted model writes short texts in pieces of this size.
+# The scripted model writes short answers in pieces of this size.
 _PIECE_CHARS = 8
 Steps = dict[str, Any]
 
 
 def ask(name: str, **more: Any) -> Steps:
-    """A step that asks the model; the call is counted under the step's id."""
+    """Return a step that calls the model; the call is counted under the step's id."""
     return {
         "id": name, "type": "llm", "model": MODEL, "prompt_template": f"<{name}>", "output_key": name, **more,
     }  # fmt: skip
@@ -41,20 +41,20 @@ def human(name: str, **more: Any) -> Steps:
 
 
 def in_a_row(*steps: Steps) -> list[Steps]:
-    """The steps, each leading to the next one unless it says where it leads."""
+    """Return the steps, each leading to the next one unless it has a `next_step_id`."""
     following = [step["id"] for step in steps[1:]]
     return [{"next_step_id": after, **step} for step, after in zip(steps, [*following, None], strict=True)]
 
 
 def fan(*branches: list[Steps], after: Steps) -> list[Steps]:
-    """Branches that run at the same time and meet at `after`."""
+    """Return branches that run at the same time and meet at `after`."""
     ways = [[step["id"] for step in branch] for branch in branches]
     split = {"id": "split", "type": "parallel", "parallel_branches": ways, "next_step_id": after["id"]}
     return [split, *(step for branch in branches for step in in_a_row(*branch)), after]
 
 
 def slowly(text: str, seconds: float) -> dict[str, Any]:
-    """An answer that is written for so many seconds, in which its call is in flight and holds a worker slot."""
+    """Return an answer that takes `seconds`, during which its call is in flight and holds a worker slot."""
     pieces = -(-len(text) // _PIECE_CHARS)
     return {"say": text, "piece_delay_seconds": seconds / pieces}
 
@@ -69,10 +69,10 @@ class Flows:
         self.script()
 
     def script(self, delays: dict[str, float] | None = None, answers: Sequence[Any] = ("said",)) -> None:
-        """What the model says: to the steps named here for so many seconds, to the others one of the answers."""
+        """Set the answers of the model: slow ones for the steps in `delays`, one of `answers` for the others."""
         entries = [{"when": f"<{name}>", **slowly(f"said {name}", seconds)} for name, seconds in (delays or {}).items()]
-        told = {"calls": _CALLS, "answers": [*entries, *answers]}
-        (self._folder / SCRIPT).write_text(json.dumps(told))
+        script = {"calls": _CALLS, "answers": [*entries, *answers]}
+        (self._folder / SCRIPT).write_text(json.dumps(script))
 
     async def sync(self, *orchestrations: dict[str, Any]) -> None:
         """Store these definitions and remove all others."""
@@ -86,18 +86,18 @@ class Flows:
         return (await self.cluster.app.orchestrate("flow", "m")).run_id
 
     def calls(self) -> list[Row]:
-        """Every call of the model so far: whose step, and in which process."""
+        """Return every call of the model so far, with its step and its process."""
         path = self._folder / _CALLS
         lines = path.read_text().splitlines() if path.exists() else []
-        told = [json.loads(line) for line in lines]
-        return [{"step": _step(call["prompt"]), "pid": call["pid"], "key": call["key"]} for call in told]
+        calls = [json.loads(line) for line in lines]
+        return [{"step": _step(call["prompt"]), "pid": call["pid"], "key": call["key"]} for call in calls]
 
     def counts(self) -> Counter[str]:
-        """How often each step has called the model."""
+        """Return how often each step has called the model."""
         return Counter(call["step"] for call in self.calls())
 
     async def called(self, step: str, times: int = 1, within_seconds: float = 30) -> Row:
-        """The n-th call of a step, as soon as it is made."""
+        """Wait for the n-th call of a step and return it."""
 
         async def made() -> Row | None:
             calls = [call for call in self.calls() if call["step"] == step]
@@ -108,13 +108,13 @@ class Flows:
     async def has(self, run_id: str, *statuses: Status) -> None:
         """Wait until the run has one of these statuses."""
 
-        async def there() -> bool:
+        async def reached() -> bool:
             return (await self.cluster.app.get(run_id)).status in statuses
 
-        await eventually(there, f"run {run_id} {' or '.join(statuses)}")
+        await eventually(reached, f"run {run_id} {' or '.join(statuses)}")
 
     async def done(self, run_id: str) -> list[str]:
-        """The ids of the steps that are recorded as done, in their order."""
+        """Return the ids of the steps that are recorded as done, in their order."""
         rows = await self.cluster.rows(
             f"select step_id from run_steps where run_id = '{run_id}' and outcome = 'done' order by no"
         )
@@ -123,40 +123,40 @@ class Flows:
     async def recorded(self, run_id: str, *steps: str) -> None:
         """Wait until these steps are recorded as done."""
 
-        async def there() -> bool:
+        async def stored() -> bool:
             return set(await self.done(run_id)) >= set(steps)
 
-        await eventually(there, f"records of {', '.join(steps)}")
+        await eventually(stored, f"records of {', '.join(steps)}")
 
-    async def told(self, run_id: str, kind: str) -> list[str]:
-        """The paths of the steps that this kind of event tells of, in the order of the stream."""
+    async def paths(self, run_id: str, kind: str) -> list[str]:
+        """Return the paths of the steps with an event of this kind, in the order of the stream."""
         rows = await self.cluster.rows(
             f"select data from run_events where run_id = '{run_id}' and type = '{kind}' order by seq"
         )
         return [json.loads(row["data"]).get("path", "") for row in rows]
 
     async def check_once(self, run_id: str) -> None:
-        """No end of a step is told twice, and what is told is what is recorded.
+        """Check that each end of a step is emitted once, and that the emitted ends are the recorded ones.
 
         An inner orchestration has no record of its own: its steps have, with a `>` behind its path.
         """
-        told = await self.told(run_id, "step_complete")
+        completed = await self.paths(run_id, "step_complete")
         rows = await self.cluster.rows(
             f"select path from run_steps where run_id = '{run_id}' and outcome = 'done' and kind not like '%condition' "
             "and kind not like '%items'"
         )
         recorded = [row["path"] for row in rows]
         inner = {path[: found.start()] for path in recorded for found in re.finditer("/>", path)}
-        assert sorted(told) == sorted([*recorded, *inner])
-        assert set(told) <= set(await self.told(run_id, "step_start"))
+        assert sorted(completed) == sorted([*recorded, *inner])
+        assert set(completed) <= set(await self.paths(run_id, "step_start"))
 
 
 def _step(prompt: str) -> str:
-    """The id between the brackets; whatever has none is named as it is."""
+    """Return the id between the brackets, or the whole prompt if it has none."""
     inside = prompt.partition("<")[2].partition(">")[0]
     return inside or prompt
 
 
 def worker_of(cluster: Cluster, pid: int) -> Process:
-    """The process that has this id."""
+    """Return the process that has this id."""
     return next(process for process in cluster.processes if process.pid == pid)

@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Meter:
-    """Answers each call after `seconds`, with "done" or, when told to, with "slow"."""
+    """Answers each call after `seconds` with "done", or with "slow" while that is set."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -45,7 +45,7 @@ class Meter:
         self._count(1)
         try:
             async with asyncio.timeout(self.seconds):
-                # Nothing more is ever sent: this ends early only when the caller is gone.
+                # The caller sends nothing more, so this ends early only when the caller is gone.
                 await reader.read()
         except (TimeoutError, ConnectionError):
             pass

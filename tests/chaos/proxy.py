@@ -1,7 +1,7 @@
-"""A TCP proxy between a process and Postgres: the network, with a switch.
+"""A TCP proxy between a process and Postgres that simulates failures of the network.
 
-It can cut lines, leave the server with sessions whose client is gone, swallow everything (a black hole, as a
-firewall that forgot a connection makes), and lose answers, above all to commits, which leaves the client in doubt.
+It can cut connections, leave the server with sessions whose client is gone, swallow everything, like a firewall that
+has forgotten a connection, and lose answers, above all to commits, which leaves the client in doubt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COMMIT = b"commit\x00"
 
 
 class Line:
-    """One client's connection and the one to the server that belongs to it."""
+    """A connection of a client and the matching one to the server."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client = client
@@ -28,7 +28,7 @@ class Line:
 
 
 class Proxy:
-    """Use it as an async context manager; `url` is the way through it."""
+    """An async context manager; `url` leads through the proxy."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -69,7 +69,7 @@ class Proxy:
         self._flowing.clear()
 
     def heal(self) -> None:
-        """Let new lines through again; the old ones are cut, as a rebooted router does."""
+        """Cut the old lines and let new ones through again, like a rebooted router."""
         self.cut()
         self._flowing.set()
 
@@ -79,7 +79,7 @@ class Proxy:
             line.cut()
 
     def cut_clients(self) -> list[Line]:
-        """Close every line on the clients' side only: the server does not notice until it is told."""
+        """Close every line on the clients' side only: the server does not notice it yet."""
         lines = list(self._lines)
         for line in lines:
             line.client.close()
@@ -117,11 +117,11 @@ class Proxy:
         from_server = not doubtful
         while data := await _read(reader):
             await self._flowing.wait()
-            # Statements that are transactions of their own carry no commit, so a few of all messages suffer too.
+            # Statements that are transactions of their own carry no commit, so some of all messages are lost too.
             chance = self.doubt if data.endswith(COMMIT) else self.doubt / 5
             if doubtful and self._chance.random() < chance:
                 self.doubts += 1
-                # Half of them arrive, the others do not; the client hears nothing of either.
+                # Half of them arrive, the others do not; the client gets no answer to either.
                 line.client.close()
                 if self._chance.random() < 0.5:
                     writer.write(data)
@@ -135,12 +135,12 @@ class Proxy:
         if from_server:
             line.cut()
         elif not line.client.is_closing():
-            # The client went away by itself; a client whose side was cut on purpose leaves the server's side open.
+            # The client closed it. After `cut_clients` the side of the server stays open.
             line.cut()
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """What arrives; nothing when the other side ended, in whatever way."""
+    """Return what arrives, nothing after any end of the other side."""
     try:
         return await reader.read(65536)
     except OSError:

@@ -1,7 +1,7 @@
-"""A reader of a run's stream over a plain socket, which keeps every byte it was given.
+"""A reader of a run's stream over a plain socket, which keeps every byte that it receives.
 
-It comes back after a cut with the last number it has, to whatever replica it is told to. It judges nothing: what it
-holds at the end is compared with the database.
+After a cut it reconnects to any replica, with the last number that it has. It checks nothing: tests compare what it
+holds at the end with the database.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ API = "/api/v2"
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """One frame with a number: its data as it came, and when, by the clock that the database has too."""
+class ReceivedEvent:
+    """A frame with a number: its data as it came, and when, by the clock that the database uses too."""
 
     seq: int
     data: bytes
@@ -34,11 +34,11 @@ class Heard:
 
 @dataclass(slots=True)
 class Reader:
-    """What a reader of one run holds, beginning after a number."""
+    """Reads one run from after a number on, and keeps what it reads."""
 
     run_id: str
     after: int = 0
-    heard: list[Heard] = field(default_factory=list[Heard])
+    received: list[ReceivedEvent] = field(default_factory=list[ReceivedEvent])
     unnumbered: list[bytes] = field(default_factory=list[bytes])
     # The data of both, in the order in which they came.
     frames: list[bytes] = field(default_factory=list[bytes])
@@ -48,11 +48,11 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        return self.ended and bool(self.heard) and self.heard[-1].type == "done"
+        return self.ended and bool(self.received) and self.received[-1].type == "done"
 
     @property
     def lines(self) -> list[tuple[int, bytes]]:
-        return [(heard.seq, heard.data) for heard in self.heard]
+        return [(event.seq, event.data) for event in self.received]
 
     async def follow(self, urls: Sequence[str], chance: random.Random, longest_seconds: float = 2.0) -> None:
         """Read to the end of the run, over connections that are cut at some moment, each to another server."""
@@ -63,15 +63,15 @@ class Reader:
                 await self.read(url, chance.uniform(0, longest_seconds))
 
     async def read(self, url: str, seconds: float | None = None) -> None:
-        """Read one connection until the server ends it, or for so long from the beginning of the answer on.
+        """Read one connection until the server ends it, or for `seconds` from the beginning of the answer.
 
-        Not from the connect on: readers that gave up a slow server and came again at once would make it slower still.
+        Not from the connect: readers that left a slow server and reconnected at once would make it even slower.
         """
         target = urlsplit(url)
         incoming, outgoing = await asyncio.open_connection(target.hostname, target.port)
         self.connections += 1
         try:
-            known = self.heard[-1].seq if self.heard else self.after
+            known = self.received[-1].seq if self.received else self.after
             resume = f"last-event-id: {known}\r\n" if known else ""
             path = f"{API}/runs/{self.run_id}/stream"
             outgoing.write(f"GET {path} HTTP/1.1\r\nhost: {target.netloc}\r\n{resume}\r\n".encode())
@@ -87,13 +87,15 @@ class Reader:
             outgoing.transport.abort()
 
     def _take(self, waiting: bytes) -> bytes:
-        """Keep every whole frame; the rest is what comes before its end."""
+        """Keep every whole frame; return the beginning of the next one."""
         *frames, rest = waiting.split(b"\n\n")
         for frame in frames:
             if frame.startswith(b"id: "):
                 number, data = frame.split(b"\n", 1)
-                self.heard.append(Heard(int(number.removeprefix(b"id: ")), data.removeprefix(b"data: "), time.time()))
-                self.frames.append(self.heard[-1].data)
+                self.received.append(
+                    ReceivedEvent(int(number.removeprefix(b"id: ")), data.removeprefix(b"data: "), time.time())
+                )
+                self.frames.append(self.received[-1].data)
             elif frame.startswith(b"data: "):
                 self.unnumbered.append(frame.removeprefix(b"data: "))
                 self.frames.append(self.unnumbered[-1])
@@ -101,7 +103,7 @@ class Reader:
 
 
 def wire(row: dict[str, Any]) -> tuple[int, bytes]:
-    """What a reader must hold of a stored event, made from its row without the server's help."""
+    """Return what a reader must hold of a stored event, built from its row without the code of the server."""
     at = datetime.fromtimestamp(row["at"] // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     head = (
         f'{{"type":"{row["type"]}","seq":{row["seq"]},"run_id":"{row["run_id"]}","attempt":{row["attempt"]},'

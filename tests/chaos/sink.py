@@ -1,8 +1,8 @@
-"""The sink: where tasks of the chaos tests leave their effects, outside the database under test.
+"""The sink stores the effects of the chaos tests' tasks outside of the database under test.
 
-It checks the fence as a careful receiver would: it refuses an attempt that is older than the newest it has seen of
-the run, and it performs a run's effect once however often it is asked. Beginnings and ends are kept with the
-system-wide monotonic clock, so that order and overlap can be proven over processes.
+It checks the fence as a careful receiver would: it refuses an attempt that is older than the newest one of the run,
+and it performs a run's effect once however often it is requested. Begins and ends have times of the system-wide
+monotonic clock, so that tests can check order and overlap across processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ create table if not exists calls(no integer primary key, run_id text, attempt in
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One attempt as its task saw it; `ended_ns` is None when it was killed in between."""
+    """One attempt as its task recorded it; `ended_ns` is None when it was killed before its end."""
 
     run_id: str
     attempt: int
@@ -37,7 +37,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request for an effect: `new`, `repeat` (the effect was there) or `stale` (refused by the fence)."""
+    """One request for an effect: `new`, `repeat` (the effect had happened) or `stale` (refused by the fence)."""
 
     run_id: str
     attempt: int
@@ -60,13 +60,13 @@ class Sink:
         self._link.close()
 
     def begin(self, run_id: str, attempt: int, label: str = "") -> None:
-        """An attempt began."""
+        """Record that an attempt began."""
         row = (run_id, attempt, os.getpid(), label, time.monotonic_ns())
         with self._alone:
             self._link.execute("insert into spans values (?, ?, ?, ?, ?, null)", row)
 
     def end(self, run_id: str, attempt: int) -> None:
-        """An attempt ended without its effect."""
+        """Record that an attempt ended without its effect."""
         row = (time.monotonic_ns(), run_id, attempt)
         with self._alone:
             self._link.execute("update spans set ended_ns = ? where run_id = ? and attempt = ?", row)
@@ -93,15 +93,15 @@ class Sink:
         return verdict
 
     def spans(self) -> list[Span]:
-        """Every span, by its beginning."""
+        """Return every span, by its beginning."""
         return [Span(*row) for row in self._link.execute("select * from spans order by started_ns")]
 
     def calls(self) -> list[Call]:
-        """Every call, in its order."""
+        """Return every call, in order."""
         return [
             Call(*row) for row in self._link.execute("select run_id, attempt, verdict, at_ns from calls order by no")
         ]
 
     def effects(self) -> dict[str, int]:
-        """The attempt that performed each run's effect."""
+        """Return the attempt that performed each run's effect."""
         return dict(self._link.execute("select run_id, attempt from effects").fetchall())

@@ -1,4 +1,4 @@
-"""Caps on what models cost, under a fan-out and over real processes: passed by the calls under way, and by no more."""
+"""Caps on what models cost, under a fan-out and over real processes: exceeded by the calls in flight and by no more."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.chaos.agents import (
     TOKENS_IN,
     TOKENS_OUT,
     answers_given,
+    cli_json,
     define,
     environment,
     fan_out,
     has_status,
     priced,
     start,
-    told,
 )
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
@@ -46,7 +46,7 @@ def provider() -> Iterator[FakeProvider]:
 async def capped(make_cluster: MakeCluster, provider: FakeProvider) -> Cluster:
     """A cluster that makes AT_ONCE calls at once."""
     cluster = await make_cluster(**environment(provider))
-    await told(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(AT_ONCE))
+    await cli_json(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(AT_ONCE))
     return cluster
 
 
@@ -56,17 +56,17 @@ async def spent(cluster: Cluster) -> float:
 
 
 async def check_bill(cluster: Cluster, provider: FakeProvider) -> None:
-    """What is charged is what the provider counted."""
+    """Check that what is charged is what the provider counted."""
     calls = answers_given(provider)
     assert await spent(cluster) == pytest.approx(calls * PRICE_USD)
-    (used,) = await told(cluster, "usage", "--group", "model")
+    (used,) = await cli_json(cluster, "usage", "--group", "model")
     assert (used["key"], used["calls"], used["unpriced_calls"]) == (MODEL, calls, 0)
     assert (used["tokens_in"], used["tokens_out"]) == (calls * TOKENS_IN, calls * TOKENS_OUT)
     assert used["cost_usd"] == pytest.approx(calls * PRICE_USD)
 
 
 async def questions(cluster: Cluster) -> list[dict[str, Any]]:
-    return await told(cluster, "inbox")
+    return await cli_json(cluster, "inbox")
 
 
 async def test_a_capped_run_fails_after_the_calls_under_way(capped: Cluster, provider: FakeProvider) -> None:
@@ -80,14 +80,14 @@ async def test_a_capped_run_fails_after_the_calls_under_way(capped: Cluster, pro
     await check_bill(capped, provider)
 
 
-async def test_what_is_in_flight_when_a_cap_fails_the_run_is_on_the_bill(
+async def test_calls_in_flight_when_a_cap_fails_the_run_are_counted(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
-    """Neighbours of the branch that fails have asked already, and the provider wants its money."""
+    """Neighbours of the branch that fails have sent their requests, and the provider charges for them."""
     quick = [priced(delay_seconds=1.5, when=f"Task {number}") for number in range(2, 2 + CAPPED_CALLS)]
     provider.control(answers=[*quick, priced(delay_seconds=6)])
     cluster = await make_cluster(**environment(provider))
-    await told(cluster, "limits", "set", CREDENTIAL, "--in-flight", "12")
+    await cli_json(cluster, "limits", "set", CREDENTIAL, "--in-flight", "12")
     await define(cluster, fan_out(WAYS), max_total_cost_usd=CAP)
     await cluster.start_workers(1)
     (run_id,) = await start(cluster)
@@ -102,7 +102,7 @@ async def test_what_is_in_flight_when_a_cap_fails_the_run_is_on_the_bill(
     await cluster.check_story()
 
 
-async def test_an_answer_that_comes_after_its_step_has_timed_out_is_on_the_bill(
+async def test_an_answer_after_the_timeout_of_its_step_is_counted(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
     cluster = await make_cluster(**environment(provider))
@@ -123,13 +123,13 @@ async def test_an_answer_that_comes_after_its_step_has_timed_out_is_on_the_bill(
     assert [row["key"] for row in rows] == ["0/model/0", "late/1.1/0/model/0"]
     assert (await read_totals(await cluster.app.database(), run_id))[0] == pytest.approx(2 * PRICE_USD)
     await cluster.check_story()
-    # Whoever retries it has the answer that came too late, and pays for nothing more.
+    # A retry uses the answer that came too late, and costs nothing more.
     await cluster.app.retry(run_id)
     assert (await cluster.app.wait(run_id, 60)).status is Status.COMPLETED
     assert provider.stats()["calls"] == 3
 
 
-async def test_what_is_in_flight_when_a_person_cancels_is_cut_off_at_once(
+async def test_calls_in_flight_when_a_person_cancels_are_cut_off_at_once(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
     provider.control(answers=[priced(delay_seconds=300)])
@@ -155,10 +155,10 @@ async def test_what_is_in_flight_when_a_person_cancels_is_cut_off_at_once(
 async def test_a_capped_run_does_not_forget_what_it_spent_when_its_worker_dies(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
-    """Every branch has spent, none has ended, and the first thing that the next worker wants is one more call."""
+    """Every branch has spent, none has ended, and the next worker begins with one more call."""
     provider.control(answers=[priced("no JSON", delay_seconds=3), priced('{"n": 1}', delay_seconds=3)])
     cluster = await make_cluster(**environment(provider))
-    await told(cluster, "limits", "set", CREDENTIAL, "--no-limit", "in_flight")
+    await cli_json(cluster, "limits", "set", CREDENTIAL, "--no-limit", "in_flight")
     loop, ask = fan_out(WAYS)
     # For a model without a key nothing has to be looked up, so its call would come before the other branches begin.
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -166,13 +166,13 @@ async def test_a_capped_run_does_not_forget_what_it_spent_when_its_worker_dies(
     await define(cluster, [loop, ask], max_total_cost_usd=CAP, on_cap="ask")
     (run_id,) = await start(cluster)
     victim = cluster.start_worker(crash=CrashPoint("journal.kept", WAYS))
-    assert await victim.ended() == -signal.SIGKILL, victim.told()
+    assert await victim.ended() == -signal.SIGKILL, victim.log_text()
     assert await spent(cluster) >= CAP
     calls = provider.stats()["calls"]
     cluster.start_worker()
     await one_question(cluster, run_id)
     assert provider.stats()["calls"] == calls
-    (used,) = await told(cluster, "usage", "--group", "model")
+    (used,) = await cli_json(cluster, "usage", "--group", "model")
     assert used["cost_usd"] == pytest.approx(await spent(cluster))
 
 
@@ -210,7 +210,7 @@ async def test_a_person_is_asked_once_for_the_whole_run(whose: str, capped: Clus
     elif whose == "agent":
         agent = {"max_cost_usd_per_day": CAP, "on_cap": "ask"}
     else:
-        await told(capped, "tenants", "set", "default", "--max-cost-per-day", str(CAP), "--on-cap", "ask")
+        await cli_json(capped, "tenants", "set", "default", "--max-cost-per-day", str(CAP), "--on-cap", "ask")
     await define(capped, fan_out(WAYS), agent=agent, **fields)
     await capped.start_workers(2)
     (run_id,) = await start(capped)
@@ -235,7 +235,7 @@ async def test_a_person_is_asked_once_for_the_whole_run(whose: str, capped: Clus
     await capped.check_story()
 
 
-async def test_a_person_says_stop(capped: Cluster, provider: FakeProvider) -> None:
+async def test_a_person_can_stop_the_run(capped: Cluster, provider: FakeProvider) -> None:
     await define(capped, fan_out(WAYS), max_total_cost_usd=CAP, on_cap="ask")
     await capped.start_workers(1)
     (run_id,) = await start(capped)
@@ -254,7 +254,7 @@ async def test_a_cap_of_the_day_holds_for_all_runs_and_workers(
 ) -> None:
     agent = {"max_cost_usd_per_day": CAP} if whose == "agent" else {}
     if whose == "tenant":
-        await told(capped, "tenants", "set", "default", "--max-cost-per-day", str(CAP))
+        await cli_json(capped, "tenants", "set", "default", "--max-cost-per-day", str(CAP))
     await define(capped, fan_out(WAYS), agent=agent)
     run_ids = await start(capped, 3)
     await capped.start_workers(3, concurrency=1)

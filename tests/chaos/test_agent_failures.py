@@ -1,4 +1,4 @@
-"""Providers that fail, in whole runs: asked again, replaced by the next model, or given up with a code."""
+"""Providers that fail, in whole runs: retried, replaced by the next model, or ended with a code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fails(provider: FakeProvider, text: str = "From the first.", **fault: Any) -
 
 
 async def outcome(cluster: Cluster, *fallbacks: str) -> tuple[Run, list[dict[str, Any]]]:
-    """How a run ended, and what it warned of."""
+    """Return how a run ended, and what it warned of."""
     await define(cluster, [STEP], agent={"fallback_models": list(fallbacks)})
     (run_id,) = await start(cluster)
     run = await cluster.app.wait(run_id, 90)
@@ -49,16 +49,16 @@ async def outcome(cluster: Cluster, *fallbacks: str) -> tuple[Run, list[dict[str
     return run, [event.data for event in events if event.type == "step_warning"]
 
 
-async def test_a_passing_failure_is_asked_again(cluster: Cluster, first: FakeProvider) -> None:
+async def test_a_retryable_failure_is_retried(cluster: Cluster, first: FakeProvider) -> None:
     fails(first, status=500, times=2)
     run, warnings = await outcome(cluster)
     assert (run.status, run.result) == (Status.COMPLETED, "From the first.")
     assert [warning["code"] for warning in warnings] == ["model_error", "model_error"]
-    assert all("Asks again in" in warning["message"] for warning in warnings)
+    assert all("Retry in" in warning["message"] for warning in warnings)
     assert first.stats()["outcomes"] == {"500": 2, "200": 1}
 
 
-async def test_an_answer_that_breaks_off_is_asked_again(cluster: Cluster, first: FakeProvider) -> None:
+async def test_an_answer_that_breaks_off_is_requested_again(cluster: Cluster, first: FakeProvider) -> None:
     fails(first, text="A long answer that breaks off in the middle.", kind="break", times=1)
     run, warnings = await outcome(cluster)
     assert (run.status, run.result) == (Status.COMPLETED, "A long answer that breaks off in the middle.")
@@ -87,7 +87,7 @@ async def test_where_all_fail_the_step_fails_with_the_code_of_the_last(
     assert (first.stats()["calls"], second.stats()["calls"]) == (4, 1)
 
 
-async def test_what_is_too_long_is_not_asked_again(cluster: Cluster, first: FakeProvider) -> None:
+async def test_a_request_that_is_too_long_is_not_repeated(cluster: Cluster, first: FakeProvider) -> None:
     fails(first, status=400, code="context_length_exceeded", message="More than 10 tokens.")
     run, warnings = await outcome(cluster)
     assert (run.status, run.error and run.error["type"]) == (Status.FAILED, "context_too_long")

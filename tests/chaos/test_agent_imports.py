@@ -1,4 +1,4 @@
-"""A worker whose steps need no provider does not load what talks to providers, and stays small."""
+"""A worker whose steps need no provider does not load the provider library, and stays small."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUSY_MB = 100
 
 
 async def loaded(cluster: Cluster) -> list[str]:
-    """Which of the heavy modules the only worker has loaded."""
+    """Return which of the heavy modules the only worker has loaded."""
     run = await cluster.app.enqueue("loaded", {"names": HEAVY})
     return (await cluster.app.wait(run.run_id, 60)).result
 
@@ -36,9 +36,15 @@ async def test_steps_without_a_provider_load_no_provider(make_cluster: MakeClust
             {"id": "count", "type": "transform", "transform_code": "result = 1 + 1", "output_key": "count"},
             {"id": "check", "type": "if_else", "if_condition": "state['count'] == 2", "if_true_step_id": "fetch"},
             {"id": "fetch", "type": "tool", "forced_tool": "stats", "arguments": {}, "output_key": "fetch"},
-            {"id": "scripted", "type": "agent", "agent_id": "helper", "model": "scripted:told", "output_key": "told"},
+            {
+                "id": "scripted",
+                "type": "agent",
+                "agent_id": "helper",
+                "model": "scripted:script",
+                "output_key": "script",
+            },
         )
-        answers = {"told": [{"tool": "stats"}, "As it was written."]}
+        answers = {"script": [{"tool": "stats"}, "As it was written."]}
         await define(cluster, steps, agent={"tools": ["stats"]}, tools=[stats], answers=answers)
         for run_id in await start(cluster, 5):
             run = await cluster.app.wait(run_id, 60)
@@ -53,7 +59,7 @@ async def test_steps_without_a_provider_load_no_provider(make_cluster: MakeClust
         assert {"openai", "pydantic_ai"} <= set(await loaded(cluster))
 
 
-async def test_a_fresh_worker_loads_what_its_definitions_need_before_it_is_asked(make_cluster: MakeCluster) -> None:
+async def test_a_fresh_worker_loads_what_its_definitions_need_before_the_first_run(make_cluster: MakeCluster) -> None:
     with FakeProvider(["From a provider."]) as provider:
         cluster = await make_cluster(**environment(provider))
         cluster.popen = subprocess.Popen

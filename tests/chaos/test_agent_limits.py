@@ -10,7 +10,7 @@ import pytest
 
 from runlane import Status
 from runlane.testing.fake_provider import FakeFault, FakeProvider
-from tests.chaos.agents import CREDENTIAL, define, environment, fan_out, has_status, priced, start, told
+from tests.chaos.agents import CREDENTIAL, cli_json, define, environment, fan_out, has_status, priced, start
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 CALL_SECONDS = 1.0
@@ -34,7 +34,7 @@ async def three(make_cluster: MakeCluster, provider: FakeProvider) -> Cluster:
 
 
 async def limit(cluster: Cluster, provider: FakeProvider, in_flight: int) -> None:
-    await told(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(in_flight))
+    await cli_json(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(in_flight))
 
 
 async def in_flight(provider: FakeProvider, count: int, seconds: float = 60) -> None:
@@ -45,7 +45,7 @@ async def in_flight(provider: FakeProvider, count: int, seconds: float = 60) -> 
 
 
 async def every_worker_calls(cluster: Cluster) -> None:
-    """Every worker has made a call, so none is still busy with loading what it needs for its first one."""
+    """Wait until every worker has made a call, so that none still loads what its first call needs."""
 
     async def has() -> bool:
         query = "select distinct worker_id from runs join run_calls on run_id = id where status = 'running'"

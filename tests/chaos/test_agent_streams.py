@@ -1,7 +1,7 @@
-"""What followers put together of an agent's live answers equals what is recorded, whoever died in the middle.
+"""What followers assemble of an agent's live answers equals what is recorded, whichever process died in the middle.
 
-A piece says where in its answer it belongs; one at 0 begins the answer anew, and the `model_response` closes it. What
-comes from an attempt that is over does not count any more.
+A piece carries its offset in the answer; offset 0 restarts the answer, and the `model_response` closes it. Pieces of
+an attempt that is over do not count.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class Fold:
         for frame in frames:
             self._take(json.loads(frame))
 
-    def _take(self, told: dict[str, Any]) -> None:
-        if told.get("attempt", 0) < self._attempt:
+    def _take(self, delta: dict[str, Any]) -> None:
+        if delta.get("attempt", 0) < self._attempt:
             return
-        self._attempt = told.get("attempt", 0)
-        if told["type"] == "model_response":
-            self.closed[told["answer"]] = told
-        elif told["type"] in LIVE and "seq" not in told:
-            self.attempts[told["answer"]].add(told["attempt"])
-            place = (told["answer"], told["type"])
-            known = "" if told["offset"] == 0 else self.live[place]
-            assert len(known) == told["offset"], told
-            self.live[place] = known + told["text"]
+        self._attempt = delta.get("attempt", 0)
+        if delta["type"] == "model_response":
+            self.closed[delta["answer"]] = delta
+        elif delta["type"] in LIVE and "seq" not in delta:
+            self.attempts[delta["answer"]].add(delta["attempt"])
+            place = (delta["answer"], delta["type"])
+            known = "" if delta["offset"] == 0 else self.live[place]
+            assert len(known) == delta["offset"], delta
+            self.live[place] = known + delta["text"]
 
 
 @pytest.fixture
@@ -73,15 +73,15 @@ async def in_the_middle(reader: Reader, answer: str, kind: str, attempt: int) ->
     """Wait until a follower has read some of an answer, of this attempt, and not the end of it."""
 
     async def has() -> bool:
-        told = [json.loads(frame) for frame in reader.unnumbered[-20:]]
-        here = [one for one in told if (one["type"], one.get("answer"), one["attempt"]) == (kind, answer, attempt)]
+        pieces = [json.loads(frame) for frame in reader.unnumbered[-20:]]
+        here = [one for one in pieces if (one["type"], one.get("answer"), one["attempt"]) == (kind, answer, attempt)]
         return bool(here) and here[-1]["offset"] > 10
 
     await eventually(has, f"{kind} of {answer}", every=0.01)
 
 
 async def check(cluster: Cluster, run_id: str, readers: Sequence[Reader]) -> None:
-    """Every follower has the recorded answers, byte for byte, by its pieces and by the closing events."""
+    """Check that every follower has the recorded answers, byte for byte, by its pieces and by the closing events."""
     records = await read_calls(await cluster.app.database(), run_id)
     journal = {row.key: json.loads(row.payload) for row in records if row.kind.value == "model"}
     assert [answer["text"] for answer in journal.values()] == [turn.text for turn in TURNS]
@@ -95,17 +95,17 @@ async def check(cluster: Cluster, run_id: str, readers: Sequence[Reader]) -> Non
             assert [call["arguments"] for call in fold.closed[key]["tool_calls"]] == arguments
             written = fold.live.get((key, "arguments"))
             assert ([json.loads(written)] if written else []) == arguments
-    # The second attempt began both answers anew that a worker died in.
+    # The next attempt restarted each answer in which a worker had died.
     assert Fold(readers[0].frames).attempts == {"0/model/0": {1, 2}, "0/model/1": {2, 3}}
 
 
 async def check_secrets(cluster: Cluster, readers: Sequence[Reader]) -> None:
-    told = [b"".join(reader.frames).decode() for reader in readers]
-    told += [process.told() for process in cluster.processes]
+    streams = [b"".join(reader.frames).decode() for reader in readers]
+    streams += [process.log_text() for process in cluster.processes]
     tables = await cluster.rows("select table_name from information_schema.tables where table_schema = 'public'")
     for table in {row["table_name"] for row in tables} - {"definitions", "definition_versions"}:
-        told.append(json.dumps(await cluster.rows(f'select * from "{table}"'), default=str))
-    for text in told:
+        streams.append(json.dumps(await cluster.rows(f'select * from "{table}"'), default=str))
+    for text in streams:
         assert KEY not in text
         assert PROMPT not in text
 
@@ -127,8 +127,8 @@ async def test_followers_fold_what_is_recorded(
     async def connected() -> bool:
         for reading in following:
             if reading.done():
-                await reading  # it cannot have come to an end: say why it did
-        return all(reader.heard for reader in readers)
+                await reading  # it must still run; otherwise raise its error
+        return all(reader.received for reader in readers)
 
     await eventually(connected, "all followers")
     for attempt, (answer, kind) in enumerate([("0/model/0", "text"), ("0/model/1", "text")], 1):

@@ -1,7 +1,7 @@
 """An agent whose workers die one after the other: no answer is paid twice, and no effect happens twice.
 
 The provider is a process of its own that counts its calls. The agent has six turns and calls six tools, two of which
-must not be repeated; where nobody can know whether such a call had its effect, the run asks, and a person who can look
+must not be repeated; where the outcome of such a call is unknown, the run asks, and a person who can look it up
 answers.
 """
 
@@ -92,7 +92,7 @@ def paid(cluster: Cluster) -> list[str]:
 
 
 async def person(cluster: Cluster, run_id: str) -> None:
-    """Answers what nobody else can know: whether the payment went through."""
+    """Answer what only a person can find out: whether the payment went through."""
     while True:
         for wait in await read_waits(await cluster.app.database(), run_id):
             if wait.kind != "human" or wait.answered:
@@ -108,7 +108,7 @@ async def person(cluster: Cluster, run_id: str) -> None:
 
 
 async def announced(cluster: Cluster, run_id: str) -> bool:
-    """Whether a payment was announced and has no result."""
+    """Return whether a payment was announced and has no result."""
     keys = [row.key for row in await read_calls(await cluster.app.database(), run_id)]
     begun = {key.split("/", 2)[2].rpartition("/")[0] for key in keys if "/begun/" in key}
     return any(f"0/tool/{place}" not in keys for place in begun)
@@ -126,15 +126,15 @@ async def until_the_end(cluster: Cluster, run_id: str, point: str) -> int:
             worker = cluster.start_worker(crash=CrashPoint(point, 3 if unsure else 1))
             if await ends_or_dies(cluster, worker):
                 return deaths
-            assert await worker.ended() == -signal.SIGKILL, worker.told()
+            assert await worker.ended() == -signal.SIGKILL, worker.log_text()
             deaths += 1
-            assert deaths < 40, worker.told()
+            assert deaths < 40, worker.log_text()
     finally:
         answering.cancel()
 
 
 async def check(cluster: Cluster, run_id: str) -> None:
-    """What must hold whoever died when."""
+    """Check what must hold whichever process died when."""
     run = await cluster.app.get(run_id)
     assert run.status is Status.COMPLETED, run.error
     assert run.result == TEXT
@@ -142,9 +142,9 @@ async def check(cluster: Cluster, run_id: str) -> None:
     records = await read_calls(await cluster.app.database(), run_id)
     answers = {row.key: json.loads(row.payload) for row in records if row.kind.value == "model"}
     assert sorted(answers) == [f"0/model/{turn}" for turn in range(TURNS)]
-    told = [event.data for event in await cluster.app.events(run_id) if event.type == "model_response"]
-    assert [data["answer"] for data in told] == sorted(answers)
-    assert [data["text"] for data in told] == [answers[key]["text"] for key in sorted(answers)]
+    responses = [event.data for event in await cluster.app.events(run_id) if event.type == "model_response"]
+    assert [data["answer"] for data in responses] == sorted(answers)
+    assert [data["text"] for data in responses] == [answers[key]["text"] for key in sorted(answers)]
     assert sum(row.kind.value == "tool" for row in records) == 6
     for table in ("run_events", "run_calls", "run_steps", "run_results", "run_waits"):
         stored = json.dumps(await cluster.rows(f"select * from {table}"), default=str)
@@ -176,9 +176,9 @@ async def test_a_worker_dies_at(make_cluster: MakeCluster, provider: FakeProvide
             worker = cluster.start_worker(crash=CrashPoint(point, deaths + 1))
             if await ends_or_dies(cluster, worker):
                 break
-            assert await worker.ended() == -signal.SIGKILL, worker.told()
+            assert await worker.ended() == -signal.SIGKILL, worker.log_text()
             deaths += 1
-            assert deaths < 20, worker.told()
+            assert deaths < 20, worker.log_text()
     finally:
         answering.cancel()
     assert deaths >= 2
@@ -186,18 +186,18 @@ async def test_a_worker_dies_at(make_cluster: MakeCluster, provider: FakeProvide
     await check(cluster, run_id)
 
 
-async def test_a_payment_that_nobody_recorded_is_not_made_again(cluster: Cluster, provider: FakeProvider) -> None:
+async def test_a_payment_without_a_record_is_not_made_again(cluster: Cluster, provider: FakeProvider) -> None:
     cluster.environment |= where(provider)
     run_id = await begin(cluster, "openai-chat:gpt-test")
     worker = cluster.start_worker(crash=CrashPoint("tool.answered", 2))
-    assert await worker.ended() == -signal.SIGKILL, worker.told()
+    assert await worker.ended() == -signal.SIGKILL, worker.log_text()
     assert paid(cluster) == ["A"]
     cluster.start_worker()
 
-    async def asks() -> bool:
+    async def has_question() -> bool:
         return (await cluster.app.get(run_id)).status is Status.PAUSED
 
-    await eventually(asks, "the run to ask")
+    await eventually(has_question, "the run to ask")
     assert paid(cluster) == ["A"]
     (wait,) = await read_waits(await cluster.app.database(), run_id)
     assert wait.request["context"]["tool_name"] == "charge"

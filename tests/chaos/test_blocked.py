@@ -26,7 +26,7 @@ async def check_blocking_code(cluster: Cluster) -> None:
     busy = await cluster.app.enqueue("busy", {"seconds": 20})
     held = await cluster.app.enqueue("hold_gil", {"seconds": 10})
     await cluster.running(2)
-    # Somebody to reap them, if they were taken for dead.
+    # Another worker, to reap them if they were taken for dead.
     await cluster.start_workers(1, lanes="capped")
     one = await cluster.app.wait(held.run_id, 90)
     two = await cluster.app.wait(busy.run_id, 90)
@@ -42,7 +42,7 @@ async def check_blocking_code(cluster: Cluster) -> None:
 
 
 async def test_an_interpreter_held_in_the_middle_of_a_heartbeat_keeps_its_lease(cluster: Cluster) -> None:
-    """The server ends a session that stands still inside a transaction; the liveness lock must outlast that."""
+    """The server ends a session that is idle inside a transaction; the liveness lock must outlast that."""
     held = cluster.start_worker(environment={"CHAOS_HOLD_IN_HEARTBEAT": "8"})
     worker_id = await cluster.online(held)
     run = await cluster.app.enqueue("gated", {"gate": "go"})
@@ -94,19 +94,19 @@ async def test_a_loop_that_is_blocked_for_good_loses_its_runs_and_its_process(
     assert await cluster.count("status = 'completed' and attempt = 2 and losses = 1") == len(run_ids)
     assert {span.pid for span in cluster.sink.spans() if span.attempt == 2} == {other.pid}
     assert await frozen.ended() == STUCK_EXIT_CODE
-    [line] = [json.loads(line) for line in frozen.told().splitlines() if '"worker_stalled"' in line]
+    [line] = [json.loads(line) for line in frozen.log_text().splitlines() if '"worker_stalled"' in line]
     assert "in freeze" in line["stack"], "the log does not show what blocks the loop"
     await cluster.check_story()
     cluster.check_effects(run_ids)
 
 
-async def test_a_loop_that_comes_back_works_on_under_a_new_name(make_cluster: MakeCluster) -> None:
+async def test_a_stalled_event_loop_continues_under_a_new_id(make_cluster: MakeCluster) -> None:
     cluster = await make_cluster("postgres", **QUICK | {"RUNLANE_STALL_SECONDS": "10"})
     frozen, other, run_ids = await start_frozen(cluster)
-    await cluster.told(frozen, "worker_stalled")
+    await cluster.logged(frozen, "worker_stalled")
     cluster.open_gate("thaw")
     await cluster.all_ended()
-    await cluster.told(frozen, "worker_online", 2)
+    await cluster.logged(frozen, "worker_online", 2)
     other.kill()
     more = await cluster.app.enqueue("short", {"milliseconds": 1})
     assert (await cluster.app.wait(more.run_id, 60)).attempt == 1

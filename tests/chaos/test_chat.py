@@ -1,4 +1,4 @@
-"""Conversations while processes die: each message is one turn, each turn one answer, and nothing said is lost."""
+"""Conversations while processes die: each message is one turn, each turn one answer, and no message is lost."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ async def flows_of(cluster: Cluster, answers: list[Any] | None = None, **delays:
     return flows
 
 
-def told_messages(cluster: Cluster) -> list[tuple[str, int]]:
-    """What each call of the model was asked, and how many messages it was told with it."""
+def received_messages(cluster: Cluster) -> list[tuple[str, int]]:
+    """Return the prompt of each model call, and how many messages came with it."""
     lines = (cluster.folder / "calls.jsonl").read_text().splitlines()
     return [(call["prompt"], call["messages"]) for call in map(json.loads, lines)]
 
@@ -50,7 +50,7 @@ async def test_a_worker_killed_in_a_turn_leaves_one_answer_and_the_whole_history
     for post in posts:
         assert (await cluster.app.wait(post.run_id, 60)).status is Status.COMPLETED
     # One message for itself, and two for every turn before it.
-    assert told_messages(cluster) == [("<one>", 1), ("<two>", 3), ("<two>", 3), ("<three>", 5)]
+    assert received_messages(cluster) == [("<one>", 1), ("<two>", 3), ("<two>", 3), ("<three>", 5)]
     turns = await read_turns(await cluster.app.database(), first.session_id)
     assert [(turn.message, turn.answer) for turn in turns] == [
         ("<one>", "said"),
@@ -62,7 +62,7 @@ async def test_a_worker_killed_in_a_turn_leaves_one_answer_and_the_whole_history
     await cluster.check_story()
 
 
-async def test_what_a_turn_had_before_its_worker_died_is_not_asked_for_again(cluster: Cluster) -> None:
+async def test_answers_that_a_turn_had_before_its_worker_died_are_not_requested_again(cluster: Cluster) -> None:
     answers: list[Any] = [{"tool": "add", "arguments": {}}, slowly("three", 1.5)]
     await flows_of(cluster, answers)
     [first] = await cluster.start_workers(1)
@@ -77,7 +77,7 @@ async def test_what_a_turn_had_before_its_worker_died_is_not_asked_for_again(clu
     await cluster.start_workers(1)
     ended = await cluster.app.wait(posted.run_id, 60)
     assert ended.result == "three"
-    assert [count for _, count in told_messages(cluster)] == [1, 3, 3]
+    assert [count for _, count in received_messages(cluster)] == [1, 3, 3]
     assert len(await cluster.events("tool_result")) == 1
     await cluster.check_story()
 
@@ -114,7 +114,7 @@ async def test_a_server_killed_while_it_takes_a_message_leaves_one_turn_or_none(
     await cluster.check_story()
 
 
-async def test_messages_to_two_servers_at_once_run_in_order_and_one_stream_tells_all(cluster: Cluster) -> None:
+async def test_messages_to_two_servers_at_once_run_in_order_and_one_stream_has_all(cluster: Cluster) -> None:
     await flows_of(cluster, answers=[{"when": "<bad>", "fail": {"retryable": False}}, "said"])
     await cluster.start_workers(2)
     urls = await cluster.start_servers(2)
@@ -132,16 +132,16 @@ async def test_messages_to_two_servers_at_once_run_in_order_and_one_stream_tells
         assert seen == sorted(seen)
         assert len(set(seen)) == len(seen)
         assert {turn for turn, _ in seen} == set(range(1, 22))
-        said = [message async for message in one.chat_messages(session_id, page=3)]
+        messages = [message async for message in one.chat_messages(session_id, page=3)]
     by_turn = {post.turn: text for post, text in zip(posts, texts, strict=True)}
-    assert [message.content for message in said if message.role == "user"] == [
+    assert [message.content for message in messages if message.role == "user"] == [
         "<first>",
         *(by_turn[turn] for turn in range(2, 22)),
     ]
-    failed = {message.turn for message in said if message.status is Status.FAILED}
+    failed = {message.turn for message in messages if message.status is Status.FAILED}
     assert failed == {turn for turn, text in by_turn.items() if text == "<bad>"}
-    # Each is asked once, in the order of the turns; the last ten turns are told with it.
-    calls = told_messages(cluster)
+    # Each is sent once, in the order of the turns, together with the last ten turns.
+    calls = received_messages(cluster)
     assert [prompt for prompt, _ in calls] == ["<first>", *(by_turn[turn] for turn in range(2, 22))]
     for turn, (_, count) in enumerate(calls, 1):
         before = range(max(1, turn - 10), turn)

@@ -1,4 +1,4 @@
-"""Runs that other runs have started, over real processes: whoever dies, a cancelled family ends as a whole."""
+"""Runs that other runs have started, over real processes: whatever dies, a cancelled family ends as a whole."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ async def ids_of(cluster: Cluster) -> dict[str, str]:
 
 
 async def cancelled_by_one_that_dies(cluster: Cluster, run_id: str) -> None:
-    """The last thing that happens anywhere is the commit of the cancel."""
+    """Cancel a run in a process that dies right after the commit."""
     command = [sys.executable, "-m", "tests.chaos.chaos_canceller", run_id]
     canceller = cluster.start("canceller", command, CrashPoint("operate.committed"))
-    assert await canceller.ended() == -signal.SIGKILL, canceller.told()
+    assert await canceller.ended() == -signal.SIGKILL, canceller.log_text()
 
 
 async def check_all_cancelled(cluster: Cluster, *names: str) -> None:
@@ -71,7 +71,7 @@ async def check_all_cancelled(cluster: Cluster, *names: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["postgres", "sqlite"], indirect=True)
-async def test_the_whole_family_ends_when_everybody_died_after_the_cancel(family: Cluster) -> None:
+async def test_the_whole_family_ends_when_every_process_died_after_the_cancel(family: Cluster) -> None:
     (worker,) = await family.start_workers(1)
     first = (await family.app.orchestrate(NAMES[0], "go")).run_id
 
@@ -82,12 +82,12 @@ async def test_the_whole_family_ends_when_everybody_died_after_the_cancel(family
     await eventually(asked, "the question of the last one")
     worker.kill()
     await cancelled_by_one_that_dies(family, first)
-    assert await family.count("status = 'cancelled'") == 0, "the first one was at work; nobody has ended it yet"
+    assert await family.count("status = 'cancelled'") == 0, "the first one was running, and no worker has ended it yet"
     assert await family.count("ended_at is null") == len(NAMES)
     # Each of them dies when it is about to cancel one more.
     for _ in range(2):
         victim = family.start_worker(crash=CrashPoint("children.before_cancel"))
-        assert await victim.ended() == -signal.SIGKILL, victim.told()
+        assert await victim.ended() == -signal.SIGKILL, victim.log_text()
     await family.start_workers(1)
     await check_all_cancelled(family, *NAMES)
 
@@ -101,14 +101,14 @@ async def test_a_parent_that_is_cancelled_around_the_start_of_its_child(
 ) -> None:
     first = (await family.app.orchestrate(NAMES[0], "go")).run_id
     victim = family.start_worker(crash=CrashPoint(point))
-    assert await victim.ended() == -signal.SIGKILL, victim.told()
+    assert await victim.ended() == -signal.SIGKILL, victim.log_text()
     assert set(await ids_of(family)) == set(expected)
     assert len(await family.rows("select key from run_children")) == 1
     await cancelled_by_one_that_dies(family, first)
     await family.start_workers(1)
     await family.all_ended()
     if point == "child.started":
-        # The child may have come to start one of its own before it learned that it is cancelled.
+        # The child may have started a child before it noticed its cancel.
         expected = tuple(await ids_of(family))
     await check_all_cancelled(family, *expected)
 
@@ -133,11 +133,11 @@ async def test_a_worker_that_froze_before_the_start_of_a_child_starts_none_when_
 
 
 async def test_a_family_whose_members_lose_their_workers_ends_well(family: Cluster) -> None:
-    """Announced, started, seen: a worker dies at each of them, and everybody is started once."""
+    """A worker dies after each of announced, started and seen, and every child is started once."""
     await family.app.orchestrate(NAMES[0], "go")
     for point in ("child.announced", "child.started", "child.announced"):
         victim = family.start_worker(crash=CrashPoint(point))
-        assert await victim.ended() == -signal.SIGKILL, victim.told()
+        assert await victim.ended() == -signal.SIGKILL, victim.log_text()
     await family.start_workers(1)
 
     async def last() -> str | None:

@@ -1,4 +1,4 @@
-"""A crash at every commit point: the process is gone in that very moment, others go on, the run ends, nothing twice."""
+"""A crash at every commit: the process dies at that moment, others continue, the run ends, nothing happens twice."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ KEY = "one at a time"
 
 @asynccontextmanager
 async def survivor(cluster: Cluster) -> AsyncGenerator[None]:
-    """A worker and duties in this process, which go on after the other one has died."""
+    """A worker and duties in this process, which continue after the other one has died."""
     worker = await cluster.app.worker(None, 10)
-    duties = await cluster.app.duties()
+    duties = await cluster.app.maintenance_services()
     await worker.start()
     for duty in duties:
         duty.start()
@@ -37,7 +37,7 @@ async def survivor(cluster: Cluster) -> AsyncGenerator[None]:
 async def killed(cluster: Cluster, point: str, environment: Mapping[str, str] | None = None) -> None:
     """Start a worker that dies at the point, and wait until it has."""
     victim = cluster.start_worker(crash=CrashPoint(point), environment=environment)
-    assert await victim.ended() == -signal.SIGKILL, f"{point} was not reached:\n{victim.told()}"
+    assert await victim.ended() == -signal.SIGKILL, f"{point} was not reached:\n{victim.log_text()}"
 
 
 async def check_end(cluster: Cluster, run_ids: list[str]) -> None:
@@ -107,13 +107,13 @@ async def test_a_draining_worker_dies_at(cluster: Cluster, point: str) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 @pytest.mark.parametrize("point", ["accept.before_commit", "accept.committed"])
 async def test_an_enqueuer_dies_at(make_cluster: MakeCluster, kind: str, point: str) -> None:
-    """It stored everything before the crash, nothing by halves, and whoever asks again gets the same runs."""
+    """It stored all or nothing before the crash, and a repeated request gets the same runs."""
     cluster = await make_cluster(kind)
     command = [sys.executable, "-m", "tests.chaos.chaos_enqueuer", "a", "6", "2"]
     assert await cluster.start("enqueuer", command, CrashPoint(point, 4)).ended() == -signal.SIGKILL
     assert await cluster.count("true") == (3 if point == "accept.before_commit" else 4)
     again = cluster.start("enqueuer", command)
-    assert await again.ended() == 0, again.told()
+    assert await again.ended() == 0, again.log_text()
     async with survivor(cluster):
         await cluster.all_ended()
     run_ids = [row["id"] for row in await cluster.rows("select id from runs")]
@@ -127,7 +127,7 @@ OPERATIONS = ("cancel", "approve", "retry", "release")
 @pytest.mark.parametrize("point", ["operate.before_commit", "operate.committed"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_an_operator_dies_at(cluster: Cluster, operation: str, point: str) -> None:
-    """The change happened whole or not at all, and asking again ends the same way."""
+    """The change happened whole or not at all, and a repeated request has the same result."""
     async with survivor(cluster):
         if operation in ("retry", "release"):
             first = await cluster.app.enqueue("hopeless", ordering_key=KEY, on_dead="block")
@@ -177,7 +177,7 @@ async def test_retention_dies_at(cluster: Cluster, point: str) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 @pytest.mark.parametrize("point", ["retention.before_commit", "retention.committed"])
 async def test_retention_that_cuts_events_dies_at(make_cluster: MakeCluster, kind: str, point: str) -> None:
-    """A stream begins where its run says, and still has its end; a run that waits has everything."""
+    """A stream begins at `first_seq` of its run and still has its end; a waiting run has every event."""
     cluster = await make_cluster(kind)
     async with survivor(cluster):
         runs = await cluster.app.enqueue_many([WORKER_POINTS["record.committed"]] * 3)
@@ -195,8 +195,8 @@ async def test_retention_that_cuts_events_dies_at(make_cluster: MakeCluster, kin
         assert row["first_seq"] == (row["last_seq"] if was_cut else 1)
 
 
-async def test_a_client_frozen_inside_a_claim_does_not_stop_a_capped_lane_for_ever(cluster: Cluster) -> None:
-    """Its transaction holds the lane's lock. The server ends it, and another worker goes on."""
+async def test_a_client_frozen_inside_a_claim_does_not_stop_a_capped_lane_forever(cluster: Cluster) -> None:
+    """Its transaction holds the lane's lock. The server ends it, and another worker continues."""
     await set_lane(await cluster.app.database(), "capped", LaneChange(max_slots=1))
     frozen = cluster.start_worker(crash=CrashPoint("claim.before_commit", 1, Fate.FREEZE))
     await cluster.online(frozen)

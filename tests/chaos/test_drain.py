@@ -13,14 +13,14 @@ from tests.chaos.flows import Flows, ask, in_a_row
 
 
 async def draining(cluster: Cluster, worker_id: str) -> None:
-    async def told() -> bool:
+    async def is_draining() -> bool:
         return (await cluster.workers())[worker_id] == "draining"
 
-    await eventually(told, "a draining worker")
+    await eventually(is_draining, "a draining worker")
 
 
 async def check_handed_back(cluster: Cluster, run_ids: list[str]) -> None:
-    """The runs ended elsewhere, and neither a failure nor a loss was counted for the way there."""
+    """Check that the runs ended elsewhere, without a failure or a loss for the handover."""
     await cluster.all_ended()
     await cluster.check_story()
     cluster.check_effects(run_ids)
@@ -49,7 +49,7 @@ async def test_runs_finish_within_the_grace_period(make_cluster: MakeCluster, ki
 
 
 async def start_pair(cluster: Cluster, task: str, grace_seconds: str) -> tuple[Process, Process, list[str]]:
-    """A worker with short grace that executes three runs, and one to go on with them."""
+    """Start a worker with a short grace period that executes three runs, and one to continue them."""
     [leaving] = await cluster.start_workers(1, environment={"RUNLANE_GRACE_SECONDS": grace_seconds})
     runs = await cluster.app.enqueue_many([(task, {"gate": "go"})] * 3)
     await cluster.running(3)
@@ -58,8 +58,8 @@ async def start_pair(cluster: Cluster, task: str, grace_seconds: str) -> tuple[P
 
 
 @pytest.mark.parametrize("task", ["gated", "stubborn"])
-async def test_what_does_not_finish_in_time_is_handed_back(cluster: Cluster, task: str) -> None:
-    """A plain function that hears nothing keeps neither its run nor its process."""
+async def test_runs_that_do_not_finish_in_time_are_handed_back(cluster: Cluster, task: str) -> None:
+    """A plain function that ignores the drain keeps neither its run nor its process."""
     leaving, staying, run_ids = await start_pair(cluster, task, "0.5")
     leaving_id = await cluster.online(leaving)
     leaving.signal(signal.SIGTERM)
@@ -162,9 +162,9 @@ async def test_a_server_answers_probes_while_its_worker_drains(cluster: Cluster)
             return (await client.get("/ready")).status_code == 503
 
         await eventually(not_ready, "/ready to be 503")
-        stopping = await cluster.told(server, "stopping")
+        stopping = await cluster.logged(server, "stopping")
         assert "Ctrl-C" in stopping["hint"]
-        await cluster.told(server, "worker_draining")
+        await cluster.logged(server, "worker_draining")
         assert (await client.get("/health")).status_code == 200
         answer = await client.get("/ready")
         assert (answer.status_code, json.loads(answer.content)["problems"]) == (503, ["stopping"])

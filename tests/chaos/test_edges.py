@@ -1,4 +1,4 @@
-"""Narrow moments that a storm hits too rarely to prove: each is brought about on purpose."""
+"""Race conditions that a storm hits too rarely: each is provoked on purpose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runlane.submit.tasks import TaskRequest
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 
-async def test_code_that_wants_to_leave_ends_its_run_and_not_its_worker(cluster: Cluster) -> None:
+async def test_code_that_exits_ends_its_run_and_not_its_worker(cluster: Cluster) -> None:
     [worker] = await cluster.start_workers(1)
     worker_id = await cluster.online(worker)
     for task in ("leaves", "leaves_thread"):
@@ -50,7 +50,7 @@ async def test_a_freed_slot_of_a_capped_lane_is_used_without_a_poll(cluster: Clu
 
 
 class Doubtful:
-    """A database whose first commit is in doubt and did not happen, and that is away when one wants to know."""
+    """A database whose first commit is in doubt and did not happen, and which is away when that is checked."""
 
     def __init__(self, inner: Database) -> None:
         self._inner = inner
@@ -83,14 +83,14 @@ class Doubtful:
         await self._inner.close()
 
 
-async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster: MakeCluster) -> None:
+async def test_an_accept_that_was_reported_as_failed_is_not_stored_later(make_cluster: MakeCluster) -> None:
     cluster = await make_cluster("sqlite")
     database = Doubtful(await cluster.app.database())
     committer = Committer(cast("Database", database), lambda lanes: None)
     await committer.start()
 
     def request(name: str) -> NewRun:
-        # An ordering key keeps the request out of the short cut for runs that stand alone.
+        # An ordering key keeps the request off the fast path for independent runs.
         wanted = TaskRequest("short", {"milliseconds": 1, "label": name}, RunOptions(ordering_key=name))
         return cluster.app._task_run(wanted, tenant="default", trace=None)
 
@@ -105,7 +105,7 @@ async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster:
 
 
 async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(cluster: Cluster) -> None:
-    """Whatever cut it may have cut everybody: the living need a moment to take their locks again."""
+    """Its connection may not be the only one that broke: live workers need a moment to take their locks again."""
     from runlane.bus.memory import MemoryBus
     from runlane.maintenance.reaper import Reaper
     from runlane.store.sql.postgres import PostgresDatabase
@@ -115,7 +115,7 @@ async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(clus
     settings = cluster.app.settings
     database = await PostgresDatabase.open(settings, 1)
     reaper = Reaper(settings, database, MemoryBus())
-    await reaper.round()
+    await reaper.run_once()
     worker.kill()
     cut = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> "
     # Dead and silent for long, so that only the reaper's own caution keeps it from being declared lost.
@@ -126,10 +126,10 @@ async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(clus
         return bool(database._idle[0].is_closed())
 
     await eventually(cut_off, "the end of the reaper's line")
-    await reaper.round()
+    await reaper.run_once()
     assert (await cluster.workers())[worker_id] == "online"
     database.steady_since = float("-inf")
-    await reaper.round()
+    await reaper.run_once()
     assert (await cluster.workers())[worker_id] == "lost"
     await database.close()
 
@@ -137,12 +137,12 @@ async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(clus
 async def test_a_client_that_vanished_half_way_through_a_statement_does_not_keep_its_locks(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server does not call that idle: between the parts of a statement it waits for ever, locks and all."""
+    """The server does not call that idle: between the parts of a statement it waits forever and keeps its locks."""
     from runlane.store.queue.claim_locks import lane_lock
     from runlane.store.sql import postgres
 
     with monkeypatch.context() as patch:
-        # For this connection alone: whoever waits for its lock must have more time than it has.
+        # For this connection alone: a process that waits for its lock must have more time than it has.
         patch.setattr(postgres, "TRANSACTION_MS", 4000)
         vanished = await postgres.connect(cluster.app.settings)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
 from tests.chaos.cluster import MakeCluster
-from tests.integration.http_server import Asked, Writer, plain, serving
+from tests.integration.http_server import Request, Writer, plain, serving
 
 FACTS = b'{"facts": "' + b"many words " * 20_000 + b'", "last": true}'
 TWO_MEMBERS = gzip.compress(FACTS[:100_000]) + gzip.compress(FACTS[100_000:])
@@ -16,10 +16,10 @@ BOMB = gzip.compress(b" " * 50_000_000) * 2
 
 
 async def test_a_worker_reads_members_and_survives_a_bomb(make_cluster: MakeCluster) -> None:
-    async def answer(asked: Asked, writer: Writer) -> None:
-        body = BOMB if asked.target == "/bomb" else TWO_MEMBERS
+    async def answer(request: Request, writer: Writer) -> None:
+        body = BOMB if request.target == "/bomb" else TWO_MEMBERS
         headers = {"content-type": "application/json", "content-encoding": "gzip"}
-        await plain(body, headers=headers)(asked, writer)
+        await plain(body, headers=headers)(request, writer)
 
     async with serving(answer) as server:
         cluster = await make_cluster("postgres", RUNLANE_OUTBOUND_ALLOW=f"127.0.0.1:{server.port}")

@@ -1,4 +1,4 @@
-"""A run of very many lines: whoever polls and whoever follows gets each once, and comes to the end also after a cut."""
+"""A run of very many lines: every poller and every follower gets each once, and reaches the end even after a cut."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.scale import scaled
 
 LINES = scaled(6_000, 20_000)
 PAGE = 100
-SAID = [f"line {number}" for number in range(1, LINES + 1)]
+MESSAGES = [f"line {number}" for number in range(1, LINES + 1)]
 # A quarter of an hour; the tests make runs older than that.
 CUTTING = {"RUNLANE_EVENTS_RETENTION_DAYS": "0.01", "RUNLANE_RETENTION_SECONDS": "0.05"}
 
 
 @dataclass(slots=True)
 class Poller:
-    """Polls a run's log to its end, as the documentation says that one should, and holds what it was given."""
+    """Polls a run's log to its end, as the documentation describes it, and keeps what it receives."""
 
     url: str
     run_id: str
@@ -34,7 +34,7 @@ class Poller:
     pages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
-    def said(self) -> list[str]:
+    def messages(self) -> list[str]:
         return [line["message"] for line in self.lines if line["event"] == "log"]
 
     async def poll(self, most_pages: int = 10 * LINES // PAGE) -> None:
@@ -52,7 +52,7 @@ class Poller:
         assert answer.status_code == 200, answer.text
         page: dict[str, Any] = answer.json()
         if page["logs"] and page["logs"][0]["index"] != self.since:
-            assert page["truncated"], "a hole that the poller is not told of"
+            assert page["truncated"], "a gap that is not reported to the poller"
             assert page["first_index"] == page["logs"][0]["index"]
         self.lines += page["logs"]
         self.pages.append(page)
@@ -61,14 +61,14 @@ class Poller:
 
 
 def cuts(reader: Reader) -> list[int]:
-    """The numbers before which a reader was told that something is missing."""
-    told = [json.loads(data) for data in reader.unnumbered]
-    return [frame["first_seq"] for frame in told if frame["type"] == "truncated"]
+    """Return the numbers before which the server reported to a reader that something is missing."""
+    events = [json.loads(data) for data in reader.unnumbered]
+    return [frame["first_seq"] for frame in events if frame["type"] == "truncated"]
 
 
 def holes(reader: Reader) -> list[int]:
-    """The numbers before which a reader misses something."""
-    numbers = [reader.after, *(heard.seq for heard in reader.heard)]
+    """Return the numbers before which a reader misses something."""
+    numbers = [reader.after, *(event.seq for event in reader.received)]
     return [second for first, second in pairwise(numbers) if second != first + 1]
 
 
@@ -98,19 +98,19 @@ async def test_pollers_and_readers_get_every_line_once(
         await asyncio.gather(readers[1].read(second), pollers[1].poll())
     last = (await cluster.app.get(run_id)).last_seq
     for poller in pollers:
-        assert poller.said == SAID
+        assert poller.messages == MESSAGES
         assert [line["index"] for line in poller.lines] == list(range(last))
         assert not any(page["truncated"] for page in poller.pages)
         assert (poller.pages[-1]["status"], poller.since) == ("completed", last)
     for reader in readers:
-        told = [json.loads(heard.data) for heard in reader.heard]
-        assert [event["message"] for event in told if event["type"] == "log"] == SAID
-        assert [heard.seq for heard in reader.heard] == list(range(1, last + 1))
+        events = [json.loads(event.data) for event in reader.received]
+        assert [event["message"] for event in events if event["type"] == "log"] == MESSAGES
+        assert [event.seq for event in reader.received] == list(range(1, last + 1))
         assert (reader.done, cuts(reader)) == (True, [])
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-async def test_a_cut_is_told_to_those_who_come_late_and_they_come_to_the_end(
+async def test_late_readers_are_notified_of_a_cut_and_reach_the_end(
     make_cluster: MakeCluster, chaos_redis: RedisServer, kind: str
 ) -> None:
     cluster = await make(make_cluster, kind, chaos_redis)
@@ -122,7 +122,7 @@ async def test_a_cut_is_told_to_those_who_come_late_and_they_come_to_the_end(
     halfway, gone = Poller(url, run_id), Poller(url, run_id)
     await halfway.poll(most_pages=50)
     await cluster.rows(f"update runs set ended_at = ended_at - 3600000000 where id = '{run_id}' returning id")
-    # These two read on while the events go; nobody promises them any of those, only that they know and that they end.
+    # These two read while the events are deleted: they may miss any of them, but they are notified and they end.
     overtaken, reader = Poller(url, run_id), Reader(run_id)
     cluster.start_server(environment=CUTTING)
     async with asyncio.timeout(60):
@@ -144,17 +144,17 @@ async def test_a_cut_is_told_to_those_who_come_late_and_they_come_to_the_end(
     assert overtaken.lines[-1]["event"] == "done"
     assert reader.done
     assert cuts(reader) == holes(reader)
-    for after, told in ((0, [last]), (5_000, [last]), (last - 1, [])):
+    for after, missing in ((0, [last]), (5_000, [last]), (last - 1, [])):
         late = Reader(run_id, after)
         await late.read(url)
-        assert ([heard.seq for heard in late.heard], late.done) == ([last], True)
-        assert cuts(late) == holes(late) == told
+        assert ([event.seq for event in late.received], late.done) == ([last], True)
+        assert cuts(late) == holes(late) == missing
     assert (await cluster.app.get(stays)).first_seq == 1
     assert len(await cluster.app.events(stays)) == 53
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-async def test_cutting_gets_in_nobodys_way(make_cluster: MakeCluster, kind: str) -> None:
+async def test_cutting_does_not_disturb_other_processes(make_cluster: MakeCluster, kind: str) -> None:
     """Four processes cut whatever has just ended, while runs are accepted, executed, retried and cancelled."""
     at_once = {**CUTTING, "RUNLANE_EVENTS_RETENTION_DAYS": "0.000001"}
     cluster = await make_cluster(kind, **at_once)
@@ -183,4 +183,4 @@ async def test_cutting_gets_in_nobodys_way(make_cluster: MakeCluster, kind: str)
     assert kept == {row["id"]: (row["last_seq"], "done") for row in last}
     cluster.check_effects([run.run_id for run in (*runs, *hopeless)])
     for process in cluster.processes:
-        assert "duty_failed" not in process.told()
+        assert "maintenance_failed" not in process.log_text()

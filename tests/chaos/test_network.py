@@ -63,12 +63,12 @@ async def test_a_black_holed_worker_stops_by_itself_and_comes_back_under_a_new_i
             return await cluster.count("status = 'running' and attempt = 2") == 6
 
         async def fenced_itself() -> bool:
-            return "its lease could not be renewed in time" in cut_off.told()
+            return "its lease could not be renewed in time" in cut_off.log_text()
 
         await eventually(taken_over, "the takeover of every run")
-        # Whoever took the runs over waited for the lease to end by the server's clock; the cut-off worker's own
+        # The worker that took the runs over waited for the lease to end by the server's clock; the cut-off worker's own
         # count ends before that.
-        assert await fenced_itself(), cut_off.told()
+        assert await fenced_itself(), cut_off.log_text()
         cluster.open_gate("go")
         await cluster.all_ended()
         other.kill()
@@ -84,12 +84,12 @@ async def test_a_black_holed_worker_stops_by_itself_and_comes_back_under_a_new_i
         cluster.check_effects([*(run.run_id for run in runs), fresh.run_id])
         [span] = [span for span in cluster.sink.spans() if span.run_id == fresh.run_id]
         assert span.pid == cut_off.pid
-        await cluster.told(cut_off, "database_back")
-        assert cut_off.told().count('"database_away"') == 1, "each loop logs the outage"
+        await cluster.logged(cut_off, "database_back")
+        assert cut_off.log_text().count('"database_away"') == 1, "each loop logs the outage"
 
 
 async def test_a_worker_whose_old_session_lingered_gets_its_lock_back(cluster: Cluster) -> None:
-    """After a cut the server may keep the old session and its lock; when that ends, the worker must hold it anew."""
+    """After a cut the server may keep the old session and its lock; when that ends, the worker must take it again."""
     async with Proxy(cluster.url) as proxy:
         worker = cluster.start_worker(environment={"RUNLANE_DATABASE_URL": proxy.url})
         worker_id = await cluster.online(worker)
@@ -108,7 +108,7 @@ async def test_a_worker_whose_old_session_lingered_gets_its_lock_back(cluster: C
         [row] = await cluster.rows("select max(heartbeat_at) as at from workers")
         since = row["at"] + 2_000_000
         await eventually(renewed, "heartbeats after the old session ended")
-        # Silent for longer than silence_seconds: only the lock speaks for the worker now.
+        # Silent for longer than silence_seconds: only the lock shows that the worker lives.
         run = await cluster.app.enqueue("hold_gil", {"seconds": 4})
         ended = await cluster.app.wait(run.run_id, 60)
         assert ended.result["longest"] > 3.5
@@ -150,7 +150,7 @@ async def test_cut_sessions_cost_no_live_worker_its_runs(cluster: Cluster, how: 
 
 
 async def crash_one_backend(cluster: Cluster) -> None:
-    """SIGKILL one server process: the server drops everybody's session and recovers."""
+    """SIGKILL one server process: the server drops every session and recovers."""
     witness = await cast("Any", asyncpg).connect(cluster.url)
     # The oldest one: the newest may belong to a client that has just left, and end by itself.
     row = await witness.fetchrow(

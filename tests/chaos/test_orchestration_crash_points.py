@@ -17,8 +17,8 @@ from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import TASKS, Cluster, MakeCluster, Process, eventually
 from tests.chaos.flows import Flows, Steps, ask, fan, human, in_a_row, say
 
-# The reach at which each worker but the first dies: the first that leaves the run further than it was. Records also
-# tell of what begins and goes on inside a step, so there each worker lives for one record more (0).
+# The reach at which each worker but the first dies: the first that leaves the run further than it was. Records are
+# also stored for what begins and happens inside a step, so there each worker lives for one record more (0).
 POINTS = {
     "claim.before_commit": 2, "claim.committed": 2, "step.before_commit": 2, "step.committed": 1,
     "record.before_commit": 0, "record.committed": 0, "finish.before_commit": 2, "finish.committed": 1,
@@ -47,7 +47,7 @@ async def answered(flows: Flows, run_id: str) -> None:
 
 
 async def ends_or_dies(cluster: Cluster, worker: Process) -> bool:
-    """Whether every run has ended; False when the worker died before."""
+    """Return whether every run has ended; False when the worker died before."""
 
     async def over() -> str | None:
         await cluster.skip_waits()
@@ -73,7 +73,7 @@ async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
         worker = cluster.start_worker(crash=CrashPoint(point, nth))
         if await ends_or_dies(cluster, worker):
             break
-        assert await worker.ended() == -signal.SIGKILL, worker.told()
+        assert await worker.ended() == -signal.SIGKILL, worker.log_text()
         deaths += 1
         counts = flows.counts()
         paid |= {step: counts[step] for step in await flows.done(run_id) if step in PAID and step not in paid}
@@ -86,18 +86,18 @@ async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
     counts = flows.counts()
     print(point, "deaths", deaths, dict(counts))
     assert set(counts) == PAID
-    # What was recorded at a death was not called again after it; only calls under way at that moment were.
+    # After a death only the calls that were in flight at that moment are repeated, no recorded one.
     assert {step: counts[step] for step in paid} == paid
     assert all(count <= 1 + deaths for count in counts.values())
     if point == "step.committed":
-        # Nothing follows a step before it is stored: in a line, without neighbours, nothing is under way then.
+        # No step begins before its predecessor is stored, so in a sequence nothing is in flight then.
         assert (counts["first"], counts["inside"], counts["last"]) == (1, 1, 1)
     await flows.check_once(run_id)
     await cluster.check_story()
 
 
 @pytest.mark.parametrize("point", ["operate.before_commit", "operate.committed"])
-async def test_whoever_answers_dies_at(cluster: Cluster, point: str) -> None:
+async def test_an_answer_is_stored_whole_or_not_at_all_when_its_process_dies_at(cluster: Cluster, point: str) -> None:
     """The answer is stored whole or not at all."""
     flows = Flows(cluster)
     await cluster.start_workers(1)
@@ -105,7 +105,7 @@ async def test_whoever_answers_dies_at(cluster: Cluster, point: str) -> None:
     await flows.has(run_id, Status.PAUSED)
     code = f"import asyncio, {TASKS} as t; asyncio.run(t.app.resume({run_id!r}, {{'decision': 'approve'}}))"
     person = cluster.start("person", [sys.executable, "-c", code], CrashPoint(point))
-    assert await person.ended() == -signal.SIGKILL, person.told()
+    assert await person.ended() == -signal.SIGKILL, person.log_text()
     if point == "operate.before_commit":
         assert (await cluster.app.get(run_id)).status is Status.PAUSED
         await cluster.app.resume(run_id, {"decision": "approve"})

@@ -58,7 +58,7 @@ async def test_a_loop_of_thousands_of_steps_stays_small_and_a_takeover_in_it_is_
     assert run.status is Status.COMPLETED
     assert run.state is not None
     assert run.state["count"] == ROUNDS
-    # A copy of the state or of the way per step would be far more than this.
+    # A copy of the state or of the path for each step would be far more than this.
     assert late - early < 20, (early, late)
     assert second.resident_mb - late < 40, (late, second.resident_mb)
 
@@ -66,9 +66,9 @@ async def test_a_loop_of_thousands_of_steps_stays_small_and_a_takeover_in_it_is_
         "select count(*) as n, count(distinct path) as paths from run_steps where outcome = 'done'"
     )
     assert done == [{"n": records + 1, "paths": records + 1}]
-    told = await flows.told(run_id, "step_complete")
-    assert len(told) == len(set(told)) == STEPS
-    # What the new worker settled again: less than lies between two snapshots, and what was under way at once.
+    completed = await flows.paths(run_id, "step_complete")
+    assert len(completed) == len(set(completed)) == STEPS
+    # The new worker completed these again: fewer than between two snapshots, and those that were in flight.
     [snapshot] = await cluster.rows("select no, length(output) as size from run_steps where path = '_cursor'")
     assert snapshot["no"] > records - 3 * SNAPSHOT_EVERY
     assert snapshot["size"] < 5000

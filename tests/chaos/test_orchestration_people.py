@@ -39,10 +39,12 @@ async def test_of_two_answers_at_the_same_time_one_wins(cluster: Cluster) -> Non
 
         await eventually(ready, "two people ready", every=0.01)
         cluster.open_gate(gate)
-        assert sorted([await person.ended() for person in people]) == [0, LOST], [person.told() for person in people]
+        assert sorted([await person.ended() for person in people]) == [0, LOST], [
+            person.log_text() for person in people
+        ]
         assert (await cluster.app.wait(run_id, 30)).status is Status.COMPLETED
         assert flows.counts() == {"before": number + 1, "after": number + 1}
-        assert len(await flows.told(run_id, "resumed")) == 1
+        assert len(await flows.paths(run_id, "resumed")) == 1
         await flows.check_once(run_id)
     await cluster.check_story()
 
@@ -101,13 +103,13 @@ async def test_a_restart_of_everything_while_paused_loses_nothing(
     assert [call["pid"] for call in flows.calls()][-1] == worker.pid
     await flows.check_once(run_id)
     await cluster.check_story()
-    # The connection that was open all the time has heard the rest, or a new one does.
+    # The connection that stayed open has received the rest, or a new one does.
     async with asyncio.timeout(30):
         await asyncio.gather(reading, return_exceptions=True)
         if not reader.done:
             await reader.read(url)
     stored = [event["seq"] for event in await cluster.events()]
-    assert [heard.seq for heard in reader.heard] == stored
+    assert [event.seq for event in reader.received] == stored
 
 
 async def test_a_removed_definition_does_not_break_the_runs_that_have_begun(cluster: Cluster) -> None:

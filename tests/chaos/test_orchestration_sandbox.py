@@ -1,4 +1,4 @@
-"""Code of people inside a worker: whatever it tries, it fails its step within its limits and the worker lives."""
+"""User code inside a worker: whatever it tries, it fails its step within its limits and the worker survives."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_code_that_must_not_be_fails_its_step_and_nothing_else(make_cluste
         try:
             runs[what] = await flows.start(steps)
         except InvalidDefinitions as error:
-            # Refused before it could run at all.
+            # Refused before it ran.
             print(what, str(error)[:200])
     assert len(runs) > len(tries) / 2, "too few of them came as far as a worker"
     await cluster.all_ended()
@@ -95,7 +95,7 @@ async def test_code_that_must_not_be_fails_its_step_and_nothing_else(make_cluste
 
 @pytest.mark.parametrize("name", ["endless", "list", "growing"])
 async def test_one_bad_script_ends_within_its_limit(make_cluster: MakeCluster, name: str) -> None:
-    """Alone, so that it waits for nobody else's turn in the sandbox."""
+    """Alone, so that it does not wait for another script in the sandbox."""
     cluster = await make_cluster(**LIMITS)
     flows = Flows(cluster)
     await cluster.start_workers(1)
@@ -107,7 +107,7 @@ async def test_one_bad_script_ends_within_its_limit(make_cluster: MakeCluster, n
 
 
 def computing(worker: Process) -> int | None:
-    """The sandbox process of a worker that has computed for a while, longer than it takes to begin."""
+    """Return the sandbox process of a worker that has computed for a while, longer than it takes to begin."""
     children: list[str] = []
     for thread in Path(f"/proc/{worker.pid}/task").iterdir():
         # Threads and processes may end while they are looked at.
@@ -127,7 +127,7 @@ async def kill_sandbox(worker: Process) -> int:
     async def found() -> int | None:
         return computing(worker)
 
-    pid = await eventually(found, "a sandbox process at work", 30, every=0.02)
+    pid = await eventually(found, "a running sandbox process", 30, every=0.02)
     os.kill(pid, signal.SIGKILL)
 
     async def gone() -> bool:
@@ -150,7 +150,7 @@ async def test_a_killed_sandbox_fails_the_step_and_not_the_worker(make_cluster: 
     assert len(killed) == attempts
     assert code_of(run) == "sandbox_limit"
     assert run.attempt == 1
-    assert len(await flows.told(run_id, "step_retry")) == attempts - 1
+    assert len(await flows.paths(run_id, "step_retry")) == attempts - 1
     assert worker.alive
     run_id = await flows.start(scripted("good", "result = 6 * 7"))
     assert (await cluster.app.wait(run_id, 30)).result == 42
@@ -164,7 +164,7 @@ def judging(**more: Any) -> list[Steps]:
     return [step, say("publish", next_step_id=None), say("reject", next_step_id=None)]
 
 
-async def test_an_evaluator_that_talks_nonsense_is_asked_again_and_never_believed(cluster: Cluster) -> None:
+async def test_an_evaluator_with_an_invalid_answer_is_called_again_and_never_trusted(cluster: Cluster) -> None:
     flows = Flows(cluster)
     await cluster.start_workers(1)
     flows.script(answers=["banana"])
@@ -172,16 +172,16 @@ async def test_an_evaluator_that_talks_nonsense_is_asked_again_and_never_believe
     run = await cluster.app.wait(run_id, 30)
     assert code_of(run) == "no_route"
     assert len(flows.calls()) == 3
-    assert await flows.told(run_id, "routing_decision") == []
+    assert await flows.paths(run_id, "routing_decision") == []
     assert await flows.done(run_id) == []
 
     run_id = await flows.start(judging(fallback_route="bad", max_turns=2))
     assert (await cluster.app.wait(run_id, 30)).result == "reject"
     assert len(flows.calls()) == 5
-    assert len(await flows.told(run_id, "step_warning")) == 1
+    assert len(await flows.paths(run_id, "step_warning")) == 1
 
     flows.script(answers=["banana", "bad"])
     run_id = await flows.start(judging())
     assert (await cluster.app.wait(run_id, 30)).result == "reject"
     assert len(flows.calls()) == 7
-    assert await flows.told(run_id, "step_warning") == []
+    assert await flows.paths(run_id, "step_warning") == []

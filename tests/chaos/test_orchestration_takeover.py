@@ -1,4 +1,4 @@
-"""Orchestrations whose worker is killed: another one goes on behind the last finished step, in every branch."""
+"""Orchestrations whose worker is killed: another one continues after the last finished step, in every branch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_kill_in_step_3_of_5_repeats_that_step_alone(cluster: Cluster) -
         assert ended.state is not None
         assert {ended.state[name] for name in FIVE} == {"said", "said s3"}
         assert flows.counts() - before == {"s1": 1, "s2": 1, "s3": 2, "s4": 1, "s5": 1}
-        assert await flows.told(run_id, "step_complete") == FIVE
+        assert await flows.paths(run_id, "step_complete") == FIVE
         await flows.check_once(run_id)
     await cluster.check_story()
     print("seconds from the kill to the repeated call:", [round(value, 2) for value in seconds])
@@ -79,7 +79,7 @@ async def test_branches_that_were_finished_before_a_kill_are_not_run_again(clust
     await cluster.check_story()
 
 
-async def test_a_question_in_one_branch_lets_the_others_finish_and_only_it_goes_on(cluster: Cluster) -> None:
+async def test_a_question_in_one_branch_lets_the_others_finish_and_only_that_branch_continues(cluster: Cluster) -> None:
     flows = Flows(cluster)
     flows.script({"a": 0.5, "b": 1.0})
     [first] = await cluster.start_workers(1)

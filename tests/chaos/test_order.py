@@ -1,4 +1,4 @@
-"""Caps and ordering keys under fire: proven from what the tasks themselves recorded, not from what the store says."""
+"""Caps and ordering keys while workers die: checked with the records of the tasks, not with those of the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.test_storm import kill_now_and_then
 
 
 def most_at_once(spans: list[Span]) -> int:
-    """The largest number of spans open at one moment."""
+    """Return the largest number of spans open at one moment."""
     edges: list[tuple[int, int]] = []
     for span in spans:
         assert span.ended_ns is not None
@@ -92,7 +92,7 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
 
     killing = asyncio.create_task(kill_workers())
     for enqueuer in enqueuers:
-        assert await enqueuer.ended() == 0, enqueuer.told()
+        assert await enqueuer.ended() == 0, enqueuer.log_text()
     await cluster.all_ended(120)
     killing.cancel()
     await asyncio.gather(killing, return_exceptions=True)
@@ -131,7 +131,7 @@ async def test_a_dead_run_skips_or_blocks_its_key_while_workers_die(cluster: Clu
 
     await eventually(died, "the death of the hopeless run")
     if on_dead == "block":
-        # With the key held by a dead run, the others stay blocked until somebody decides.
+        # With the key held by a dead run, the others stay blocked until an operator decides.
         assert dead[0]["holds_key"]
         assert await cluster.count("status = 'blocked'") == 19
         await cluster.app.release(str(dead[0]["id"]))

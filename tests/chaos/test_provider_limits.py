@@ -1,4 +1,4 @@
-"""Rate limits of model providers over real processes, counted by the provider: never passed, changed while hot.
+"""Rate limits of model providers over real processes, counted by the provider: never exceeded, changed at run time.
 
 The meter sees a call begin after it was admitted and end before its slot is released, so it never counts more calls
 than were admitted.

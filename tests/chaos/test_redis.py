@@ -1,4 +1,4 @@
-"""Redis makes things fast, never right: stopped at any moment it costs time, and nothing is lost or done twice."""
+"""Redis affects speed, not correctness: stopped at any moment it costs time, and nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runlane.testing import RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 from tests.chaos.reader import API
 
-# Long enough to tell a run that was found by the poll from one that a bell announced.
+# Long enough to distinguish a run that the poll found from one that a bell announced.
 POLL_SECONDS = 2.0
 BELL_SECONDS = 0.5
 TRIES = 5
@@ -69,7 +69,7 @@ async def slow_polls(cluster: Cluster) -> None:
 
 
 async def start_seconds(cluster: Cluster, replica: Replica, dice: random.Random) -> list[float]:
-    """How long some runs, accepted one at a time at any moment, waited for an idle worker."""
+    """Return how long some runs, accepted one at a time at any moment, waited for an idle worker."""
     waited: list[float] = []
     for _ in range(TRIES):
         await asyncio.sleep(dice.uniform(0, POLL_SECONDS / 2))
@@ -81,7 +81,7 @@ async def start_seconds(cluster: Cluster, replica: Replica, dice: random.Random)
 
 
 async def check_once(cluster: Cluster, run_ids: list[str]) -> None:
-    """Every run that was accepted is there, once, and had its effect once."""
+    """Check that every accepted run exists once and had its effect once."""
     await cluster.all_ended()
     assert await cluster.count("true") == len(set(run_ids)) == len(run_ids)
     assert await cluster.count("status = 'completed'") == len(run_ids)
@@ -98,15 +98,15 @@ async def test_runs_start_by_the_poll_without_redis_and_by_bells_when_it_is_back
     replica = await serve(cluster)
     [worker] = await cluster.start_workers(1)
     for process in (replica.process, worker):
-        await cluster.told(process, "redis_connected")
+        await cluster.logged(process, "redis_connected")
     by_bell = await start_seconds(cluster, replica, dice)
     chaos_redis.kill()
     for process in (replica.process, worker):
-        await cluster.told(process, "redis_away")
+        await cluster.logged(process, "redis_away")
     by_poll = await start_seconds(cluster, replica, dice)
     await asyncio.to_thread(chaos_redis.start)
     for process in (replica.process, worker):
-        await cluster.told(process, "redis_connected", times=2)
+        await cluster.logged(process, "redis_connected", times=2)
     by_bell_again = await start_seconds(cluster, replica, dice)
     assert statistics.median(by_bell) <= BELL_SECONDS
     assert statistics.median(by_bell_again) <= BELL_SECONDS
@@ -121,7 +121,7 @@ async def test_redis_dies_while_runs_are_accepted(
     replicas = [await serve(cluster) for _ in range(2)]
     await cluster.start_workers(2)
     for replica in replicas:
-        await cluster.told(replica.process, "redis_connected")
+        await cluster.logged(replica.process, "redis_connected")
     accepted: list[str] = []
 
     async def ask(replica: Replica, batches: int) -> None:
@@ -151,11 +151,11 @@ async def test_redis_dies_while_runs_are_accepted(
 async def test_redis_loses_every_bell_of_what_was_accepted(
     make_cluster: MakeCluster, chaos_redis: RedisServer, serve: Serve
 ) -> None:
-    """Nobody waited for the bells yet, and whoever comes finds neither them nor Redis."""
+    """No worker waited for the bells yet, and one that starts later finds neither them nor Redis."""
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
     await slow_polls(cluster)
     replica = await serve(cluster)
-    await cluster.told(replica.process, "redis_connected")
+    await cluster.logged(replica.process, "redis_connected")
     accepted = [await replica.run("short", milliseconds=1) for _ in range(20)]
     chaos_redis.kill()
     accepted += [await replica.run("short", milliseconds=1) for _ in range(20)]
@@ -183,11 +183,11 @@ async def test_a_cancel_through_another_process_stops_async_code_in_time(
     replica = await serve(cluster)
     [worker] = await cluster.start_workers(1)
     for process in (replica.process, worker) if environment else ():
-        await cluster.told(process, "redis_connected")
+        await cluster.logged(process, "redis_connected")
     if with_redis == "stopped":
         chaos_redis.kill()
         for process in (replica.process, worker):
-            await cluster.told(process, "redis_away")
+            await cluster.logged(process, "redis_away")
     run_ids = [await replica.run("endless") for _ in range(CANCELS)]
     await cluster.running(CANCELS)
     dice = random.Random(4)

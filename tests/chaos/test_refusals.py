@@ -1,4 +1,4 @@
-"""A database that answers, but not as asked: read-only after a failover, or with a table that does not fit."""
+"""A database that answers with errors: read-only after a failover, or with a table that does not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def command(url: str, text: str) -> None:
 
 
 async def set_read_only(server: PostgresServer, cluster: Cluster, value: str) -> None:
-    """From outside, because the database itself would refuse; then everybody has to connect anew."""
+    """Change it from another database, because this one would refuse; then every client has to reconnect."""
     name = cluster.url.rpartition("/")[2]
     await command(server.url, f"alter database {name} set default_transaction_read_only = {value}")
     await command(server.url, f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'")
@@ -36,7 +36,7 @@ async def test_a_database_that_refuses_writes_for_a_while_costs_nothing(
     cluster.open_gate("go")
 
     async def effects_done() -> bool:
-        return len(cluster.sink.effects()) == 3 and "read-only transaction" in worker.told()
+        return len(cluster.sink.effects()) == 3 and "read-only transaction" in worker.log_text()
 
     await eventually(effects_done, "effects whose runs cannot be finished")
     assert await cluster.count("status = 'running' and attempt = 1") == 3
@@ -59,7 +59,7 @@ async def test_a_heartbeat_that_fails_in_an_unexpected_way_is_tried_again(cluste
     await command(cluster.url, "alter table workers rename column active to not_active")
 
     async def complains() -> bool:
-        return worker.told().count('"heartbeat_failed"') >= 3
+        return worker.log_text().count('"heartbeat_failed"') >= 3
 
     await eventually(complains, "heartbeats that fail")
     await command(cluster.url, "alter table workers rename column not_active to active")

@@ -1,4 +1,4 @@
-"""What readers were given equals what the database holds, whatever dies or vanishes meanwhile."""
+"""What readers receive equals what the database holds, whichever process dies or vanishes meanwhile."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from tests.chaos.reader import API, Reader, wire
 
 RUNS = 200
 LINES = 100
-# A run's own events: its lines, a checkpoint after every ten, and how it came, was picked up and ended.
+# The events of a run: its lines, a checkpoint after every ten, and its accept, claim and end.
 LEAST_EVENTS = LINES + LINES // 10 + 3
 SEED = "TEST_SEED"
 
 
 def chance() -> random.Random:
-    """Different each time; the printed seed, given as TEST_SEED, brings the same choices again."""
+    """Return random choices; the printed seed, given as TEST_SEED, repeats them."""
     seed = int(os.environ.get(SEED) or secrets.randbelow(2**32))
     print(f"{SEED}={seed}")
     return random.Random(seed)
 
 
 def command(redis: RedisServer, text: str) -> None:
-    """One command to Redis."""
+    """Send one command to Redis."""
     with socket.create_connection(("127.0.0.1", redis.port), timeout=10) as link:
         link.sendall(f"{text}\r\n".encode())
         assert link.recv(100).startswith(b"+OK")
 
 
 class Disturbance:
-    """Kills workers, and stops, empties and restarts Redis, as the runs come along."""
+    """Kills workers, and stops, empties and restarts Redis, while the runs are executed."""
 
     def __init__(self, cluster: Cluster, redis: RedisServer, dice: random.Random, concurrency: int) -> None:
         self._cluster = cluster
@@ -70,7 +70,7 @@ class Disturbance:
         await asyncio.to_thread(self._redis.restart)
 
     async def all(self, expected_events: int) -> None:
-        """One after another, each when a further share of the events is stored, however slow the machine is."""
+        """Do one after another, each when a further share of the events is stored, however slow the machine is."""
         steps: list[Callable[[], Awaitable[None]]] = [
             self.flush_redis, self.kill_worker, self.stop_redis, self.kill_worker, self.start_redis, self.flush_redis,
             self.kill_worker, self.restart_redis, self.stop_redis, self.kill_worker, self.start_redis,
@@ -88,7 +88,7 @@ class Disturbance:
 
 
 async def accept(urls: list[str], task: str, count: int, **arguments: object) -> list[str]:
-    """Start runs over HTTP, through each replica a share."""
+    """Start runs over HTTP, a share of them through each replica."""
     run_ids: list[str] = []
     async with httpx2.AsyncClient(timeout=60, trust_env=False) as client:
         for number in range(0, count, 50):
@@ -100,7 +100,7 @@ async def accept(urls: list[str], task: str, count: int, **arguments: object) ->
 
 
 async def stored(cluster: Cluster) -> dict[str, list[tuple[int, bytes]]]:
-    """What every reader of each run must hold."""
+    """Return what every reader of each run must hold."""
     expected: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
     for row in await cluster.events():
         expected[row["run_id"]].append(wire(row))
@@ -113,10 +113,13 @@ async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeClus
     dice = chance()
     urls = await cluster.start_servers(3)
     await cluster.start_workers(2, concurrency=60)
-    run_ids = await accept(urls, "tell", RUNS, lines=LINES, pause_seconds=0.03)
-    # One reader of each run, and a second one of some.
+    run_ids = await accept(urls, "lines", RUNS, lines=LINES, pause_seconds=0.03)
+    # One reader of each run, and a second one of some. They reconnect, which would hide a stalled stream, so others
+    # stay on one connection to one server.
     readers = [Reader(run_id) for run_id in [*run_ids, *run_ids[:50]]]
+    steady = [Reader(run_id) for run_id in run_ids[-60:]]
     following = [asyncio.create_task(reader.follow(urls, random.Random(dice.random()))) for reader in readers]
+    following += [asyncio.create_task(reader.read(urls[number % len(urls)])) for number, reader in enumerate(steady)]
     disturbance = Disturbance(cluster, chaos_redis, dice, concurrency=60)
     disturbing = asyncio.create_task(disturbance.all(RUNS * LEAST_EVENTS))
     try:
@@ -126,16 +129,17 @@ async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeClus
         for task in (disturbing, *following):
             task.cancel()
     await cluster.all_ended()
-    # Those who come when all is over get the same.
+    # Readers that connect after the end of the run get the same events.
     late = [Reader(run_id) for run_id in dice.sample(run_ids, 30)]
     await asyncio.gather(*(reader.read(dice.choice(urls)) for reader in late))
     expected = await stored(cluster)
     assert sorted(expected) == sorted(run_ids)
-    for reader in [*readers, *late]:
+    for reader in [*readers, *steady, *late]:
         assert reader.lines == expected[reader.run_id]
         assert reader.done
         assert [seq for seq, _ in reader.lines] == list(range(1, len(reader.lines) + 1))
         assert len(reader.lines) >= LEAST_EVENTS
+    assert {reader.connections for reader in steady} == {1}
     await cluster.check_story()
     assert await cluster.count("status = 'completed'") == RUNS
     assert len(disturbance.done) == 11
@@ -143,16 +147,16 @@ async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeClus
     assert sum(reader.connections for reader in readers) >= 3 * len(readers), "too few cuts to prove anything"
 
 
-# Points between a commit and the news of it, and what the dead process would have published.
+# Failpoints between a commit and its publication, and what the dead process would have published.
 UNPUBLISHED = {"claim.committed": "worker_picked_up", "record.committed": "log", "finish.committed": "done"}
 SOON_SECONDS = 2.0
 TRIES = 3
 
 
 def seconds_late(readers: list[Reader], row: Row) -> float:
-    """How long after it was stored an event was read."""
+    """Return how long after it was stored an event was read."""
     [reader] = [reader for reader in readers if reader.run_id == row["run_id"]]
-    return next(heard.at for heard in reader.heard if heard.seq == row["seq"]) - row["at"] / 1_000_000
+    return next(event.at for event in reader.received if event.seq == row["seq"]) - row["at"] / 1_000_000
 
 
 def start_reading(run_ids: list[str], url: str) -> tuple[list[Reader], list[asyncio.Task[None]]]:
@@ -160,15 +164,15 @@ def start_reading(run_ids: list[str], url: str) -> tuple[list[Reader], list[asyn
     return readers, [asyncio.create_task(reader.read(url)) for reader in readers]
 
 
-async def have_heard(readers: list[Reader], kind: str) -> None:
-    async def heard() -> bool:
-        return all(any(heard.type == kind for heard in reader.heard) for reader in readers)
+async def have_received(readers: list[Reader], kind: str) -> None:
+    async def received() -> bool:
+        return all(any(event.type == kind for event in reader.received) for reader in readers)
 
-    await eventually(heard, f"{kind} in every stream")
+    await eventually(received, f"{kind} in every stream")
 
 
 async def check_end(cluster: Cluster, readers: list[Reader], reading: list[asyncio.Task[None]]) -> None:
-    """Every stream came to its end over its one connection, and holds what the database holds."""
+    """Check that every stream reached its end over one connection and holds what the database holds."""
     async with asyncio.timeout(60):
         await asyncio.gather(*reading)
     expected = await stored(cluster)
@@ -178,18 +182,18 @@ async def check_end(cluster: Cluster, readers: list[Reader], reading: list[async
 
 
 @pytest.mark.parametrize("point", UNPUBLISHED)
-async def test_what_was_committed_and_never_published_is_read_soon(
+async def test_an_event_that_was_committed_and_never_published_is_read_soon(
     make_cluster: MakeCluster, chaos_redis: RedisServer, point: str
 ) -> None:
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
     server = cluster.start_server()
     url = await cluster.url_of(server)
-    await cluster.told(server, "redis_connected")
-    readers, reading = start_reading(await accept([url], "tell", TRIES, lines=2), url)
-    await have_heard(readers, "queued")
+    await cluster.logged(server, "redis_connected")
+    readers, reading = start_reading(await accept([url], "lines", TRIES, lines=2), url)
+    await have_received(readers, "queued")
     for _ in range(TRIES):
         victim = cluster.start_worker(concurrency=1, crash=CrashPoint(point))
-        assert await victim.ended() == -signal.SIGKILL, victim.told()
+        assert await victim.ended() == -signal.SIGKILL, victim.log_text()
     rows = await cluster.events(UNPUBLISHED[point])
     assert len(rows) == TRIES, "one of each victim"
     await cluster.start_workers(1)
@@ -201,15 +205,15 @@ async def test_what_was_committed_and_never_published_is_read_soon(
 async def test_a_cancel_that_was_committed_and_never_published_is_read_and_obeyed_soon(
     make_cluster: MakeCluster, chaos_redis: RedisServer
 ) -> None:
-    """The replica that was asked dies; the worker hears of it from its heartbeat, the readers from the database."""
+    """The replica of the request dies; the worker gets the cancel by its heartbeat, the readers from the database."""
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
     server = cluster.start_server()
     url = await cluster.url_of(server)
-    await cluster.told(server, "redis_connected")
+    await cluster.logged(server, "redis_connected")
     await cluster.start_workers(1)
     run_ids = await accept([url], "endless", TRIES)
     readers, reading = start_reading(run_ids, url)
-    await have_heard(readers, "worker_picked_up")
+    await have_received(readers, "worker_picked_up")
     for run_id in run_ids:
         victim = cluster.start_server(crash=CrashPoint("operate.committed"))
         asked = await cluster.url_of(victim)

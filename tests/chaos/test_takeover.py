@@ -1,4 +1,4 @@
-"""What happens to the runs of a worker that dies, freezes or merely has neighbours."""
+"""The runs of a worker that dies, freezes or has neighbours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_a_killed_workers_run_starts_again_elsewhere(cluster: Cluster) -> 
     async def started_again() -> bool:
         return any(span.pid == survivor.pid for span in cluster.sink.spans())
 
-    # How fast it really is belongs to the benchmark; this bound only tells a takeover from a lease that ran out.
+    # The benchmark measures how fast it is; this bound only distinguishes a takeover from a lease that expired.
     await eventually(started_again, "a start elsewhere", 10)
     assert time.monotonic() - killed_at < 10
     cluster.open_gate("go")

@@ -1,4 +1,4 @@
-"""Tenants, keys, roles and the audit log in the database, and the gate over them."""
+"""Tenants, keys, roles and the audit log in the database, and authentication over them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACTOR = "cli:tester"
 
 @pytest.fixture
 async def elsewhere(settings: Settings, store: Store) -> AsyncGenerator[Database]:
-    """The same database as another process has it."""
+    """Return the same database as another process has it."""
     database = await open_database(settings)
     try:
         yield database
@@ -52,7 +52,7 @@ async def refused(database: Database, raw: str) -> bool:
     return False
 
 
-async def test_the_default_tenant_is_there_and_stays(store: Store) -> None:
+async def test_the_default_tenant_exists_and_stays(store: Store) -> None:
     assert [tenant.id for tenant in await list_tenants(store.database)] == ["default"]
     assert not (await find_tenant(store.database, "default")).limits
     with pytest.raises(InvalidRequest):
@@ -134,7 +134,7 @@ async def test_a_key_opens_its_tenant_with_its_role(store: Store) -> None:
     assert await find_key(store.database, key.id) == key
 
 
-async def test_what_is_no_key_is_refused(store: Store) -> None:
+async def test_invalid_keys_are_refused(store: Store) -> None:
     _, raw = await create_key(store.database, "ci", "viewer", actor=ACTOR)
     gate = Authenticator(store.database)
     other = raw[:-1] + ("0" if raw[-1] != "0" else "1")
@@ -154,7 +154,7 @@ async def test_a_revoked_key_is_refused_at_once_elsewhere(store: Store, elsewher
     await gate.close()
 
 
-async def test_revoking_twice_is_harmless_and_told_once(store: Store) -> None:
+async def test_revoking_twice_is_harmless_and_recorded_once(store: Store) -> None:
     key, _ = await create_key(store.database, "ci", "viewer", actor=ACTOR)
     first = await revoke_key(store.database, key.id, actor=ACTOR)
     assert first.revoked_at_us is not None
@@ -253,7 +253,7 @@ async def test_built_in_roles_cannot_be_changed_or_shadowed(store: Store, name: 
         await set_role(store.database, name, ["runs:read"], actor=ACTOR)
     with pytest.raises(InvalidRequest, match="built in"):
         await delete_role(store.database, name, actor=ACTOR)
-    # Not even by a row that somebody wrote by hand.
+    # Not even by a row that was written by hand.
     await store.sql("insert into roles values (:name, '[]', 0, 0)", name=name)
     _, raw = await create_key(store.database, "ci", name, actor=ACTOR)
     found = await find_principal(store.database, raw)
@@ -290,10 +290,10 @@ async def test_every_change_is_in_the_audit_log_with_old_and_new(store: Store) -
     await delete_role(database, "night", actor="seven")
     await delete_tenant(database, "acme", actor="eight")
     entries = list(await list_audit(database))[::-1]
-    told: list[Any] = [
+    answers: list[Any] = [
         (entry.actor, entry.action, entry.subject, entry.old is not None, entry.new is not None) for entry in entries
     ]
-    assert told == [
+    assert answers == [
         ("one", "tenant.create", "acme", False, True),
         ("two", "tenant.set", "acme", True, True),
         ("three", "role.set", "night", False, True),

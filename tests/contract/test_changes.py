@@ -1,4 +1,4 @@
-"""What people may do to a run, in every state: done, or refused with the state named."""
+"""Changes of a run by an operator, in every state: done, or refused with the state named."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ async def test_cancel_in_every_state(store: Store, status: Status) -> None:
 @pytest.mark.parametrize("verb", [*VERBS, "cancel"])
 async def test_a_run_that_is_not_kept_is_not_found(store: Store, verb: str) -> None:
     change = VERBS.get(verb, cancel_run)
-    with pytest.raises(RunNotFound, match='The run "run_nobody" does not exist'):
-        await change(store.database, "run_nobody")
+    with pytest.raises(RunNotFound, match='The run "run_unknown" does not exist'):
+        await change(store.database, "run_unknown")
     with pytest.raises(RunNotFound):
-        await store.get("run_nobody")
+        await store.get("run_unknown")
 
 
 async def test_an_approved_run_waits_for_its_time(store: Store) -> None:
@@ -150,8 +150,8 @@ async def test_a_retried_run_has_its_attempts_again_and_keeps_its_history(store:
     await store.check_stream(run_id)
 
 
-async def test_a_retried_run_is_not_haunted_by_an_old_cancel(store: Store) -> None:
-    """It was cancelled too late, failed by itself, and now somebody wants it again."""
+async def test_an_old_cancel_does_not_affect_a_retried_run(store: Store) -> None:
+    """It was cancelled too late, failed by itself, and is retried."""
     run_id = await store.add()
     claimed = await store.claim_one()
     await cancel_run(store.database, run_id)
@@ -212,7 +212,7 @@ class _Interleaved:
 
 
 async def test_a_cancel_is_not_lost_while_the_run_is_put_back(store: Store) -> None:
-    """The run leaves `running` between the two statements of a cancel; it must not get away."""
+    """The run leaves `running` between the two statements of a cancel; it must still be cancelled."""
     if store.database.dialect == "sqlite":
         return  # transactions there are alone by construction, so there is no moment in between
     run_id = await store.add()
@@ -251,7 +251,7 @@ async def test_a_dead_letter_keeps_input_attempts_and_tracebacks(store: Store) -
     assert [attempt["error"]["message"] for attempt in letter["attempts"]] == ["again", "broken"]
     assert all(attempt["error"]["traceback"] == "tb" for attempt in letter["attempts"])
     assert [attempt["worker_id"] for attempt in letter["attempts"]] == [worker, worker]
-    assert await read_dead_letter(store.database, "run_nobody") is None
+    assert await read_dead_letter(store.database, "run_unknown") is None
 
 
 async def test_dead_letters_are_listed_newest_first(store: Store) -> None:
@@ -294,4 +294,4 @@ async def test_events_are_read_after_a_number(store: Store) -> None:
     assert [event.seq for event in await read_events(store.database, run_id, after=1)] == [2, 3]
     assert [event.seq for event in await read_events(store.database, run_id, limit=1)] == [1]
     assert await read_events(store.database, run_id, after=3) == []
-    assert await read_attempts(store.database, "run_nobody") == []
+    assert await read_attempts(store.database, "run_unknown") == []

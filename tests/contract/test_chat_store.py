@@ -148,7 +148,7 @@ async def test_a_session_goes_when_its_last_run_has_gone(store: Store) -> None:
     assert kept == {asked.session_id, young.session_id}
 
 
-async def test_a_deleted_session_takes_everything_that_was_said_with_it(store: Store) -> None:
+async def test_a_deleted_session_takes_all_its_messages_with_it(store: Store) -> None:
     first = await say(store, "one", idempotency_key="k", fingerprint="f")
     with pytest.raises(WrongState, match="has not ended"):
         await delete_session(store.database, first.session_id)

@@ -1,4 +1,4 @@
-"""Runs that other runs have started: a cancelled parent takes them along, a waiting one learns of their end."""
+"""Runs that other runs have started: they are cancelled with their parent, and wake a parent that waits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def pause(store: Store, parent: Claimed) -> None:
 
 async def rounds(store: Store) -> None:
     duty = ChildCanceller(store.database, MemoryBus())
-    while await duty.round():
+    while await duty.run_once():
         pass
 
 
@@ -59,7 +59,7 @@ async def test_a_cancelled_parent_takes_its_children_along_and_they_theirs(store
     other = await store.add(idempotency_key="other", fingerprint="f")
     await pause(store, parent)
     await cancel_run(store.database, parent.run_id)
-    # Whoever cancelled dies here: the duty of any other process goes on.
+    # The process that cancelled dies here, and the duty of another process continues.
     await rounds(store)
     assert (await store.get(child_id)).cancel_requested_at_us is not None
     assert await store.status(grandchild) is Status.QUEUED, "its parent has not ended yet"
@@ -121,7 +121,7 @@ async def test_a_cancelled_run_and_a_lost_attempt_start_nothing(store: Store) ->
     assert await store.count("run_children") == 0
 
 
-async def test_a_cancel_and_an_announcement_at_the_same_moment_know_of_each_other(store: Store) -> None:
+async def test_a_cancel_and_an_announcement_at_the_same_moment_see_each_other(store: Store) -> None:
     announced = 0
     for number in range(60):
         parent = await running(store)
@@ -192,14 +192,14 @@ async def test_a_parent_that_waits_is_woken_when_its_child_has_lost_too_many_wor
     await store.sql("update workers set lease_until = 1 where id = :id", id=worker_id)
     bus = MemoryBus()
     listener = bus.listen(frozenset({"default"}))
-    await Reaper(store.settings, store.database, bus).round()
+    await Reaper(store.settings, store.database, bus).run_once()
     assert await store.status(child_id) is Status.FAILED
     assert await store.status(parent.run_id) is Status.QUEUED
     assert await listener.wait({"default"}, 0.001), "workers are called at once"
 
 
 async def test_a_parent_that_pauses_when_its_child_ends_is_ready_at_once(store: Store) -> None:
-    """The child ended between its parent's last look and the pause; nobody finds a paused run to wake."""
+    """The child ended between its parent's last look and the pause, so no process found a paused run to wake."""
     parent = await running(store)
     child_id = await child_of(store, parent)
     await store.finish(await store.claim_one())
@@ -208,7 +208,7 @@ async def test_a_parent_that_pauses_when_its_child_ends_is_ready_at_once(store: 
     assert await store.status(parent.run_id) is Status.QUEUED
     again = await store.claim_one()
     await pause(store, again)
-    assert await store.status(parent.run_id) is Status.PAUSED, "once is enough: nobody may want its result any more"
+    assert await store.status(parent.run_id) is Status.PAUSED, "once is enough: its result may not be needed any more"
 
 
 async def test_a_parent_that_has_seen_the_end_may_pause_for_something_else(store: Store) -> None:
@@ -221,16 +221,16 @@ async def test_a_parent_that_has_seen_the_end_may_pause_for_something_else(store
     assert await wake_parents(store.database, [child_id]) == []
 
 
-async def test_children_are_told_in_their_order_and_go_with_their_parent(store: Store) -> None:
+async def test_children_are_listed_in_order_and_deleted_with_their_parent(store: Store) -> None:
     parent = await running(store)
     first, second = await child_of(store, parent, "b"), await child_of(store, parent, "a")
-    told = await read_children(store.database, parent.run_id)
-    assert [(child.run_id, child.status, child.path) for child in told] == [
+    children = await read_children(store.database, parent.run_id)
+    assert [(child.run_id, child.status, child.path) for child in children] == [
         (first, Status.QUEUED, f"{parent.run_id}/b"),
         (second, Status.QUEUED, f"{parent.run_id}/a"),
     ]
     await store.finish(parent)
     await age(store, parent.run_id, 2)
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     assert await store.count("run_children") == 0
     assert await store.status(first) is Status.QUEUED

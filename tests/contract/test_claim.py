@@ -263,7 +263,7 @@ async def test_a_worker_that_is_not_online_claims_nothing(store: Store, state: s
         case "draining":
             await begin_draining(store.database, worker)
         case "unknown":
-            worker = "wrk_nobody"
+            worker = "wrk_unknown"
         case _:
             await store.sql("update workers set status = :state", state=state)
     outcome = await store.database.transact(
@@ -299,7 +299,7 @@ async def test_a_change_leaves_alone_what_it_does_not_name(store: Store) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (LaneChange(max_slots=-1), "max_slots=-1 is out of bounds: it must be between 0 and 10000"),
         (LaneChange(max_slots=10_001), "max_slots=10001"),
@@ -307,11 +307,11 @@ async def test_a_change_leaves_alone_what_it_does_not_name(store: Store) -> None
         (LaneChange(poll_interval_ms=120_001), "poll_interval_ms=120001"),
     ],
 )
-async def test_a_setting_out_of_bounds_changes_nothing(store: Store, change: LaneChange, said: str) -> None:
+async def test_a_setting_out_of_bounds_changes_nothing(store: Store, change: LaneChange, expected: str) -> None:
     before = await list_lanes(store.database)
     with pytest.raises(InvalidRequest) as caught:
         await set_lane(store.database, "default", change)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert await list_lanes(store.database) == before
 
 

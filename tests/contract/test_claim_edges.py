@@ -1,4 +1,4 @@
-"""Edges of claims and takeovers: the one that waits longest, the lane that is new, the run that has ended."""
+"""Edges of claims and takeovers: the run that waits longest, a new lane, a run that has ended."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_takeover_leaves_ended_runs_of_the_worker_alone(store: Store) ->
     first, _ = await store.claim(worker)
     await store.finish(first)
     await store.expire(worker)
-    await Reaper(store.settings, store.database, MemoryBus()).round()
+    await Reaper(store.settings, store.database, MemoryBus()).run_once()
     assert (await store.status(ended), await store.status(running)) == (Status.COMPLETED, Status.QUEUED)
 
 
@@ -64,5 +64,5 @@ async def test_free_locks_prove_nothing_after_an_outage(store: Store) -> None:
     await store.sql("update workers set heartbeat_at = 1 where id = :id", id=worker)
     database = FaultyDatabase(store.database)
     database.steady_since = time.monotonic()
-    await Reaper(store.settings, database, MemoryBus()).round()
+    await Reaper(store.settings, database, MemoryBus()).run_once()
     assert await store.status(run_id) is Status.RUNNING

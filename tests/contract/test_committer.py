@@ -1,4 +1,4 @@
-"""The committer: few transactions for many callers, each with its own verdict, none told before its commit."""
+"""The committer: few transactions for many callers, each with its own verdict, none answered before its commit."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_batch_has_a_bound_but_a_large_member_still_fits(desk: Desk, sto
 
 
 @pytest.mark.parametrize("finishes", [True, False])
-async def test_no_caller_is_told_before_the_commit(desk: Desk, store: Store, finishes: bool) -> None:
+async def test_no_caller_gets_an_answer_before_the_commit(desk: Desk, store: Store, finishes: bool) -> None:
     """Everything is written, and the commit fails: the answer is the failure, and not what was written."""
     await store.add()
     claimed = await store.claim_one()
@@ -87,7 +87,7 @@ async def test_no_caller_is_told_before_the_commit(desk: Desk, store: Store, fin
     assert (desk.rung, desk.published, await store.contents()) == ([], [], before)
 
 
-async def test_what_a_caller_is_told_is_stored(desk: Desk, store: Store) -> None:
+async def test_what_a_caller_gets_as_stored_is_stored(desk: Desk, store: Store) -> None:
     second = await open_database(store.settings, 1)
     other = Store(store.settings, second)
     try:
@@ -130,7 +130,7 @@ async def test_a_poisoned_member_fails_alone(desk: Desk, store: Store) -> None:
         refusal = answers[7]
         assert isinstance(refusal, RunlaneError)
         assert not isinstance(refusal, Unavailable), "trying again is of no use"
-        assert "refuses to store" in str(refusal)
+        assert "rejected the content" in str(refusal)
         assert await store.count("runs") == before + 20
     assert len(desk.database.seen) < 80, "found by halving, not by waiting"
 
@@ -156,7 +156,7 @@ async def test_a_conflict_is_one_callers_verdict(desk: Desk) -> None:
     assert isinstance(accepted, Accepted)
 
 
-async def test_an_old_attempt_is_told_that_it_lost(desk: Desk, store: Store) -> None:
+async def test_an_old_attempt_gets_lease_lost(desk: Desk, store: Store) -> None:
     await store.add_all(new_run(), new_run())
     one, two = await store.claim(await store.worker())
     await store.finish(one)
@@ -166,7 +166,7 @@ async def test_an_old_attempt_is_told_that_it_lost(desk: Desk, store: Store) -> 
     assert won.status is Status.COMPLETED
 
 
-async def test_what_one_attempt_says_in_one_batch_stays_in_order(desk: Desk, store: Store) -> None:
+async def test_records_of_one_attempt_in_one_batch_stay_in_order(desk: Desk, store: Store) -> None:
     run_id = await store.add()
     claimed = await store.claim_one()
     await asyncio.gather(
@@ -184,7 +184,7 @@ async def test_what_one_attempt_says_in_one_batch_stays_in_order(desk: Desk, sto
 
 
 async def test_nothing_follows_the_end_of_an_attempt_in_its_batch(desk: Desk, store: Store) -> None:
-    """Code that was given up may still speak in the batch that ends its run; it has lost, as it would have later."""
+    """Abandoned code may still record in the batch that ends its run; it gets LeaseLost, as it would later."""
     run_id, second = await store.add(ordering_key="k"), await store.add(ordering_key="k")
     claimed = await store.claim_one()
     late = entry_of(claimed, events=[("log", '{"late":true}')], checkpoint='"late"')
@@ -241,7 +241,7 @@ async def test_a_caller_that_gives_up_in_doubt_takes_no_other_answer_along(desk:
 
 
 async def test_a_doubtful_loss_is_still_a_loss(desk: Desk, store: Store) -> None:
-    """Nothing was written, so there is no mark to ask for; the attempt has lost either way."""
+    """Nothing was written, so there is no mark to check; the attempt has lost its lease in any case."""
     await store.add()
     claimed = await store.claim_one()
     await store.finish(claimed)
@@ -269,7 +269,7 @@ async def test_callers_give_up_and_are_not_stored_after_all(desk: Desk, store: S
     assert await store.count("runs") == 1
 
 
-async def test_everybody_is_told_when_the_database_stays_away(desk: Desk, store: Store) -> None:
+async def test_every_caller_gets_an_error_when_the_database_stays_away(desk: Desk, store: Store) -> None:
     desk.database.set_plan(always(Fault.REFUSED))
     answers = await outcomes(*(desk.accept(new_run(), patience=0.2) for _ in range(5)))
     assert all(isinstance(answer, Unavailable) for answer in answers)

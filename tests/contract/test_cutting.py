@@ -1,4 +1,4 @@
-"""Events may go before their run does: all but the last, in small pieces, and never those of a run that is live."""
+"""Events may be deleted before their run: all but the last, in small batches, and never those of an open run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def finished(store: Store, lines: int = 3, **fields: Any) -> str:
 
 
 async def old_runs(store: Store, count: int, events: int = 3) -> None:
-    """Many runs that ended long ago, one after another, each with so many events."""
+    """Add runs that ended long ago, one after another, each with this number of events."""
     have = await store.count("runs")
     columns = "id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, ended_at"
     numbers = f"with recursive n(i) as (select {have + 1} union all select i + 1 from n where i < {have + count})"
@@ -70,7 +70,7 @@ async def test_events_of_an_old_run_go_and_its_end_stays(store: Store) -> None:
     old, young, live = await finished(store), await finished(store), await store.add()
     await age(store, old, 2)
     before = await store.get(old)
-    assert not await retention_of(store).round()
+    assert not await retention_of(store).run_once()
     run = await store.get(old)
     assert [(event.seq, event.type) for event in await store.events(old)] == [(before.last_seq, "done")]
     assert (run.first_seq, run.last_seq, run.result) == (before.last_seq, before.last_seq, before.result)
@@ -82,12 +82,12 @@ async def test_events_of_an_old_run_go_and_its_end_stays(store: Store) -> None:
 async def test_without_the_setting_events_stay_as_long_as_their_run(store: Store) -> None:
     run_id = await finished(store)
     await age(store, run_id, 29)
-    assert not await retention_of(store, None).round()
+    assert not await retention_of(store, None).run_once()
     assert len(await store.check_stream(run_id)) == (await store.get(run_id)).last_seq
 
 
 async def test_long_streams_are_cut_piece_by_piece(store: Store) -> None:
-    """After every transaction the row says what is stored, and no transaction deletes much more than it should."""
+    """After every transaction the row matches the stored events, and no transaction deletes far more than its bound."""
     await old_runs(store, 40, events=4)
     long_one = await finished(store, lines=2 * EVENTS_AT_ONCE)
     await age(store, long_one, 2)
@@ -95,7 +95,7 @@ async def test_long_streams_are_cut_piece_by_piece(store: Store) -> None:
     have = await store.count("run_events")
     more, rounds = True, 0
     while more:
-        more = await cutting.round()
+        more = await cutting.run_once()
         rounds += 1
         left = await store.count("run_events")
         assert have - left <= EVENTS_AT_ONCE + 1000
@@ -114,40 +114,40 @@ async def test_a_long_stream_that_is_cut_in_one_piece_keeps_its_end(
     monkeypatch.setattr(retention, "_LONG", 2)
     run_id = await finished(store, lines=5)
     await age(store, run_id, 2)
-    assert not await retention_of(store).round()
+    assert not await retention_of(store).run_once()
     assert await store.event_types(run_id) == ["done"]
 
 
-async def test_whoever_goes_on_finds_where_the_last_one_stopped(store: Store) -> None:
+async def test_the_next_cut_continues_where_the_last_one_stopped(store: Store) -> None:
     await old_runs(store, 2_300)
     for _ in range(2):
-        assert await retention_of(store).round(), "another process each time"
-    while await retention_of(store).round():
+        assert await retention_of(store).run_once(), "another process each time"
+    while await retention_of(store).run_once():
         pass
     assert await store.count("run_events") == await store.count("runs") == 2_300
     await old_runs(store, 1_200)
-    while await retention_of(store).round():
+    while await retention_of(store).run_once():
         pass
     assert await store.count("run_events") == await store.count("runs") == 3_500
     before = await store.contents()
-    assert not await retention_of(store).round()
+    assert not await retention_of(store).run_once()
     assert await store.contents() == before
 
 
-async def test_a_run_that_is_retried_after_the_cut_goes_on_and_is_cut_again(store: Store) -> None:
+async def test_a_run_that_is_retried_after_the_cut_continues_and_is_cut_again(store: Store) -> None:
     run_id = await store.add()
     await store.finish(await store.claim_one(), dead())
     await age(store, run_id, 2)
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     cut_at = (await store.get(run_id)).first_seq
     await retry_run(store.database, run_id)
     claimed = await store.claim_one()
     await store.record(entry_of(claimed, events=[("log", "{}")]))
-    assert not await retention_of(store, 1e-9).round(), "it is live again"
+    assert not await retention_of(store, 1e-9).run_once(), "it is live again"
     assert [event.seq for event in await store.events(run_id)] == list(range(cut_at, cut_at + 4))
     await store.finish(claimed)
     await age(store, run_id, 2)
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     run = await store.get(run_id)
     assert run.first_seq == run.last_seq == cut_at + 4
     assert await store.event_types(run_id) == ["done"]
@@ -156,10 +156,10 @@ async def test_a_run_that_is_retried_after_the_cut_goes_on_and_is_cut_again(stor
 async def test_the_run_itself_still_goes_at_its_time(store: Store) -> None:
     run_id = await finished(store)
     await age(store, run_id, 2)
-    await retention_of(store, 1.0, 30.0).round()
+    await retention_of(store, 1.0, 30.0).run_once()
     assert (await store.count("runs"), await store.count("run_events")) == (1, 1)
     await age(store, run_id, 30)
-    await retention_of(store, 1.0, 30.0).round()
+    await retention_of(store, 1.0, 30.0).run_once()
     assert await store.count("runs") == await store.count("run_events") == 0
 
 
@@ -177,7 +177,7 @@ async def test_no_event_of_a_live_run_is_ever_cut(store: Store, seed: int) -> No
     assert must_go
     assert {row["id"] for row in rows if not Status(row["status"]).terminal}
     cutting = retention_of(store)
-    while await cutting.round():
+    while await cutting.run_once():
         pass
     last = {row["id"]: row["last_seq"] for row in rows}
     found = await positions(store)

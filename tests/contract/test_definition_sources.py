@@ -55,7 +55,7 @@ async def test_a_definition_of_another_source_is_not_overwritten(store: Store) -
         await sync(store, "shop", {"id": "clerk", "name": "Shop"})
 
 
-async def test_an_equal_definition_is_no_conflict_and_stays_with_its_source(store: Store) -> None:
+async def test_an_equal_definition_is_not_a_conflict_and_stays_with_its_source(store: Store) -> None:
     await sync(store, "shop", {"id": "clerk"})
     report = await sync(store, "news", {"id": "clerk"})
     assert [outcome.change for outcome in report.outcomes] == ["unchanged"]
@@ -64,7 +64,7 @@ async def test_an_equal_definition_is_no_conflict_and_stays_with_its_source(stor
     assert await owners(store) == {"clerk": "news"}
 
 
-async def test_what_another_source_uses_cannot_be_removed(store: Store) -> None:
+async def test_definitions_that_another_source_uses_cannot_be_removed(store: Store) -> None:
     await sync(store, "shop", {"id": "clerk"}, {"id": "packer"})
     user = {"id": "flow", "steps": [{"id": "s", "type": "agent", "agent_id": "clerk"}]}
     await sync(store, "news", orchestrations=[user])

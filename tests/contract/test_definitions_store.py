@@ -36,7 +36,7 @@ ACTOR = "cli:tester"
 
 @pytest.fixture
 async def elsewhere(settings: Settings, store: Store) -> AsyncGenerator[Database]:
-    """The same database as another process has it."""
+    """Return the same database as another process has it."""
     database = await open_database(settings)
     try:
         yield database
@@ -61,22 +61,22 @@ async def sync(database: Database, tenant: str = "default", **options: Any) -> S
     return await sync_definitions(database, tenant, parse_bodies(bodies), actor=ACTOR, **options)
 
 
-def told(report: SyncReport) -> dict[str, str]:
+def changes(report: SyncReport) -> dict[str, str]:
     return {outcome.key: outcome.change for outcome in report.outcomes}
 
 
-async def test_a_sync_tells_what_it_did(store: Store) -> None:
+async def test_a_sync_returns_what_it_did(store: Store) -> None:
     first = await sync(store.database, agents=[agent("a"), agent("b")], remove_missing=True)
-    assert told(first) == {"agent:a": "added", "agent:b": "added"}
+    assert changes(first) == {"agent:a": "added", "agent:b": "added"}
     second = await sync(
         store.database, agents=[agent("a", name="A"), agent("c", description="see")], remove_missing=True
     )
-    assert told(second) == {"agent:a": "changed", "agent:c": "added", "agent:b": "removed"}
+    assert changes(second) == {"agent:a": "changed", "agent:c": "added", "agent:b": "removed"}
     changed = second.of("changed")[0]
     assert (changed.old, changed.version) == (first.outcomes[0].version, changed.version)
     assert changed.old != changed.version
     third = await sync(store.database, agents=[agent("a", name="A"), agent("c", description="see")])
-    assert told(third) == {"agent:a": "unchanged", "agent:c": "unchanged"}
+    assert changes(third) == {"agent:a": "unchanged", "agent:c": "unchanged"}
     assert not third.changes
     listed = await list_definitions(store.database, "default", "agent")
     assert [(item.id, item.name, item.description, item.origin) for item in listed] == [
@@ -98,28 +98,28 @@ async def test_a_dry_run_changes_nothing(store: Store) -> None:
     await sync(store.database, agents=[agent("a")])
     before = await store.contents()
     report = await sync(store.database, agents=[agent("b")], remove_missing=True, dry_run=True)
-    assert told(report) == {"agent:b": "added", "agent:a": "removed"}
+    assert changes(report) == {"agent:b": "added", "agent:a": "removed"}
     assert report.dry_run
     assert await store.contents() == before
 
 
-async def test_what_is_refused_changes_nothing(store: Store) -> None:
+async def test_a_refused_sync_changes_nothing(store: Store) -> None:
     await sync(store.database, agents=[agent("a")])
     before = await store.contents()
-    with pytest.raises(InvalidDefinitions, match='The agent "nobody" does not exist'):
+    with pytest.raises(InvalidDefinitions, match='The agent "absent" does not exist'):
         await sync(
             store.database,
             agents=[agent("b")],
-            orchestrations=[orchestration("o", step("s", "agent", agent_id="nobody"))],
+            orchestrations=[orchestration("o", step("s", "agent", agent_id="absent"))],
         )
     with pytest.raises(InvalidDefinitions, match="Unknown field"):
         await sync(store.database, agents=[agent("b"), agent("c", nope=1)])
-    with pytest.raises(NotFound, match='No tenant "nobody"'):
-        await sync(store.database, tenant="nobody", agents=[agent("b")])
+    with pytest.raises(NotFound, match='No tenant "absent"'):
+        await sync(store.database, tenant="absent", agents=[agent("b")])
     assert await store.contents() == before
 
 
-async def test_what_is_stored_is_the_other_end_of_references(store: Store) -> None:
+async def test_references_may_lead_to_stored_definitions(store: Store) -> None:
     await sync(store.database, agents=[agent("a")])
     await sync(store.database, orchestrations=[orchestration("o", step("s", "agent", agent_id="a"))])
     with pytest.raises(InvalidDefinitions, match='The agent "a" does not exist'):
@@ -132,13 +132,13 @@ async def test_what_is_stored_is_the_other_end_of_references(store: Store) -> No
 async def test_imported_definitions_stay_when_a_directory_is_synced(store: Store) -> None:
     await sync(store.database, agents=[agent("guest")], origin="import", source=None)
     report = await sync(store.database, agents=[agent("own")], remove_missing=True)
-    assert told(report) == {"agent:own": "added"}
+    assert changes(report) == {"agent:own": "added"}
     await sync(store.database, agents=[agent("own"), agent("guest")], remove_missing=True)
     report = await sync(store.database, agents=[agent("own")], remove_missing=True)
-    assert told(report) == {"agent:own": "unchanged", "agent:guest": "removed"}
+    assert changes(report) == {"agent:own": "unchanged", "agent:guest": "removed"}
 
 
-async def test_what_an_imported_definition_uses_cannot_be_removed(store: Store) -> None:
+async def test_definitions_that_an_imported_one_uses_cannot_be_removed(store: Store) -> None:
     await sync(store.database, agents=[agent("own")])
     user = orchestration("guest", step("s", "agent", agent_id="own"))
     await sync(store.database, orchestrations=[user], origin="import", source=None)
@@ -146,28 +146,28 @@ async def test_what_an_imported_definition_uses_cannot_be_removed(store: Store) 
         await sync(store.database, tools=[{"name": "t", "url": "https://example.com"}], remove_missing=True)
 
 
-async def test_loose_ends_are_tolerated_where_asked(store: Store) -> None:
-    user = orchestration("o", step("s", "agent", agent_id="nobody", prompt_template="{{tone}}"))
+async def test_loose_ends_are_tolerated_where_requested(store: Store) -> None:
+    user = orchestration("o", step("s", "agent", agent_id="absent", prompt_template="{{tone}}"))
     report = await sync(store.database, orchestrations=[user], origin="import", source=None, tolerant=True)
-    assert told(report) == {"orchestration:o": "added"}
+    assert changes(report) == {"orchestration:o": "added"}
     assert len(report.warnings) == 2
     assert set(await pins(store.database, "default", "o")) == {"orchestration:o"}
-    await sync(store.database, agents=[agent("nobody")], origin="import", source=None)
-    assert set(await pins(store.database, "default", "o")) == {"orchestration:o", "agent:nobody"}
+    await sync(store.database, agents=[agent("absent")], origin="import", source=None)
+    assert set(await pins(store.database, "default", "o")) == {"orchestration:o", "agent:absent"}
     broken = orchestration("p", step("s", "end", next_step_id="x"))
     user = orchestration("q", step("s", "orchestration", orchestration_id="p"))
     report = await sync(store.database, orchestrations=[broken, user], origin="import", source=None, tolerant=True)
-    assert told(report) == {"orchestration:q": "added"}
+    assert changes(report) == {"orchestration:q": "added"}
     (skipped,) = report.skipped
     assert (skipped.kind, skipped.id) == ("orchestration", "p")
     assert skipped.reason.startswith('step "s", field next_step_id: The step "x" does not exist')
     assert any('The orchestration "p" does not exist' in problem.message for problem in report.warnings)
 
 
-async def test_what_exists_is_kept_where_asked(store: Store) -> None:
+async def test_existing_definitions_are_kept_where_requested(store: Store) -> None:
     await sync(store.database, agents=[agent("a", name="one")])
     report = await sync(store.database, agents=[agent("a", name="two"), agent("b")], keep_existing=True)
-    assert told(report) == {"agent:b": "added"}
+    assert changes(report) == {"agent:b": "added"}
     assert [(item.id, item.reason) for item in report.skipped] == [("a", "A definition of this name exists already.")]
     assert (await find_definition(store.database, "default", "agent", "a")).body["name"] == "one"
 
@@ -187,7 +187,7 @@ async def test_versions_are_addressed_by_content_and_kept(store: Store) -> None:
     assert (found.body, found.current) == ({"id": "a", "name": "one"}, True)
 
 
-async def test_what_is_removed_is_gone_but_its_versions_are_not(store: Store) -> None:
+async def test_a_removed_definition_is_gone_but_its_versions_stay(store: Store) -> None:
     report = await sync(store.database, agents=[agent("a"), agent("b")])
     version = report.outcomes[0].version
     assert version is not None
@@ -199,11 +199,11 @@ async def test_what_is_removed_is_gone_but_its_versions_are_not(store: Store) ->
     assert [item.current for item in (await list_versions(store.database, "default", "agent", "a")).versions] == [False]
     assert not (await find_version(store.database, "default", "agent", "a", version)).current
     report = await sync(store.database, agents=[agent("a"), agent("b")])
-    assert told(report) == {"agent:a": "added", "agent:b": "unchanged"}
+    assert changes(report) == {"agent:a": "added", "agent:b": "unchanged"}
     assert (await find_definition(store.database, "default", "agent", "a")).version == version
 
 
-async def test_what_is_not_there_says_so(store: Store) -> None:
+async def test_missing_definitions_raise_an_error_that_names_them(store: Store) -> None:
     await sync(store.database, agents=[agent("writer")])
     with pytest.raises(UnknownDefinition, match=r'The agent "writr" does not exist \(did you mean "writer"\?\)'):
         await find_definition(store.database, "default", "agent", "writr")
@@ -271,7 +271,7 @@ async def test_pins_hold_everything_and_stay_what_they_were(store: Store, elsewh
     assert {key: version for key, version in newer.items() if key != "orchestration:inner"} == {
         key: version for key, version in pinned.items() if key != "orchestration:inner"
     }
-    # Everything is removed; what was pinned can be loaded all the same, by a process that never saw it.
+    # Everything is removed; a new process can still load what was pinned.
     await sync(store.database, orchestrations=[orchestration("other")], remove_missing=True)
     definition_store._kept = _Kept(1024 * 1024)
     for database, wanted, content in ((elsewhere, pinned, "one"), (store.database, newer, "two")):
@@ -284,21 +284,21 @@ async def test_pins_hold_everything_and_stay_what_they_were(store: Store, elsewh
         assert loaded == await load_pinned(database, "default", wanted)
 
 
-async def test_two_who_sync_at_once_do_it_one_after_the_other(store: Store, elsewhere: Database) -> None:
+async def test_two_syncs_at_once_run_one_after_the_other(store: Store, elsewhere: Database) -> None:
     await sync(store.database, agents=[agent("a")])
     one, other = await asyncio.gather(
         sync(store.database, agents=[agent("b", name="one")], remove_missing=True),
         sync(elsewhere, agents=[agent("b", name="other")], remove_missing=True),
     )
-    (first, second) = (one, other) if told(one)["agent:b"] == "added" else (other, one)
-    assert told(first) == {"agent:b": "added", "agent:a": "removed"}
-    assert told(second) == {"agent:b": "changed"}
+    (first, second) = (one, other) if changes(one)["agent:b"] == "added" else (other, one)
+    assert changes(first) == {"agent:b": "added", "agent:a": "removed"}
+    assert changes(second) == {"agent:b": "changed"}
     (current,) = await list_definitions(store.database, "default", "agent")
     assert current.version == second.outcomes[0].version
     assert second.outcomes[0].old == first.outcomes[0].version
 
 
-async def test_many_who_sync_at_once_lose_nothing(store: Store, elsewhere: Database) -> None:
+async def test_many_syncs_at_once_lose_nothing(store: Store, elsewhere: Database) -> None:
     async with asyncio.timeout(120):
         await asyncio.gather(
             *(
@@ -329,7 +329,7 @@ async def test_a_sync_checks_again_what_changed_meanwhile(
     monkeypatch.setattr(sync_store, "_check_and_plan", meanwhile)
     with pytest.raises(InvalidDefinitions, match='The agent "a" does not exist'):
         await sync(store.database, orchestrations=[orchestration("o", step("s", "agent", agent_id="a"))])
-    assert told(removed[0]) == {"agent:b": "added", "agent:a": "removed"}
+    assert changes(removed[0]) == {"agent:b": "added", "agent:a": "removed"}
     assert await list_definitions(store.database, "default", "orchestration") == []
 
 

@@ -23,7 +23,7 @@ RUNS = 60
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> list[FaultyDatabase]:
-    """Every database that an App opens from now on, still without a plan."""
+    """Return every database that an App opens from now on, still without a plan."""
     opened: list[FaultyDatabase] = []
 
     async def open_faulty(settings: Settings, connections: int | None = None) -> Database:
@@ -74,7 +74,7 @@ async def test_everything_ends_once(settings: Settings, faulty: list[FaultyDatab
         faulty[0].set_plan(random_faults(seed, 0.3))
         accepted = await asyncio.gather(*(app.enqueue("job", {"n": n}, ordering_key=f"k{n % 40}") for n in range(RUNS)))
         worker = await app.worker(concurrency=25)
-        duties = await app.duties()
+        duties = await app.maintenance_services()
         await worker.start()
         for duty in duties:
             duty.start()
@@ -93,8 +93,8 @@ async def test_everything_ends_once(settings: Settings, faulty: list[FaultyDatab
                 run = await plain.get(item.run_id)
                 assert (run.status, run.result, run.failures) == (Status.COMPLETED, n, 0)
                 events = await plain.check_stream(item.run_id)
-                said: Counter[Any] = Counter((event.type, event.attempt) for event in events)
-                assert all(count == 1 for (kind, _), count in said.items() if kind in ("log", "checkpoint")), said
+                counts: Counter[Any] = Counter((event.type, event.attempt) for event in events)
+                assert all(count == 1 for (kind, _), count in counts.items() if kind in ("log", "checkpoint")), counts
                 attempts = await read_attempts(plain.database, item.run_id)
                 assert [attempt["outcome"] for attempt in attempts].count("completed") == 1
         finally:

@@ -1,4 +1,4 @@
-"""Idempotency keys: the same request makes one run, however often and from wherever it comes."""
+"""Idempotency keys: the same request makes one run, however often and from whichever process it comes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_the_same_body_is_the_same_run(store: Store) -> None:
     assert await store.count("runs") == await store.count("run_inputs") == await store.count("run_events") == 1
 
 
-async def test_a_replay_tells_how_the_run_is_now(store: Store) -> None:
+async def test_a_replay_returns_the_present_state_of_the_run(store: Store) -> None:
     await store.add(idempotency_key="k", fingerprint="f")
     claimed = await store.claim_one()
     await store.finish(claimed)

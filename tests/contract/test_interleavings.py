@@ -1,4 +1,4 @@
-"""Two transactions in one order that a storm rarely hits: the one is held open while the other passes.
+"""Two transactions in an order that a storm rarely hits: one is held open while the other runs.
 
 SQLite has one writer at a time, so the two cannot meet there.
 """

@@ -50,7 +50,7 @@ async def test_a_new_run_is_found_at_once_among_many_lanes(crowded: Store) -> No
 
 async def test_a_claim_reads_and_locks_a_bounded_number_of_lanes(crowded: Store, settings: Settings) -> None:
     if settings.sqlite_path is not None:
-        # There are no such locks on SQLite, and its plans do not tell how many rows they read.
+        # There are no such locks on SQLite, and its plans do not show how many rows they read.
         return
     await crowded.add_all(*(new_run(lane=f"lane-{number}") for number in range(1, 2001)))
     worker, memory = await crowded.worker(), LaneMemory()
@@ -76,7 +76,7 @@ async def test_a_claim_reads_and_locks_a_bounded_number_of_lanes(crowded: Store,
 
 
 def rows_read(node: dict[str, Any], table: str) -> int:
-    """The rows that the plan's scans of a table have returned and filtered out."""
+    """Return the rows that the plan's scans of a table have returned and filtered out."""
     mine = 0
     if node.get("Relation Name") == table:
         mine = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]

@@ -1,4 +1,4 @@
-"""What one transaction changes while another is under way: neither is lost, and nothing stays blocked."""
+"""Changes of one transaction while another is open: neither is lost, and nothing stays blocked."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def test_the_other_hot_statements_use_their_indexes(full: Store) -> None:
     check(await plan_of(full, _QUEUE_PAUSED), "runs_paused_due")
 
 
-async def test_what_runs_have_started_is_found_by_index(full: Store) -> None:
+async def test_child_runs_are_found_by_index(full: Store) -> None:
     await full.sql(
         "insert into run_children (key, run_id, path, begun_at, cancel_at) select 'key' || n, 'run_' || n, 'path', n, "
         "case when n = 1 then 1 end from generate_series(1, 20000) as n"
@@ -127,7 +127,7 @@ async def test_an_end_finds_its_run_by_key_and_not_among_all_that_run(full: Stor
         assert "runs_running" not in plan
 
 
-async def test_what_is_not_due_yet_is_not_looked_at(full: Store) -> None:
+async def test_runs_that_are_not_due_are_not_read(full: Store) -> None:
     """However many runs wait for their time or are kept after their end: the clock bounds the index."""
     await full.sql("update runs set status = 'scheduled', due_at = rank where rank <= 2000")
     await full.sql("update runs set status = 'completed', ended_at = rank where rank > 98000")

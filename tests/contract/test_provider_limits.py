@@ -23,7 +23,7 @@ from tests.harness import Store, eventually
 PATIENCE = 30.0
 
 
-async def nobody(reason: str) -> None:
+async def ignore(reason: str) -> None:
     """Waiting without a word."""
 
 
@@ -64,7 +64,7 @@ class Meter:
     async def call(
         self, limiter: ClusterLimiter, who: str = "", credential: str = "acme", seconds: float = 0.0
     ) -> None:
-        async with await limiter.acquire(credential, tokens=10, timeout_seconds=PATIENCE, on_wait=nobody):
+        async with await limiter.acquire(credential, tokens=10, timeout_seconds=PATIENCE, on_wait=ignore):
             self.now += 1
             self.most = max(self.most, self.now)
             self.calls += 1
@@ -73,7 +73,7 @@ class Meter:
             self.now -= 1
 
 
-async def test_a_limit_is_never_passed_and_everybody_gets_through(store: Store, make: Make) -> None:
+async def test_a_limit_is_never_exceeded_and_every_call_gets_through(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=2)
     limiters = [await make() for _ in range(3)]
     meter = Meter()
@@ -88,9 +88,9 @@ async def test_a_limit_is_never_passed_and_everybody_gets_through(store: Store, 
     assert (meter.calls, meter.most, meter.now) == (30, 2, 0)
 
 
-async def test_what_has_no_limit_asks_nobody(store: Store, make: Make) -> None:
+async def test_calls_without_a_limit_take_no_slots(store: Store, make: Make) -> None:
     limiter = await make()
-    async with await limiter.acquire("elsewhere", tokens=5, timeout_seconds=0, on_wait=nobody):
+    async with await limiter.acquire("elsewhere", tokens=5, timeout_seconds=0, on_wait=ignore):
         pass
     asked: list[str] = []
     for name in ("take", "release", "renew"):
@@ -113,9 +113,9 @@ async def test_defaults_are_by_provider_and_a_reset_brings_them_back(store: Stor
     known = {item.credential: item.limits for item, _, _ in await list_limits(store.database)}
     assert {name: limits.in_flight for name, limits in known.items()} == {"anthropic": 4, "ollama": 1, "openai": 8}
     limiter = await make()
-    slot = await limiter.acquire("ollama:gpu.local:11434", tokens=1, timeout_seconds=5, on_wait=nobody)
+    slot = await limiter.acquire("ollama:gpu.local:11434", tokens=1, timeout_seconds=5, on_wait=ignore)
     with pytest.raises(LimitTimeout, match=r"^ollama:gpu.local:11434: 1 of 1 calls are in flight$"):
-        await limiter.acquire("ollama:gpu.local:11434", tokens=1, timeout_seconds=0.05, on_wait=nobody)
+        await limiter.acquire("ollama:gpu.local:11434", tokens=1, timeout_seconds=0.05, on_wait=ignore)
     await slot.release(1)
     await limit(store, "ollama", in_flight=3, requests_per_minute=7)
     assert (await reset_limits(store.database, "ollama", actor="test"))[1].limits.in_flight == 1
@@ -123,7 +123,7 @@ async def test_defaults_are_by_provider_and_a_reset_brings_them_back(store: Stor
     assert entry["subject"] == "ollama"
 
 
-async def test_a_wait_is_told_once_with_its_reason_and_ends_when_patience_does(store: Store, make: Make) -> None:
+async def test_a_wait_is_reported_once_with_its_reason_and_ends_with_its_timeout(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     limiter = await make()
     reasons: list[str] = []
@@ -144,11 +144,11 @@ async def test_a_wait_is_told_once_with_its_reason_and_ends_when_patience_does(s
     assert len(reasons) == 2
 
 
-async def test_those_who_wait_longest_come_first_in_one_process_and_between_them(store: Store, make: Make) -> None:
+async def test_the_longest_waiting_call_comes_first_within_and_between_processes(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     first, second = await make(), await make()
     order: list[str] = []
-    slot = await first.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody)
+    slot = await first.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=ignore)
 
     async def stand(limiter: ClusterLimiter, name: str, begun: asyncio.Event) -> None:
         async def waiting(reason: str) -> None:
@@ -168,7 +168,7 @@ async def test_those_who_wait_longest_come_first_in_one_process_and_between_them
     assert (order[:2], set(order[2:])) == (["a1", "b1"], {"a2", "b2"})
 
 
-async def test_nobody_starves_beside_a_process_that_always_has_more_to_do(store: Store, make: Make) -> None:
+async def test_no_process_starves_beside_one_that_always_has_more_to_do(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     busy, other = await make(), await make()
     meter = Meter()
@@ -195,7 +195,7 @@ async def test_a_limit_changes_while_calls_wait_for_it(store: Store, make: Make)
     gate = asyncio.Event()
 
     async def call(limiter: ClusterLimiter) -> None:
-        async with await limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody):
+        async with await limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=ignore):
             meter.now += 1
             meter.most = max(meter.most, meter.now)
             await gate.wait()
@@ -217,7 +217,7 @@ async def test_nothing_begins_while_the_limit_is_0(store: Store, make: Make) -> 
     await limit(store, "acme", in_flight=0)
     limiter = await make()
     with pytest.raises(LimitTimeout, match="acme: paused, its limit is 0 calls in flight"):
-        await limiter.acquire("acme", tokens=1, timeout_seconds=0.2, on_wait=nobody)
+        await limiter.acquire("acme", tokens=1, timeout_seconds=0.2, on_wait=ignore)
 
 
 async def test_requests_per_minute_are_counted_in_the_whole_cluster(store: Store, make: Make) -> None:
@@ -227,43 +227,43 @@ async def test_requests_per_minute_are_counted_in_the_whole_cluster(store: Store
     for number in range(3):
         await meter.call(limiters[number % 2])
     with pytest.raises(LimitTimeout, match=r"^acme: 3 of 3 requests of this minute are used$") as caught:
-        await limiters[1].acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+        await limiters[1].acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)
     assert 50 < caught.value.retry_in_seconds <= 61
 
 
 async def test_tokens_are_reserved_before_and_corrected_after(store: Store, make: Make) -> None:
     await limit(store, "acme", tokens_per_minute=100)
     one, other = await make(), await make()
-    slot = await one.acquire("acme", tokens=80, timeout_seconds=5, on_wait=nobody)
+    slot = await one.acquire("acme", tokens=80, timeout_seconds=5, on_wait=ignore)
     with pytest.raises(LimitTimeout, match="80 of 100 tokens of this minute are used, and this call needs about 30"):
-        await other.acquire("acme", tokens=30, timeout_seconds=0.2, on_wait=nobody)
+        await other.acquire("acme", tokens=30, timeout_seconds=0.2, on_wait=ignore)
     await slot.release(20)
-    await (await other.acquire("acme", tokens=30, timeout_seconds=5, on_wait=nobody)).release(75)
+    await (await other.acquire("acme", tokens=30, timeout_seconds=5, on_wait=ignore)).release(75)
     with pytest.raises(LimitTimeout, match="95 of 100 tokens"):
-        await one.acquire("acme", tokens=30, timeout_seconds=0.2, on_wait=nobody)
+        await one.acquire("acme", tokens=30, timeout_seconds=0.2, on_wait=ignore)
 
 
 async def test_a_call_that_is_larger_than_the_limit_goes_when_nothing_else_does(store: Store, make: Make) -> None:
     await limit(store, "acme", tokens_per_minute=100)
     limiter = await make()
-    await (await limiter.acquire("acme", tokens=5000, timeout_seconds=5, on_wait=nobody)).release(0)
-    await (await limiter.acquire("acme", tokens=5000, timeout_seconds=5, on_wait=nobody)).release(5000)
+    await (await limiter.acquire("acme", tokens=5000, timeout_seconds=5, on_wait=ignore)).release(0)
+    await (await limiter.acquire("acme", tokens=5000, timeout_seconds=5, on_wait=ignore)).release(5000)
     with pytest.raises(LimitTimeout, match=r"needs about 1$"):
-        await limiter.acquire("acme", tokens=1, timeout_seconds=0.2, on_wait=nobody)
+        await limiter.acquire("acme", tokens=1, timeout_seconds=0.2, on_wait=ignore)
 
 
-async def test_one_slow_down_holds_for_everybody_also_where_nothing_is_limited(store: Store, make: Make) -> None:
+async def test_one_slow_down_holds_for_every_process_even_where_nothing_is_limited(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=4)
     one, other = await make(), await make()
     for credential in ("acme", "elsewhere"):
-        slot = await one.acquire(credential, tokens=1, timeout_seconds=5, on_wait=nobody)
-        await (await other.acquire(credential, tokens=1, timeout_seconds=5, on_wait=nobody)).release(1)
+        slot = await one.acquire(credential, tokens=1, timeout_seconds=5, on_wait=ignore)
+        await (await other.acquire(credential, tokens=1, timeout_seconds=5, on_wait=ignore)).release(1)
         await one.slow_down(credential, 40, "429 Too Many Requests")
         await slot.release(0, succeeded=False)
 
         async def refused(credential: str = credential) -> bool:
             try:
-                await (await other.acquire(credential, tokens=1, timeout_seconds=0.01, on_wait=nobody)).release(1)
+                await (await other.acquire(credential, tokens=1, timeout_seconds=0.01, on_wait=ignore)).release(1)
             except LimitTimeout as wait:
                 backs_off = "backing off" in wait.reason and "429 Too Many Requests" in wait.reason
                 return backs_off and 30 < wait.retry_in_seconds <= 40
@@ -271,7 +271,7 @@ async def test_one_slow_down_holds_for_everybody_also_where_nothing_is_limited(s
 
         await eventually(refused)
         with pytest.raises(LimitTimeout):
-            await one.acquire(credential, tokens=1, timeout_seconds=5, on_wait=nobody)
+            await one.acquire(credential, tokens=1, timeout_seconds=5, on_wait=ignore)
 
 
 async def test_a_back_off_grows_with_repeats_and_is_small_again_after_a_success(
@@ -296,14 +296,14 @@ async def test_a_back_off_grows_with_repeats_and_is_small_again_after_a_success(
 
     waits: list[float] = []
     for _ in range(4):
-        # Several calls hear it at once: that is one repeat.
+        # Several calls get it at once, which counts as one repeat.
         await asyncio.gather(*(limiter.slow_down("acme", None, "429") for _ in range(5)))
         waits.append(limiter.state.slow("acme")[0])
         await end_back_off()
     assert await streak() == 4
     assert 0.4 < waits[0] <= 1
     assert 3.9 < waits[3] <= 8
-    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)
     await slot.release(1)
     assert await streak() == 0
 
@@ -315,14 +315,14 @@ async def test_slots_of_the_dead_come_back_and_those_of_the_living_are_renewed(
     monkeypatch.setattr(slots, "LEASE_SECONDS", 2.0)
     await limit(store, "acme", in_flight=2)
     dead, living, other = await make(), await make(), await make()
-    await dead.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
-    kept = await living.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
-    # Nobody renews, nobody gives back: as if its process were gone.
+    await dead.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)
+    kept = await living.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)
+    # Slots are neither renewed nor released, as if their process were gone.
     await dead.slots.stop_renewing()
     dead.slots.held.clear()
-    slot = await other.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody)
+    slot = await other.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=ignore)
     with pytest.raises(LimitTimeout, match="2 of 2"):
-        await other.acquire("acme", tokens=1, timeout_seconds=3, on_wait=nobody)
+        await other.acquire("acme", tokens=1, timeout_seconds=3, on_wait=ignore)
     await kept.release(1)
     await slot.release(1)
 
@@ -330,9 +330,9 @@ async def test_slots_of_the_dead_come_back_and_those_of_the_living_are_renewed(
 async def test_a_caller_that_is_cancelled_leaves_nothing_behind(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     limiter, other = await make(), await make()
-    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)
     waiting = [
-        asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody))
+        asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=ignore))
         for _ in range(3)
     ]
     await asyncio.sleep(0)
@@ -342,22 +342,22 @@ async def test_a_caller_that_is_cancelled_leaves_nothing_behind(store: Store, ma
     await asyncio.gather(*waiting, return_exceptions=True)
     await slot.release(1)
     for _ in range(20):
-        task = asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody))
+        task = asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore))
         await asyncio.sleep(0.001)
         task.cancel()
         done = (await asyncio.gather(task, return_exceptions=True))[0]
         if not isinstance(done, BaseException):
             await done.release(1)
     async with asyncio.timeout(10):
-        await (await other.acquire("acme", tokens=1, timeout_seconds=10, on_wait=nobody)).release(1)
+        await (await other.acquire("acme", tokens=1, timeout_seconds=10, on_wait=ignore)).release(1)
     assert limiter.slots.held == {}
 
 
-async def test_what_is_used_now_can_be_seen(store: Store, make: Make) -> None:
+async def test_the_present_use_of_a_limit_is_reported(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1, requests_per_minute=10)
     limiter = await make()
-    slot = await limiter.acquire("acme", tokens=70, timeout_seconds=5, on_wait=nobody)
-    task = asyncio.create_task(limiter.acquire("acme", tokens=5, timeout_seconds=PATIENCE, on_wait=nobody))
+    slot = await limiter.acquire("acme", tokens=70, timeout_seconds=5, on_wait=ignore)
+    task = asyncio.create_task(limiter.acquire("acme", tokens=5, timeout_seconds=PATIENCE, on_wait=ignore))
 
     async def seen() -> bool:
         busy = await in_use(store, "acme")
@@ -370,15 +370,15 @@ async def test_what_is_used_now_can_be_seen(store: Store, make: Make) -> None:
     assert (busy.in_flight, busy.requests, busy.tokens, busy.waiting) == (0, 2, 35, 0)
 
 
-async def test_without_patience_there_is_still_an_answer(store: Store, make: Make) -> None:
+async def test_a_zero_timeout_still_takes_a_free_slot(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     limiter = await make()
-    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=nobody)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=ignore)
     for _ in range(2):
         with pytest.raises(LimitTimeout, match="1 of 1"):
-            await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=nobody)
+            await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=ignore)
     await slot.release(1)
-    await (await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=nobody)).release(1)
+    await (await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=ignore)).release(1)
 
 
 async def test_a_slot_that_is_released_while_slots_are_renewed_stays_released(
@@ -386,7 +386,7 @@ async def test_a_slot_that_is_released_while_slots_are_renewed_stays_released(
 ) -> None:
     await limit(store, "acme", in_flight=1)
     limiter = await make()
-    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)
     renew, gate = slots.renew_slots, asyncio.Event()
 
     async def late(database: Database, leases: Sequence[tuple[str, str]], lease_seconds: float) -> None:
@@ -403,17 +403,17 @@ async def test_a_slot_that_is_released_while_slots_are_renewed_stays_released(
     assert (await in_use(store, "acme")).in_flight == 0
 
 
-async def test_a_limiter_that_closes_gives_everything_back_and_lets_nobody_wait(store: Store, make: Make) -> None:
+async def test_a_limiter_that_closes_releases_everything_and_lets_no_call_wait(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     limiter, other = await make(), await make()
-    await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
-    waiting = asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody))
+    await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)
+    waiting = asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=ignore))
     await eventually(lambda: limiter.queues["acme"].reason is not None)
     await limiter.close()
     with pytest.raises(LimitTimeout, match="this process stops"):
         await waiting
     async with asyncio.timeout(10):
-        await (await other.acquire("acme", tokens=1, timeout_seconds=10, on_wait=nobody)).release(1)
+        await (await other.acquire("acme", tokens=1, timeout_seconds=10, on_wait=ignore)).release(1)
 
 
 async def test_seconds_that_count_no_longer_are_swept(store: Store, make: Make) -> None:
@@ -423,7 +423,7 @@ async def test_seconds_that_count_no_longer_are_swept(store: Store, make: Make) 
         "values ('acme', 5, 1, 1), ('other', 5, 1, 1)"
     )
     limiter = await make()
-    await (await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)).release(1)
+    await (await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)).release(1)
     rows = await store.sql("select credential, second from provider_seconds where second < 100")
     assert [row["credential"] for row in rows] == ["other"]
 
@@ -431,7 +431,7 @@ async def test_seconds_that_count_no_longer_are_swept(store: Store, make: Make) 
 async def test_a_reading_that_is_under_way_ends_with_the_limiter(make: Make) -> None:
     """It would use the database after it is closed."""
     limiter = await make()
-    await (await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)).release(1)
+    await (await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=ignore)).release(1)
     asking = asyncio.ensure_future(limiter.state.refresh())
     await asyncio.sleep(0)  # a turn of the loop, in which it begins
     reading = limiter.state._reading

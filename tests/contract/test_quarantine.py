@@ -18,7 +18,7 @@ from tests.harness import Store
 
 async def lose(store: Store, worker_id: str) -> None:
     await store.expire(worker_id)
-    await Reaper(store.settings, store.database, MemoryBus()).round()
+    await Reaper(store.settings, store.database, MemoryBus()).run_once()
 
 
 async def row(store: Store, run_id: str) -> tuple[int, int, int | None]:
@@ -70,7 +70,7 @@ async def test_from_the_second_loss_on_the_company_is_halved(store: Store, toget
     assert {(await row(store, run_id))[2] for run_id in run_ids} == {neighbors}
 
 
-async def test_one_that_kills_is_found_and_the_others_complete(store: Store) -> None:
+async def test_a_run_that_kills_its_workers_is_found_and_the_others_complete(store: Store) -> None:
     """51 runs, one of which kills every worker that executes it."""
     poison = await store.add(max_losses=2)
     innocent = [await store.add(max_losses=2) for _ in range(50)]

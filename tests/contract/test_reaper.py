@@ -54,7 +54,7 @@ async def test_runs_come_back_at_their_old_place(store: Store) -> None:
     claimed = await store.claim_one(worker)
     await store.add(priority=-5)
     await store.expire(worker)
-    await reaper_of(store).round()
+    await reaper_of(store).run_once()
     run = await store.get(first)
     assert (run.status, run.attempt, run.losses, run.failures) == (Status.QUEUED, 1, 1, 0)
     assert await status_of(store, worker) == "lost"
@@ -72,7 +72,7 @@ async def test_a_worker_whose_lease_holds_loses_nothing(store: Store) -> None:
     worker = await store.worker()
     await store.claim_one(worker)
     await silence(store, worker, 100)
-    await reaper_of(store).round()
+    await reaper_of(store).run_once()
     assert await store.status(run_id) is Status.RUNNING
     assert await status_of(store, worker) == "online"
 
@@ -83,7 +83,7 @@ async def test_losses_are_bounded_and_end_in_a_dead_letter(store: Store) -> None
         worker = await store.worker()
         await store.claim_one(worker)
         await store.expire(worker)
-        await reaper_of(store).round()
+        await reaper_of(store).run_once()
         run = await store.get(run_id)
         assert (run.losses, run.failures) == (loss, 0)
         assert run.status is {1: Status.QUEUED, 2: Status.SCHEDULED, 3: Status.FAILED}[loss]
@@ -103,7 +103,7 @@ async def test_a_cancelled_run_of_a_lost_worker_ends(store: Store) -> None:
     await store.claim_one(worker)
     await cancel_run(store.database, run_id)
     await store.expire(worker)
-    await reaper_of(store).round()
+    await reaper_of(store).run_once()
     assert await store.status(run_id) is Status.CANCELLED
     assert await store.status(second) is Status.QUEUED
     await store.check_stream(run_id)
@@ -116,7 +116,7 @@ async def test_a_key_is_handed_on_when_its_run_dies_with_a_worker(store: Store, 
     worker = await store.worker()
     await store.claim_one(worker)
     await store.expire(worker)
-    await reaper_of(store).round()
+    await reaper_of(store).run_once()
     assert await store.status(second) is then
 
 
@@ -126,7 +126,7 @@ async def test_a_key_is_kept_by_a_run_that_will_run_again(store: Store) -> None:
     worker = await store.worker()
     await store.claim_one(worker)
     await store.expire(worker)
-    await reaper_of(store).round()
+    await reaper_of(store).run_once()
     assert (await store.status(first), await store.status(second)) == (Status.QUEUED, Status.BLOCKED)
 
 
@@ -136,21 +136,21 @@ async def test_a_free_lock_and_silence_mean_gone(store: Store) -> None:
     await store.claim_one("wrk_a")
     reaper = reaper_of(store)
     await silence(store, "wrk_a", 100)
-    await reaper.round()
+    await reaper.run_once()
     assert await store.status(run_id) is Status.RUNNING, "the lock is held"
     await line.close()
     await silence(store, "wrk_a", -100)
-    await reaper.round()
+    await reaper.run_once()
     assert await store.status(run_id) is Status.RUNNING, "the heartbeat is fresh"
     await silence(store, "wrk_a", 200)
     if not line.has_lock:
-        await reaper.round()
+        await reaper.run_once()
         assert await status_of(store, "wrk_a") == "online", "behind PgBouncer only the lease counts"
         return
 
     async def gone() -> bool:
         # A server that just started trusts no lock for some seconds, and it notices a closed socket a moment later.
-        await reaper.round()
+        await reaper.run_once()
         return await status_of(store, "wrk_a") == "lost"
 
     await eventually(gone, "the loss of a silent worker without its lock")
@@ -163,7 +163,7 @@ async def test_the_lock_of_a_living_worker_does_not_save_an_expired_lease(store:
     try:
         await store.claim_one("wrk_a")
         await store.expire("wrk_a")
-        await reaper_of(store).round()
+        await reaper_of(store).run_once()
         assert await store.status(run_id) is Status.QUEUED
         assert await renew(line.database, "wrk_a", 15, 1) is None
     finally:
@@ -176,25 +176,25 @@ async def test_a_draining_worker_keeps_its_runs_while_its_lease_holds(store: Sto
     await store.claim_one(worker)
     await begin_draining(store.database, worker)
     assert await renew(store.database, worker, 600, 1) == []
-    await reaper_of(store).round()
+    await reaper_of(store).run_once()
     assert await store.status(run_id) is Status.RUNNING
     assert not await sign_off(store.database, worker)
     await store.expire(worker)
-    await reaper_of(store).round()
+    await reaper_of(store).run_once()
     assert await store.status(run_id) is Status.QUEUED
 
 
-async def test_a_renewal_tells_what_was_cancelled(store: Store) -> None:
+async def test_a_renewal_returns_what_was_cancelled(store: Store) -> None:
     run_id = await store.add()
     worker = await store.worker()
     claimed = await store.claim_one(worker)
     assert await renew(store.database, worker, 600, 1) == []
     await cancel_run(store.database, run_id)
     assert await renew(store.database, worker, 600, 1) == [(run_id, claimed.attempt)]
-    assert await renew(store.database, "wrk_nobody", 600, 1) is None
+    assert await renew(store.database, "wrk_unknown", 600, 1) is None
 
 
-async def test_a_worker_signs_off_and_is_listed_as_gone(store: Store) -> None:
+async def test_a_worker_that_deregisters_is_listed_as_gone(store: Store) -> None:
     worker = await store.worker()
     assert await sign_off(store.database, worker)
     assert not await sign_off(store.database, worker)
@@ -211,10 +211,10 @@ async def test_runs_without_a_live_owner_are_found(store: Store) -> None:
     await store.claim_one(worker)
     await store.sql("delete from workers")
     reaper = reaper_of(store)
-    await reaper.round()
+    await reaper.run_once()
     assert await store.status(run_id) is Status.RUNNING, "looked for rarely"
     reaper._orphans_at = 0.0
-    await reaper.round()
+    await reaper.run_once()
     assert await store.status(run_id) is Status.QUEUED
 
 
@@ -226,7 +226,7 @@ async def test_many_workers_at_once(store: Store) -> None:
         await store.expire(worker)
     bus = MemoryBus()
     listener = bus.listen(frozenset({"default"}))
-    await Reaper(store.settings, store.database, bus).round()
+    await Reaper(store.settings, store.database, bus).run_once()
     assert (await store.sql("select count(*) as n from runs where status = 'queued'"))[0]["n"] == 40
     assert await listener.wait({"default"}, 0.001), "workers are called at once"
 

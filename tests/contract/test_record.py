@@ -1,4 +1,4 @@
-"""The fence: what an attempt writes is kept while the run is its own, and not a row of it afterwards."""
+"""The fence: writes of an attempt are stored while it owns the run, and none of them afterwards."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_wrong_attempt_changes_no_row(store: Store, attempt: int) -> Non
     claimed = await store.claim_one()
     before = await store.contents()
     assert await store.record(RecordEntry(claimed.run_id, attempt, "default", finish=completed())) == {}
-    assert await store.record(RecordEntry("run_nobody", 1, "default", finish=completed())) == {}
+    assert await store.record(RecordEntry("run_unknown", 1, "default", finish=completed())) == {}
     assert await store.contents() == before
 
 
@@ -103,8 +103,8 @@ async def test_events_are_numbered_without_a_gap(store: Store) -> None:
         assert verdicts[run_id, 1].status is Status.RUNNING
     await store.record(entry_of(claimed, completed(), events=[("log", '{"n":4,"part":0}')]))
     events = await store.check_stream(run_id)
-    told = [(event.data["n"], event.data["part"]) for event in events if event.type == "log"]
-    assert told == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2), (4, 0)]
+    parts = [(event.data["n"], event.data["part"]) for event in events if event.type == "log"]
+    assert parts == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2), (4, 0)]
 
 
 async def test_the_end_is_stored_whole(store: Store) -> None:
@@ -161,7 +161,7 @@ async def test_a_delay_is_counted_from_the_end_of_the_attempt(store: Store) -> N
 
 
 @pytest.mark.parametrize("finish", [failed_once(), Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED)])
-async def test_a_run_that_somebody_cancelled_is_not_put_back(store: Store, finish: Finish) -> None:
+async def test_a_cancelled_run_is_not_put_back(store: Store, finish: Finish) -> None:
     run_id = await store.add()
     claimed = await store.claim_one()
     await cancel_run(store.database, run_id)
@@ -172,7 +172,7 @@ async def test_a_run_that_somebody_cancelled_is_not_put_back(store: Store, finis
     assert await store.claim(await store.worker()) == []
 
 
-async def test_the_work_of_a_run_that_finished_before_its_cancel_was_heard_is_kept(store: Store) -> None:
+async def test_the_work_of_a_run_that_finished_before_its_cancel_arrived_is_kept(store: Store) -> None:
     run_id = await store.add()
     claimed = await store.claim_one()
     await cancel_run(store.database, run_id)
@@ -193,7 +193,7 @@ async def test_a_checkpoint_reaches_the_next_attempt_and_replaces_the_one_before
     assert (step["path"], step["attempt"], step["output"]) == ("checkpoint", 1, {"page": 2})
 
 
-async def test_progress_keeps_its_newest_value_and_starts_anew_with_an_attempt(store: Store) -> None:
+async def test_progress_keeps_its_newest_value_and_restarts_with_an_attempt(store: Store) -> None:
     run_id = await store.add()
     worker = await store.worker()
     claimed = await store.claim_one(worker)

@@ -1,6 +1,6 @@
-"""Where an attempt stands that continues another one: costs are counted once, and later values stay.
+"""An attempt that continues another one: costs are counted once, and later values stay.
 
-Each record is read back from the database as the next attempt would, with a snapshot wherever one may be.
+Each record is read back from the database as the next attempt would, with a snapshot at every possible position.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from runlane.domain.text import dump_json
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, Failed, Outcome
 from runlane.orchestration import snapshots
-from runlane.orchestration.replay import StateEdit, go_again, record_of
+from runlane.orchestration.replay import StateEdit, record_of, replay
 from runlane.orchestration.snapshots import Snapshots
-from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
+from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_replay_records
 from runlane.store.queue.claim import Claimed
 from tests.harness import Store, entry_of
 from tests.unit.interpreter.play import orchestration, say
@@ -49,8 +49,8 @@ class Attempt:
 
     async def continued(self) -> Machine:
         """Return the machine of an attempt that begins now."""
-        way = await read_way(self._store.database, self._claimed.run_id)
-        return go_again(self._library, "main", {}, {}, way, [])[0]
+        way = await read_replay_records(self._store.database, self._claimed.run_id)
+        return replay(self._library, "main", {}, {}, way, [])[0]
 
 
 async def test_a_snapshot_after_every_step_counts_the_cost_of_each_try_once(
@@ -84,9 +84,9 @@ def test_an_edit_of_a_fork_is_not_applied_again_after_a_snapshot() -> None:
         StepRecord("a", 1, "a", "print", StepOutcome.DONE, output='"made later"'),
         StepRecord("b", 2, "b", "print", StepOutcome.DONE, output='"y"'),
     ]
-    machine, last = go_again(library, "main", {}, {}, records, edits)
+    machine, last = replay(library, "main", {}, {}, records, edits)
     assert (machine.state["a"], machine.state["note"], last) == ("made later", "second", 2)
-    machine, _ = go_again(library, "main", {}, {}, records[:1], edits[:1])
+    machine, _ = replay(library, "main", {}, {}, records[:1], edits[:1])
     snapshot = StepRecord(SNAPSHOT_PATH, 1, "", "snapshot", StepOutcome.SNAPSHOT, output=dump_json(machine.cursor()))
-    machine, last = go_again(library, "main", {}, {}, [snapshot, records[1]], edits)
+    machine, last = replay(library, "main", {}, {}, [snapshot, records[1]], edits)
     assert (machine.state["a"], machine.state["note"], last) == ("made later", "second", 2)

@@ -200,7 +200,7 @@ async def test_a_database_without_a_schema_is_refused_on_postgres_and_made_on_sq
         await app.connect()
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database\n" * 500)
     with pytest.raises((ConfigurationError, Unavailable), match=r"notes\.txt"):
@@ -222,7 +222,7 @@ async def test_a_copied_file_works_like_the_first(tmp_path: Path) -> None:
         assert await read_version(await app.database()) == HEAD
 
 
-async def test_a_file_that_somebody_is_just_making_is_waited_for(tmp_path: Path) -> None:
+async def test_a_file_that_another_process_is_creating_is_waited_for(tmp_path: Path) -> None:
     """SQLite does not wait by itself when the file changes to its log while another has begun to write."""
     path = tmp_path / "new.db"
     maker = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -1,4 +1,4 @@
-"""Finding runs: a page looks at a bounded number of them, and says so."""
+"""Finding runs: a page looks at a bounded number of them, and reports it."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ async def test_lists_come_in_pages_by_name(store: Store, vault: SecretVault) -> 
         ("TOKEN", "\ud800 half a pair"),
     ],
 )
-async def test_what_cannot_be_kept_or_hidden_is_refused(
+async def test_values_that_cannot_be_stored_or_redacted_are_refused(
     store: Store, vault: SecretVault, name: str, value: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
@@ -176,7 +176,7 @@ async def test_a_change_is_seen_soon_and_values_are_read_once_meanwhile(
     assert reads == 3
 
 
-async def test_a_database_that_is_away_for_a_moment_harms_nobody(
+async def test_secrets_stay_available_through_a_short_outage_of_the_database(
     store: Store, vault: SecretVault, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: Any) -> Any:
@@ -222,12 +222,10 @@ async def test_rows_that_were_changed_or_swapped_do_not_open(store: Store, vault
         )
     worker = SecretVault(store.database, with_keys(store, key))
     for tenant, name in swaps:
-        with pytest.raises(
-            SecretUnreadable, match=f'The secret "{name}" of tenant "{tenant}" was not stored like this'
-        ):
+        with pytest.raises(SecretUnreadable, match=f'The secret "{name}" of tenant "{tenant}" cannot be authenticated'):
             await worker.values(tenant, [name])
     assert await worker.values("default", ["GOOD"]) == {"GOOD": f"{CANARY}-default-GOOD"}
-    with pytest.raises(SecretUnreadable, match=f"kept with the key {id_of(key)}"):
+    with pytest.raises(SecretUnreadable, match=f"encrypted with the key {id_of(key)}"):
         await SecretVault(store.database, with_keys(store, new_key())).values("default", ["GOOD"])
 
 
@@ -259,7 +257,9 @@ async def test_rotation_goes_through_everything_and_may_be_repeated(
     assert (entries[0].old, entries[0].new) == ({"key_id": id_of(key)}, {"key_id": id_of(fresh)})
 
 
-async def test_rotation_leaves_what_it_cannot_read_and_says_so(store: Store, vault: SecretVault, key: str) -> None:
+async def test_rotation_leaves_what_it_cannot_decrypt_and_reports_it(
+    store: Store, vault: SecretVault, key: str
+) -> None:
     await SecretVault(store.database, with_keys(store, new_key())).set("default", "LOST", CANARY, actor=ACTOR)
     await vault.set("default", "KEPT", CANARY, actor=ACTOR)
     before = await read_sealed(store.database, "default", ["LOST"])
@@ -301,7 +301,7 @@ async def test_rotation_under_load_loses_no_value(
     assert await both.values("default", names) == {name: f"{CANARY}-{name}-5" for name in names}
 
 
-async def test_an_interrupted_rotation_goes_on(
+async def test_an_interrupted_rotation_continues(
     store: Store, vault: SecretVault, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vaults, "AT_ONCE", 2)
@@ -325,9 +325,7 @@ async def test_an_interrupted_rotation_goes_on(
     assert (await both.rotate(actor=ACTOR)).rotated == 4
 
 
-async def test_secrets_that_are_missing_are_told_where_definitions_are_brought(
-    store: Store, vault: SecretVault
-) -> None:
+async def test_missing_secrets_are_reported_where_definitions_are_stored(store: Store, vault: SecretVault) -> None:
     tool = {
         "name": "issues",
         "tool_type": "http",
@@ -346,22 +344,22 @@ async def test_secrets_that_are_missing_are_told_where_definitions_are_brought(
     assert await missing_secrets(store.database, "default", loaded.definitions) == []
 
 
-async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, key: str) -> None:
+async def test_nothing_that_an_attempt_stores_has_secrets_in_it(store: Store, key: str) -> None:
     redactor = Redactor([CANARY])
     await store.add()
     claimed = await store.claim_one()
-    told = f'{{"x":"a {CANARY} b"}}'
+    text = f'{{"x":"a {CANARY} b"}}'
     committer = Committer(store.database, lambda lanes: None)
     await committer.start()
     entry = entry_of(
         claimed,
-        Finish(AttemptOutcome.FAILED, completed().status, result=told, error=told, state=told),
-        events=[("log", told)],
-        checkpoint=told,
+        Finish(AttemptOutcome.FAILED, completed().status, result=text, error=text, state=text),
+        events=[("log", text)],
+        checkpoint=text,
         progress=0.5,
         progress_note=f"at {CANARY}",
-        steps=[StepRecord("a", 1, "a", "task", StepOutcome.DONE, output=told, error=told, input=told)],
-        waits=[NewWait("b", "human", "b", "b", told)],
+        steps=[StepRecord("a", 1, "a", "task", StepOutcome.DONE, output=text, error=text, input=text)],
+        waits=[NewWait("b", "human", "b", "b", text)],
     )
     try:
         recorded = await committer.record(redacted(entry, redactor), asyncio.get_running_loop().time() + 60)
@@ -372,7 +370,7 @@ async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, k
     assert CANARY not in repr(contents)
     assert repr(contents).count("a [redacted] b") >= 8
     assert isinstance(entry, RecordEntry)
-    assert entry.events == [("log", told)]
+    assert entry.events == [("log", text)]
 
 
 async def test_the_keyring_of_a_vault_is_that_of_the_settings(vault: SecretVault, key: str) -> None:
@@ -389,7 +387,7 @@ async def test_logs_forget_the_value_that_was_replaced_and_the_one_that_was_dele
     await worker.values("default", ["TOKEN"])
     await vault.set("default", "TOKEN", "another-value", actor=ACTOR)
     assert LOGS.clean(f"{CANARY} another-value") == f"{CANARY} {REDACTED}"
-    # Another process learns of the change when it asks for the value again.
+    # Another process sees the change when it reads the value again.
     LOGS.forget_all()
     LOGS.learn_secret(("default", "TOKEN"), CANARY)
     clock.now += vaults.KEEP_SECONDS + 1
@@ -415,7 +413,7 @@ async def test_a_tenant_has_so_many_secrets_and_no_more(store: Store, key: str) 
     with pytest.raises(SecretQuotaExceeded, match=r"has 3 secrets and may have 3.*RUNLANE_MAX_SECRETS\.") as refused:
         await vault.set("default", "D", CANARY, actor=ACTOR)
     assert (refused.value.code, refused.value.http_status) == ("secret_quota_exceeded", 409)
-    # A new value of one that is there, and the secrets of another tenant, are not counted against it.
+    # A new value of an existing one, and the secrets of another tenant, are not counted against it.
     assert (await vault.set("default", "C", f"{CANARY}-2", actor=ACTOR))[1].version == 2
     await create_tenant(store.database, "acme", actor=ACTOR)
     await vault.set("acme", "D", CANARY, actor=ACTOR)
@@ -424,7 +422,7 @@ async def test_a_tenant_has_so_many_secrets_and_no_more(store: Store, key: str) 
     assert [secret.name for secret in await list_secrets(store.database, "default")] == ["B", "C", "D"]
 
 
-async def test_of_several_who_set_the_last_secret_at_once_one_succeeds(store: Store, key: str) -> None:
+async def test_of_several_callers_that_set_the_last_secret_at_once_one_succeeds(store: Store, key: str) -> None:
     vault = limited(store, key, max_secrets=3)
     setting = [vault.set("default", f"S{number}", CANARY, actor=ACTOR) for number in range(8)]
     outcomes = await asyncio.gather(*setting, return_exceptions=True)

@@ -10,7 +10,7 @@ from tests.harness import Store
 
 
 async def shown(store: Store, run_id: str) -> list[Run]:
-    """The run as it is read alone, and in every list that has it."""
+    """Return the run as it is read alone, and in every list that has it."""
 
     async def work(session: Session) -> list[Run]:
         return await running_in(session, None, 10)

@@ -38,7 +38,7 @@ async def test_a_worker_that_has_just_renewed_is_not_lost_though_its_lock_is_fre
 
 @pytest.fixture
 async def young(copied_postgres: str) -> AsyncGenerator[Store]:
-    """A store whose server says that it has just started."""
+    """Return a store whose server reports that it has just started."""
     connection: Any = await cast("Any", asyncpg).connect(copied_postgres)
     name = await connection.fetchval("select current_database()")
     await connection.execute("create schema young")

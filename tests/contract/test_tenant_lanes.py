@@ -1,4 +1,4 @@
-"""Lanes of definitions: made with them, bounded per tenant, removed with them, and never an operator's."""
+"""Lanes of definitions: created and removed with them, bounded per tenant, and never those of an operator."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_lanes_that_exist_do_not_count(store: Store) -> None:
     await bring(store, ["one", "two", "three"])
 
 
-async def test_a_quota_that_is_lowered_lets_what_is_there_be_changed(store: Store) -> None:
+async def test_under_a_lowered_quota_existing_lanes_can_be_changed(store: Store) -> None:
     await bring(store, ["one", "two", "three"])
     await bring(store, ["one", "two"], most=1)
     with pytest.raises(InvalidDefinitions):

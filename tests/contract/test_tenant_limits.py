@@ -1,4 +1,4 @@
-"""Limits at accept: exact whoever posts where, whole batches only, free for tenants without limits."""
+"""Limits at accept: exact for any caller and server, whole batches only, free for tenants without limits."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_a_batch_larger_than_a_commit_is_refused_whole(store: Store, apps:
     assert len(await apps[0].enqueue_many(ONE * 1_500, tenant="acme")) == 1_500
 
 
-async def test_one_tenants_limit_is_no_other_tenants(store: Store, apps: Sequence[App]) -> None:
+async def test_the_limit_of_one_tenant_does_not_apply_to_another(store: Store, apps: Sequence[App]) -> None:
     await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=1), actor=ACTOR)
     await create_tenant(store.database, "free", actor=ACTOR)
     results = await asyncio.gather(
@@ -153,7 +153,7 @@ async def test_the_default_tenant_can_have_limits_too(store: Store, apps: Sequen
         await apps[0].enqueue("job")
 
 
-async def test_a_new_limit_counts_what_was_there_before(store: Store, apps: Sequence[App]) -> None:
+async def test_a_new_limit_counts_existing_runs(store: Store, apps: Sequence[App]) -> None:
     await create_tenant(store.database, "acme", actor=ACTOR)
     await apps[0].enqueue_many(ONE * 1_200, tenant="acme")
     await set_tenant(store.database, "acme", TenantChange(max_queued=1_200), actor=ACTOR)
@@ -254,7 +254,7 @@ async def test_ordering_keys_are_each_tenants_own(store: Store, apps: Sequence[A
         assert {run.id for run in (await search_runs(store.database, wanted)).runs} == ids
 
 
-async def test_a_run_knows_its_tenant_and_its_trace(store: Store, apps: Sequence[App]) -> None:
+async def test_a_run_has_its_tenant_and_its_trace(store: Store, apps: Sequence[App]) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     await create_tenant(store.database, "acme", actor=ACTOR)
     run = await apps[0].enqueue("job", tenant="acme", trace=trace)

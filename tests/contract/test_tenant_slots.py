@@ -1,4 +1,4 @@
-"""`max_running`: exact in the whole cluster whatever claims at once, and no burden for other tenants."""
+"""`max_running`: exact in the whole cluster under concurrent claims, and without cost for other tenants."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ async def test_a_due_run_is_queued_and_the_others_wait(store: Store) -> None:
     due, later = await store.add(delay_us=1), await store.add(delay_us=600_000_000)
     bus = MemoryBus()
     listener = bus.listen(frozenset({"default"}))
-    assert not await Timers(store.database, bus).round()
+    assert not await Timers(store.database, bus).run_once()
     assert (await store.status(due), await store.status(later)) == (Status.QUEUED, Status.SCHEDULED)
     assert await listener.wait({"default"}, 0.001), "workers are called at once"
 
 
 async def test_a_due_run_waits_for_its_approval(store: Store) -> None:
     held = await store.add(delay_us=1, hold=True)
-    await Timers(store.database, MemoryBus()).round()
+    await Timers(store.database, MemoryBus()).run_once()
     assert await store.status(held) is Status.AWAITING_APPROVAL
 
 
@@ -41,7 +41,7 @@ async def test_a_failed_run_comes_back_when_its_wait_is_over(store: Store) -> No
     run_id = await store.add()
     await store.finish(await store.claim_one(), failed_once(delay_us=1))
     assert await store.status(run_id) is Status.SCHEDULED
-    await Timers(store.database, MemoryBus()).round()
+    await Timers(store.database, MemoryBus()).run_once()
     claimed = await store.claim_one()
     assert (claimed.run_id, claimed.attempt, claimed.failures) == (run_id, 2, 1)
 
@@ -49,7 +49,7 @@ async def test_a_failed_run_comes_back_when_its_wait_is_over(store: Store) -> No
 async def test_two_and_a_half_thousand_due_at_once(store: Store) -> None:
     await store.add_all(*(new_run(delay_us=1) for _ in range(2_500)))
     timers = Timers(store.database, MemoryBus())
-    assert [await timers.round() for _ in range(4)] == [True, True, False, False]
+    assert [await timers.run_once() for _ in range(4)] == [True, True, False, False]
     assert (await store.sql("select count(*) as n from runs where status = 'queued'"))[0]["n"] == 2_500
 
 
@@ -75,7 +75,7 @@ async def test_an_old_run_goes_with_everything_that_belongs_to_it(store: Store) 
     await store.finish(claimed)
     kept = await store.add()
     await age(store, gone, 1.1)
-    assert not await retention_of(store).round()
+    assert not await retention_of(store).run_once()
     assert await store.count("runs") == 1
     for table in CHILDREN:
         assert await store.sql(f"select run_id from {table} where run_id = :id", id=gone) == []
@@ -88,11 +88,11 @@ async def test_a_dead_letter_outlives_its_run(store: Store) -> None:
     run_id = await store.add()
     await store.finish(await store.claim_one(), dead())
     await age(store, run_id, 2)
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     assert await store.count("runs") == 0
     assert await read_dead_letter(store.database, run_id) is not None
     await age(store, run_id, 1.5)
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     assert await read_dead_letter(store.database, run_id) is None
 
 
@@ -100,7 +100,7 @@ async def test_a_dead_run_that_blocks_its_key_is_kept(store: Store) -> None:
     run_id = await store.add(ordering_key="k", on_dead="block")
     await store.finish(await store.claim_one(), dead())
     await age(store, run_id, 100)
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     assert await store.status(run_id) is Status.FAILED
 
 
@@ -108,7 +108,7 @@ async def test_more_than_one_round_takes(store: Store) -> None:
     await store.add_all(*(new_run() for _ in range(700)))
     await store.sql("update runs set status = 'completed', ended_at = 1")
     retention = retention_of(store)
-    assert [await retention.round() for _ in range(3)] == [True, False, False]
+    assert [await retention.run_once() for _ in range(3)] == [True, False, False]
     assert await store.count("runs") == await store.count("run_events") == 0
 
 
@@ -119,7 +119,7 @@ async def test_workers_that_ended_a_day_ago_are_forgotten(store: Store) -> None:
         await store.sql("update workers set status = :s, ended_at = :e, started_at = 1 where id = :id",
                         s=state.split()[0], e=ended, id=worker)  # fmt: skip
     await store.sql("update workers set ended_at = heartbeat_at where id = :id", id=workers["lost lately"])
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     left = {row["id"] for row in await store.sql("select id from workers")}
     assert left == {workers["online"], workers["draining"], workers["lost lately"]}
 
@@ -138,7 +138,7 @@ async def test_old_entries_of_the_audit_log_go_a_few_at_a_time(store: Store) -> 
             id=f"{entry.id[:-4]}g{number:03d}",
         )
     retention = retention_of(store)
-    assert [await retention.round() for _ in range(3)] == [True, False, False]
+    assert [await retention.run_once() for _ in range(3)] == [True, False, False]
     assert [entry.subject for entry in await list_audit(store.database)] == ["new"]
 
 
@@ -190,7 +190,7 @@ async def test_no_live_run_is_ever_deleted(store: Store, seed: int) -> None:
     must_go = {row["id"] for row in rows} - must_stay
     assert must_go
     assert must_stay
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     left = {row["id"] for row in await store.sql("select id from runs")}
     assert left == must_stay
     for table in ("run_inputs", "run_events"):

@@ -10,7 +10,7 @@ from runlane.store.queue.run_changes import retry_run
 from tests.harness import Store
 
 
-async def test_claims_after_a_pause_or_a_handover_are_no_new_try(store: Store) -> None:
+async def test_claims_after_a_pause_or_a_handover_are_not_a_new_try(store: Store) -> None:
     run_id = await store.add(max_attempts=2)
     worker = await store.worker()
     assert (await store.get(run_id)).tries == 0
@@ -34,8 +34,8 @@ async def test_claims_after_a_pause_or_a_handover_are_no_new_try(store: Store) -
     assert (failed.status, failed.tries) == (Status.FAILED, 2)
     await retry_run(store.database, run_id)
     assert (await store.claim_one(worker)).tries == 1
-    told = [event.data["tries"] for event in await store.events(run_id) if event.type == "worker_picked_up"]
-    assert told == [1, 1, 1, 1, 2, 1]
+    tries = [event.data["tries"] for event in await store.events(run_id) if event.type == "worker_picked_up"]
+    assert tries == [1, 1, 1, 1, 2, 1]
 
 
 async def test_a_lost_worker_leads_to_another_try(store: Store) -> None:
@@ -43,6 +43,6 @@ async def test_a_lost_worker_leads_to_another_try(store: Store) -> None:
     worker = await store.worker()
     await store.claim_one(worker)
     await store.expire(worker)
-    await Reaper(store.settings, store.database, MemoryBus()).round()
+    await Reaper(store.settings, store.database, MemoryBus()).run_once()
     assert (await store.claim_one(await store.worker())).tries == 2
     assert (await store.get(run_id)).tries == 2

@@ -52,7 +52,7 @@ async def test_calls_are_added_up_and_an_unknown_price_is_not_zero(store: Store)
     await add(store, call(one, cost_usd=0.25), shard=5)
     assert await spent(store, "default") == pytest.approx(2.75)
     assert await spent(store, "default", "writer") == pytest.approx(0.75)
-    assert await spent(store, "default", "nobody") == 0
+    assert await spent(store, "default", "unknown") == 0
     assert await spent(store, "another") == 0
     today = datetime.now(UTC).date()
     (day,) = await read_usage(store.database, "default", today - timedelta(days=1), today + timedelta(days=1), "day")
@@ -89,7 +89,7 @@ async def test_many_workers_add_to_the_same_rows_without_getting_in_each_others_
 
     async def work(number: int) -> None:
         order = models if number % 2 else models[::-1]
-        # Two of them share a shard on purpose, and bring their rows in opposite orders.
+        # Two of them share a shard on purpose, and write their rows in opposite orders.
         await add(store, *(call(one, model=model, cost_usd=0.001) for model in order), shard=number % 2)
 
     async with asyncio.timeout(60):
@@ -123,6 +123,6 @@ async def test_a_tenant_has_a_budget_that_accepting_runs_does_not_look_at(store:
     assert await spent(store, tenant) == 0
 
 
-async def test_a_tenant_that_nobody_knows_has_no_budget(store: Store) -> None:
-    known = await read_budget(store.database, "nobody", "agent")
+async def test_an_unknown_tenant_has_no_budget(store: Store) -> None:
+    known = await read_budget(store.database, "unknown", "agent")
     assert (known.tenant_limit_usd, known.on_cap, known.tenant_usd, known.agent_usd) == (None, "fail", 0, 0)

@@ -11,7 +11,14 @@ from runlane.domain.run import ORCHESTRATION, Status
 from runlane.errors import WrongState
 from runlane.store.orchestration.fork import fork_run, step_number
 from runlane.store.orchestration.resume import MAX_SENT, answer_wait, store_event
-from runlane.store.orchestration.steps import RECORD_STEPS, SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
+from runlane.store.orchestration.steps import (
+    RECORD_STEPS,
+    SNAPSHOT_PATH,
+    StepOutcome,
+    StepRecord,
+    read_replay_records,
+    read_steps,
+)
 from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, NewWait, WaitKind, read_inbox, read_waits
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish
@@ -59,7 +66,7 @@ async def test_orchestrations_are_claimed_by_workers_that_execute_them(store: St
     assert claimed.plan == '{"pins":{}}'
 
 
-async def test_an_answer_wakes_a_paused_run_and_is_there_for_its_next_attempt(store: Store) -> None:
+async def test_an_answer_wakes_a_paused_run_and_its_next_attempt_has_it(store: Store) -> None:
     claimed = await paused(store)
     change = await answer_wait(store.database, claimed.run_id, "approve", {"ok": True}, "ada")
     assert change.status is Status.QUEUED
@@ -88,7 +95,7 @@ async def test_an_answer_while_the_run_is_busy_elsewhere_does_not_interrupt_it(s
     await store.record(entry_of(claimed, waits=[question()]))
     change = await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
     assert change.status is Status.RUNNING
-    # It pauses a moment too late: the answer is there, so it is ready again in the same transaction.
+    # It pauses a moment too late: the answer exists, so it is ready again in the same transaction.
     verdicts = await store.record(entry_of(claimed, PAUSED))
     assert verdicts[claimed.run_id, 1].status is Status.QUEUED
     assert await store.status(claimed.run_id) is Status.QUEUED
@@ -127,10 +134,10 @@ async def test_an_event_goes_to_the_step_that_waits_for_it(store: Store) -> None
     assert not waits["else"].answered
 
 
-async def test_an_event_that_comes_early_is_kept_for_who_will_wait_for_it(store: Store) -> None:
+async def test_an_early_event_is_kept_for_the_run_that_will_wait_for_it(store: Store) -> None:
     claimed = await begun(store)
     await store_event(store.database, claimed.run_id, "payment", 1, "shop")
-    # Nobody waits for it here, so it must not wake the run again and again.
+    # This attempt does not wait for it, so it must not wake the run again and again.
     await store.record(entry_of(claimed, PAUSED, waits=[question()]))
     assert await store.status(claimed.run_id) is Status.PAUSED
     await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
@@ -142,7 +149,7 @@ async def test_an_event_that_comes_early_is_kept_for_who_will_wait_for_it(store:
     assert kinds == {"event", "sent"}
 
 
-async def test_events_that_nobody_waits_for_do_not_pile_up_without_end(store: Store) -> None:
+async def test_events_that_no_run_waits_for_do_not_pile_up_without_end(store: Store) -> None:
     claimed = await begun(store)
     await store.sql(
         "insert into run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, "
@@ -168,7 +175,7 @@ async def test_an_ended_run_takes_no_event(store: Store) -> None:
         await store_event(store.database, claimed.run_id, "payment", 1, "shop")
 
 
-async def test_a_question_is_asked_once_and_anew_when_its_step_is_made_again(store: Store) -> None:
+async def test_a_question_is_asked_once_and_again_when_its_step_is_repeated(store: Store) -> None:
     claimed = await begun(store)
     await store.record(entry_of(claimed, waits=[question()]))
     await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
@@ -185,7 +192,7 @@ async def test_the_fence_refuses_steps_and_questions_of_a_lost_attempt(store: St
     claimed = await paused(store)
     await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
     assert await store.record(entry_of(claimed, waits=[question("more")], steps=[done("late", 1)])) == {}
-    assert await read_way(store.database, claimed.run_id) == []
+    assert await read_replay_records(store.database, claimed.run_id) == []
     assert [wait.path for wait in await read_waits(store.database, claimed.run_id)] == ["approve"]
 
 
@@ -231,7 +238,7 @@ async def test_pages_of_the_inbox_may_end_between_questions_of_one_run(store: St
     assert found == asked
 
 
-async def test_what_can_no_longer_be_answered_is_not_in_the_inbox(store: Store) -> None:
+async def test_questions_that_can_no_longer_be_answered_are_not_in_the_inbox(store: Store) -> None:
     await paused(store)
     await store.sql("update run_waits set due_at = 5")
     assert await read_inbox(store.database, None) == []
@@ -242,11 +249,11 @@ async def test_a_snapshot_spares_the_records_before_it(store: Store) -> None:
     snapshot = StepRecord(SNAPSHOT_PATH, 2, "", "snapshot", StepOutcome.SNAPSHOT, output='{"v":1}')
     await store.record(entry_of(claimed, steps=[done("a", 1), done("b", 2), snapshot]))
     await store.record(entry_of(claimed, steps=[done("c", 3)]))
-    assert [step.path for step in await read_way(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "c"]
+    assert [step.path for step in await read_replay_records(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "c"]
     assert [step["path"] for step in await read_steps(store.database, claimed.run_id)] == ["a", "b", "c"]
     later = StepRecord(SNAPSHOT_PATH, 3, "", "snapshot", StepOutcome.SNAPSHOT, output='{"v":2}')
     await store.record(entry_of(claimed, steps=[later]))
-    (only,) = await read_way(store.database, claimed.run_id)
+    (only,) = await read_replay_records(store.database, claimed.run_id)
     assert only.output == '{"v":2}'
 
 
@@ -258,24 +265,24 @@ async def test_later_records_of_a_path_replace_earlier_ones_also_within_one_comm
     )
     steps = [retrying("a", 1), done("a", 2), first, done("b", 3), done("c", 4), second, done("d", 5)]
     await store.record(entry_of(claimed, steps=steps))
-    assert [step.path for step in await read_way(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "d"]
-    told = await read_steps(store.database, claimed.run_id)
-    assert [(step["path"], step["outcome"]) for step in told] == [(path, "done") for path in "abcd"]
+    assert [step.path for step in await read_replay_records(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "d"]
+    stored = await read_steps(store.database, claimed.run_id)
+    assert [(step["path"], step["outcome"]) for step in stored] == [(path, "done") for path in "abcd"]
 
 
-async def test_what_every_try_of_a_step_has_cost_counts(store: Store) -> None:
+async def test_the_cost_of_every_try_of_a_step_counts(store: Store) -> None:
     claimed = await begun(store)
     await store.record(entry_of(claimed, steps=[retrying("a", 1), retrying("a", 2)]))
     await store.record(entry_of(claimed, steps=[retrying("a", 3)]))
-    (step,) = await read_way(store.database, claimed.run_id)
+    (step,) = await read_replay_records(store.database, claimed.run_id)
     assert (step.cost_usd, step.tokens) == (1.5, 15)
     await store.record(entry_of(claimed, steps=[done("a", 4, cost_usd=0.25, tokens=2)]))
-    (step,) = await read_way(store.database, claimed.run_id)
+    (step,) = await read_replay_records(store.database, claimed.run_id)
     assert (step.cost_usd, step.tokens) == (1.75, 17)
     failed = StepRecord("b", 5, "b", "llm", StepOutcome.FAILED, error="{}", cost_usd=1.0)
     await store.record(entry_of(claimed, steps=[failed]))
     await store.record(entry_of(claimed, steps=[done("b", 6)]))
-    assert [(step.path, step.cost_usd) for step in await read_way(store.database, claimed.run_id)] == [
+    assert [(step.path, step.cost_usd) for step in await read_replay_records(store.database, claimed.run_id)] == [
         ("a", 1.75),
         ("b", 1.0),
     ]
@@ -288,7 +295,7 @@ async def test_a_fork_does_not_pay_for_the_tries_that_it_took_over(store: Store)
     await fork_run(store.database, claimed.run_id, 2, fresh)
     (fork,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
     await store.record(entry_of(fork, steps=[done("a", 2, cost_usd=0.25)]))
-    costs = {step.path: step.cost_usd for step in await read_way(store.database, fork.run_id)}
+    costs = {step.path: step.cost_usd for step in await read_replay_records(store.database, fork.run_id)}
     assert costs["a"] == 0.25
 
 
@@ -299,9 +306,9 @@ async def test_a_fork_has_the_steps_before_the_chosen_one(store: Store) -> None:
     fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"edits":[]}}')
     assert await step_number(store.database, claimed.run_id, "c") == 3
     accepted = await fork_run(store.database, claimed.run_id, 3, fresh)
-    copied = await read_way(store.database, accepted.run_id)
+    copied = await read_replay_records(store.database, accepted.run_id)
     assert [(step.path, step.attempt) for step in copied] == [("a", 0), ("b", 0)]
-    assert len(await read_way(store.database, claimed.run_id)) == 4
+    assert len(await read_replay_records(store.database, claimed.run_id)) == 4
 
 
 async def test_running_time_is_that_of_the_ended_attempts(store: Store) -> None:

@@ -14,7 +14,7 @@ from tests.integration.process import Process
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def settings(request: pytest.FixtureRequest) -> Settings:
-    """Settings that keep waits short; every one of them is a setting that users have."""
+    """Return settings that keep waits short."""
     url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
     fields: dict[str, Any] = {
         "timer_seconds": 0.02,
@@ -31,7 +31,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 @pytest.fixture
 async def process(settings: Settings) -> AsyncGenerator[Process]:
-    """An app without tasks yet; its worker starts with `process.start()`."""
+    """Yield an app without tasks; its worker starts with `process.start()`."""
     process = Process(settings)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers byte for byte what a test wants, and remembers what it was sent."""
+"""A real HTTP server on loopback that sends exactly the bytes of a test and keeps the requests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Asked:
-    """A request as it came over the wire."""
+class Request:
+    """A request as it arrived."""
 
     method: str
     target: str
@@ -20,13 +20,13 @@ class Asked:
 
 
 Writer = asyncio.StreamWriter
-Answering = Callable[[Asked, Writer], Awaitable[None]]
+Answering = Callable[[Request, Writer], Awaitable[None]]
 
 
 @dataclass
 class Server:
     port: int
-    asked: list[Asked] = field(default_factory=list[Asked])
+    requests: list[Request] = field(default_factory=list[Request])
     connections: int = 0
 
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
@@ -36,9 +36,9 @@ class Server:
 def plain(
     body: bytes = b"ok", status: str = "200 OK", headers: dict[str, str] | None = None, *, sized: bool = True
 ) -> Answering:
-    """Always this answer."""
+    """Return a handler that always sends this answer."""
 
-    async def answer(_asked: Asked, writer: Writer) -> None:
+    async def answer(_request: Request, writer: Writer) -> None:
         given = {"content-type": "text/plain", **(headers or {})}
         if sized:
             given["content-length"] = str(len(body))
@@ -50,7 +50,6 @@ def plain(
 
 
 def redirect(location: str, status: str = "302 Found") -> Answering:
-    """Elsewhere."""
     return plain(b"", status, {"location": location})
 
 
@@ -58,7 +57,7 @@ def redirect(location: str, status: str = "302 Found") -> Answering:
 async def serving(
     answer: Answering, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[Server]:
-    """A server until the block ends."""
+    """Serve until the block ends."""
     server = Server(0)
     writers: set[Writer] = set()
 
@@ -74,9 +73,9 @@ async def serving(
                     pairs = (line.partition(":") for line in lines)
                     headers = {name.lower(): value.strip() for name, _, value in pairs}
                     body = await reader.readexactly(int(headers.get("content-length", "0")))
-                    asked = Asked(method, target, headers, body)
-                    server.asked.append(asked)
-                    await answer(asked, writer)
+                    request = Request(method, target, headers, body)
+                    server.requests.append(request)
+                    await answer(request, writer)
                     if "content-length" not in headers and method in ("POST", "PUT"):
                         break
         finally:

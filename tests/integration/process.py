@@ -15,7 +15,7 @@ END_SECONDS = 60
 
 
 class Process:
-    """Started when the test has registered its tasks."""
+    """An app with workers and duties; a test starts it after it has registered its tasks."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -28,7 +28,7 @@ class Process:
         self.workers.append(worker)
         await worker.start()
         if not self.duties:
-            self.duties = await self.app.duties()
+            self.duties = await self.app.maintenance_services()
             for duty in self.duties:
                 duty.start()
         return worker
@@ -41,7 +41,7 @@ class Process:
         await self.app.close()
 
     async def run(self, task: str, arguments: dict[str, Any] | None = None, **options: Any) -> Run:
-        """Enqueue and wait for the end."""
+        """Enqueue a task and wait for the end of its run."""
         return await self.end((await self.app.enqueue(task, arguments, **options)).run_id)
 
     async def end(self, run_id: str) -> Run:

@@ -18,7 +18,7 @@ from tests.server_process import free_port
 
 SERVICE = "bells"
 SLOTS = 16_384
-# A primary that is silent for so long is given up, by sentinels and by the other nodes of a cluster.
+# Sentinels and the other nodes of a cluster replace a primary that is silent for this time.
 DOWN_AFTER_MS = 1_000
 READY_SECONDS = 60.0
 # Longer than a handshake may take.
@@ -26,7 +26,7 @@ INTRODUCTION_SECONDS = 5.0
 
 
 class SentinelServer(RedisServer):
-    """A sentinel that watches one primary. It keeps what it learns in its configuration file."""
+    """A sentinel that watches one primary. It stores its state in its configuration file."""
 
     name = "Sentinel"
 
@@ -48,44 +48,47 @@ class SentinelServer(RedisServer):
         return [str(self._program), str(home / "sentinel.conf"), "--sentinel", *options]
 
     def _ready(self, home: Path) -> bool:
-        # A sentinel knows no QUIT, by which the other servers are asked.
+        # A sentinel has no QUIT, which the check of the other servers uses.
         try:
-            return f"process_id:{self.pid}\r" in _told(self, "info", "server")
+            return f"process_id:{self.pid}\r" in _query(self, "info", "server")
         except redis.RedisError:
             return False
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A primary, its replica, and the URL by which clients find whoever is the primary."""
+    """A primary, its replica, and the URL by which clients find the present primary."""
 
     primary: RedisServer
     replica: RedisServer
     url: str
 
     def replica_leads(self) -> bool:
-        """Whether the replica has taken over."""
+        """Return whether the replica has taken over."""
         return ask(self.replica, "role")[0] == b"master"
 
 
 @contextmanager
 def watched_redis() -> Generator[Watched]:
-    """One primary, one replica, three sentinels."""
+    """Yield one primary with one replica and three sentinels."""
     with ExitStack() as stack:
         primary = stack.enter_context(RedisServer())
         replica = stack.enter_context(RedisServer({"replicaof": f"{HOST} {primary.port}"}))
         sentinels = [stack.enter_context(SentinelServer(primary, quorum=2)) for _ in range(3)]
         wait_until(lambda: ask(primary, "role")[0] == b"master" and len(ask(primary, "role")[2]) == 1, "the replica")
         for sentinel in sentinels:
-            wait_until(lambda sentinel=sentinel: _knows_all(sentinel), "the sentinels know each other and the replica")
+            wait_until(
+                lambda sentinel=sentinel: _has_found_all(sentinel),
+                "the sentinels have found each other and the replica",
+            )
         addresses = ",".join(f"{HOST}:{sentinel.port}" for sentinel in sentinels)
         yield Watched(primary, replica, f"redis+sentinel://{addresses}/{SERVICE}/0")
 
 
-def _knows_all(sentinel: RedisServer) -> bool:
-    told = [bytes(item).decode() for item in ask(sentinel, "sentinel", "master", SERVICE)]
-    facts = dict(zip(told[::2], told[1::2], strict=True))
-    return (facts["num-slaves"], facts["num-other-sentinels"]) == ("1", "2")
+def _has_found_all(sentinel: RedisServer) -> bool:
+    items = [bytes(item).decode() for item in ask(sentinel, "sentinel", "master", SERVICE)]
+    fields = dict(zip(items[::2], items[1::2], strict=True))
+    return (fields["num-slaves"], fields["num-other-sentinels"]) == ("1", "2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +101,13 @@ class Cluster:
     url: str
 
     def replica_leads(self) -> bool:
-        """Whether the replica has taken over and the cluster works again."""
+        """Return whether the replica has taken over and the cluster works again."""
         return ask(self.replica, "role")[0] == b"master" and b"cluster_state:ok" in ask(self.replica, "cluster", "info")
 
 
 @contextmanager
 def redis_cluster(key: str) -> Generator[Cluster]:
-    """A cluster whose node with this key has a replica."""
+    """Yield a cluster in which the node with this key has a replica."""
     with ExitStack() as stack:
         servers = [stack.enter_context(_cluster_node()) for _ in range(4)]
         primaries, replica = servers[:3], servers[3]
@@ -114,34 +117,34 @@ def redis_cluster(key: str) -> Generator[Cluster]:
         _introduce(servers)
         slot = int(ask(servers[0], "cluster", "keyslot", key))
         owner = next(node for number, node in enumerate(primaries) if slot < bounds[number + 1])
-        owner_id = _told(owner, "cluster", "myid")
-        wait_until(lambda: owner_id in _told(replica, "cluster", "nodes"), "the replica knows its primary")
+        owner_id = _query(owner, "cluster", "myid")
+        wait_until(lambda: owner_id in _query(replica, "cluster", "nodes"), "the replica has found its primary")
         ask(replica, "cluster", "replicate", owner_id)
         for node in servers:
             wait_until(
                 lambda node=node: (
-                    "cluster_state:ok" in _told(node, "cluster", "info")
-                    and f"slave {owner_id}" in _told(node, "cluster", "nodes")
+                    "cluster_state:ok" in _query(node, "cluster", "info")
+                    and f"slave {owner_id}" in _query(node, "cluster", "nodes")
                 ),
                 "the cluster",
             )
         wait_until(lambda: ask(replica, "role")[3] == b"connected", "the replica is in step")
-        # One address is enough for a client, and here it is none of those that will end.
+        # One address is enough for a client; this one is not of a node that tests end.
         first = next(node for node in primaries if node is not owner)
         yield Cluster(primaries, owner, replica, f"redis+cluster://{HOST}:{first.port}")
 
 
 def _introduce(servers: list[RedisServer]) -> None:
-    """Let all nodes know each other."""
+    """Introduce all nodes to each other."""
     first, *others = servers
     asked_at = -math.inf
 
     def have_met() -> bool:
         nonlocal asked_at
-        known = [_told(node, "cluster", "nodes") for node in servers]
-        if all(len(told.splitlines()) == len(servers) and "handshake" not in told for told in known):
+        known = [_query(node, "cluster", "nodes") for node in servers]
+        if all(len(nodes.splitlines()) == len(servers) and "handshake" not in nodes for nodes in known):
             return True
-        # A handshake that takes longer than a node may be silent is forgotten, so whoever wants it asks again.
+        # A node forgets a handshake that takes longer than it may be silent, so repeat the introduction.
         if time.monotonic() > asked_at + INTRODUCTION_SECONDS:
             asked_at = time.monotonic()
             for node in others:
@@ -158,7 +161,7 @@ def _cluster_node() -> RedisServer:
             "cluster-config-file": "nodes.conf",
             "cluster-node-timeout": str(DOWN_AFTER_MS),
             "cluster-replica-validity-factor": "0",
-            # By default it is the port plus 10,000, where outgoing connections may have it already.
+            # The default, the port plus 10,000, may be taken by an outgoing connection.
             "cluster-port": str(free_port()),
         }
     )
@@ -169,13 +172,13 @@ def node_bus_port(server: RedisServer) -> str:
 
 
 def ask(server: RedisServer, *command: str) -> Any:
-    """One command on a connection of its own; its answer as the server gave it."""
+    """Send one command on a connection of its own and return the raw answer."""
     with redis.Redis(host=HOST, port=server.port, socket_timeout=5, protocol=2) as client:
         client.response_callbacks.clear()
         return cast("Any", client.execute_command(*command))
 
 
-def _told(server: RedisServer, *command: str) -> str:
+def _query(server: RedisServer, *command: str) -> str:
     return bytes(ask(server, *command)).decode()
 
 

@@ -44,7 +44,7 @@ def call(**arguments: Any) -> dict[str, Any]:
 
 
 async def paused(process: Process, *definitions: Any) -> str:
-    """A run that waits for somebody."""
+    """Return the id of a run that waits for a person."""
     await sync(process, *definitions)
     run_id = (await process.app.orchestrate("flow", "go")).run_id
     await eventually(lambda: is_paused(process, run_id), "the run to pause")
@@ -55,12 +55,12 @@ async def is_paused(process: Process, run_id: str) -> bool:
     return (await process.app.get(run_id)).status is Status.PAUSED
 
 
-async def told(process: Process, run_id: str, kind: str) -> list[dict[str, Any]]:
+async def events_of(process: Process, run_id: str, kind: str) -> list[dict[str, Any]]:
     return [event.data for event in await process.app.events(run_id) if event.type == kind]
 
 
 async def test_every_answer_and_result_is_kept_under_its_name(process: Process) -> None:
-    """These names are stored data: a run that was begun by this release goes on with the next one."""
+    """These names are stored data: the next release continues a run that this one began."""
     await process.start()
     answers = [{"calls": [call(a=1, b=2), call(a=3, b=4)], "cost_usd": 0.5, "tokens": 3}, {"say": "3 and 7"}]
     ended = await run(process, flow(STEP), helper(*answers), tool(effect="once"))
@@ -76,7 +76,7 @@ async def test_every_answer_and_result_is_kept_under_its_name(process: Process) 
     ]
     first = next(row for row in calls if row.key == "0/model/0")
     assert (first.model, first.agent, first.cost_usd, first.tokens_out) == ("scripted", "helper", 0.5, 3)
-    responses = await told(process, ended.id, "model_response")
+    responses = await events_of(process, ended.id, "model_response")
     assert [(data["answer"], data["turn"], len(data["tool_calls"])) for data in responses] == [
         ("0/model/0", 1, 2),
         ("0/model/1", 2, 0),
@@ -126,7 +126,7 @@ async def test_a_person_approves_edits_or_denies_a_call(
     kept = next(row for row in calls if row.key == "0/tool/0/call_0")
     assert kept.payload == dump_json(result)
     # The model was asked once for each of its answers, though the step was performed twice.
-    assert len(await told(process, run_id, "model_response")) == 2
+    assert len(await events_of(process, run_id, "model_response")) == 2
     with pytest.raises(WrongState):
         await process.app.resume(run_id, answer)
 
@@ -140,7 +140,7 @@ async def test_a_person_approves_edits_or_denies_a_call(
         (None, '"arguments" is required to edit the call. Give all arguments as a JSON object.'),
     ],
 )
-async def test_whoever_edits_arguments_badly_is_told_and_the_run_waits_on(
+async def test_invalid_edited_arguments_are_refused_and_the_run_keeps_waiting(
     process: Process, arguments: Any, why: str
 ) -> None:
     await process.start()
@@ -151,11 +151,11 @@ async def test_whoever_edits_arguments_badly_is_told_and_the_run_waits_on(
     assert await is_paused(process, run_id)
     await process.app.resume(run_id, {"decision": "edit", "arguments": {"a": 10, "b": 20}})
     assert (await process.app.wait(run_id, timeout=30)).result == "done"
-    assert [data["preview"] for data in await told(process, run_id, "tool_result")] == ["30"]
+    assert [data["preview"] for data in await events_of(process, run_id, "tool_result")] == ["30"]
 
 
 async def test_arguments_that_were_changed_are_not_approved_as_they_were(process: Process) -> None:
-    """Whoever writes other arguments and chooses approve does not mean those that were shown."""
+    """A person who writes other arguments and chooses approve does not approve those that were shown."""
     await process.start()
     run_id = await paused(process, flow(STEP), helper(call(a=1, b=2), "done"), tool(requires_approval=True))
     for decision in ("approve", "deny"):
@@ -164,7 +164,7 @@ async def test_arguments_that_were_changed_are_not_approved_as_they_were(process
     assert await is_paused(process, run_id)
     await process.app.resume(run_id, {"decision": "approve", "arguments": '{"b": 2, "a": 1}'})
     assert (await process.app.wait(run_id, timeout=30)).result == "done"
-    assert [data["preview"] for data in await told(process, run_id, "tool_result")] == ["3"]
+    assert [data["preview"] for data in await events_of(process, run_id, "tool_result")] == ["3"]
 
 
 async def test_no_event_has_a_name_twice(process: Process) -> None:
@@ -179,7 +179,7 @@ async def test_no_event_has_a_name_twice(process: Process) -> None:
     assert {event.type: common & event.data.keys() for event in events if common & event.data.keys()} == {}
 
 
-async def test_calls_that_need_nobody_go_on_beside_one_that_does(process: Process) -> None:
+async def test_calls_without_a_question_continue_beside_one_that_waits_for_a_person(process: Process) -> None:
     await process.start()
     free = {**ADD, "name": "free"}
     both = {"calls": [call(a=1, b=1), {"tool": "free", "arguments": {"a": 2, "b": 2}}, call(a=3, b=3)]}
@@ -207,7 +207,7 @@ async def test_calls_that_need_nobody_go_on_beside_one_that_does(process: Proces
     assert sorted(row.key for row in results) == ["0/tool/0/call_0", "0/tool/0/call_0_1", "0/tool/0/call_0_2"]
 
 
-async def test_a_person_decides_when_nobody_knows_whether_a_call_had_its_effect(process: Process) -> None:
+async def test_a_person_decides_when_the_outcome_of_a_call_is_unknown(process: Process) -> None:
     calls: list[str] = []
 
     @process.app.task("pay", max_attempts=1)
@@ -219,8 +219,10 @@ async def test_a_person_decides_when_nobody_knows_whether_a_call_had_its_effect(
 
     await process.start()
     definition = {"name": "charge", "tool_type": "task", "task": "pay", "effect": "once"}
-    asks = {"tool": "charge", "arguments": {"amount": 7}}
-    run_id = await paused(process, flow(STEP), helper(asks, "done", tools=["charge"]), Tool.model_validate(definition))
+    tool_call = {"tool": "charge", "arguments": {"amount": 7}}
+    run_id = await paused(
+        process, flow(STEP), helper(tool_call, "done", tools=["charge"]), Tool.model_validate(definition)
+    )
     assert len(calls) == 1
     (wait,) = await read_inbox(await process.app.database(), "default")
     assert wait.request["context"] == {
@@ -243,14 +245,14 @@ async def test_a_person_decides_when_nobody_knows_whether_a_call_had_its_effect(
     assert results == ['{"value":"paid by hand","failed":false}']
 
 
-async def test_a_try_that_may_pass_goes_on_with_the_call_that_failed(process: Process) -> None:
+async def test_a_retry_of_a_step_continues_with_the_call_that_failed(process: Process) -> None:
     await process.start()
     answers = [{**call(a=1, b=2), "cost_usd": 1.0}, {"fail": {"message": "busy"}}, {"say": "three", "cost_usd": 1.0}]
     step = {**STEP, "retry": {"attempts": 2, "backoff_seconds": 0}}
     ended = await run(process, flow(step), helper(*answers), tool())
     assert ended.result == "three"
-    assert len(await told(process, ended.id, "tool_execution")) == 1
-    complete = (await told(process, ended.id, "step_complete"))[0]
+    assert len(await events_of(process, ended.id, "tool_execution")) == 1
+    complete = (await events_of(process, ended.id, "step_complete"))[0]
     assert complete["cost_usd"] == 1.0
     assert (await read_totals(await process.app.database(), ended.id))[0] == 2.0
 
@@ -306,8 +308,8 @@ async def test_an_orchestration_is_a_tool_and_a_run_of_its_own(process: Process)
         }
     )
     as_tool = Tool.model_validate({"name": "greeter", "tool_type": "orchestration", "orchestration_id": "inner"})
-    asks = {"tool": "greeter", "arguments": {"message": "Ada", "input": {"n": 7}}}
-    ended = await run(process, flow(STEP), helper(asks, "done", tools=["greeter"]), as_tool, inner)
+    tool_call = {"tool": "greeter", "arguments": {"message": "Ada", "input": {"n": 7}}}
+    ended = await run(process, flow(STEP), helper(tool_call, "done", tools=["greeter"]), as_tool, inner)
     assert ended.result == "done"
     rows = await read_calls(await process.app.database(), ended.id)
     assert [row.payload for row in rows if row.kind.value == "tool"] == ['{"value":"Hello Ada, 7","failed":false}']
@@ -321,6 +323,6 @@ async def test_an_agent_may_work_without_tools_that_are_missing(process: Process
     agent = helper(*answers, tools=["add", "gone"], on_missing_tools="skip")
     ended = await run(process, flow(STEP), agent, tool())
     assert (ended.status, ended.result) == (Status.COMPLETED, "3")
-    (warning,) = await told(process, ended.id, "step_warning")
+    (warning,) = await events_of(process, ended.id, "step_warning")
     assert (warning["code"], warning["orch_step_id"]) == ("unknown_tool", "work")
-    assert warning["message"] == 'There is no tool "gone" in this run; the agent "helper" works without it.'
+    assert warning["message"] == 'No tool "gone" exists in this run; the agent "helper" continues without it.'

@@ -53,9 +53,9 @@ BAD: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.settings(max_input_bytes=2048)
-@pytest.mark.parametrize(("name", "arguments", "options", "error", "said"), BAD)
+@pytest.mark.parametrize(("name", "arguments", "options", "error", "expected"), BAD)
 async def test_a_bad_request_is_refused_and_loses_nothing(
-    process: Process, name: str, arguments: Any, options: dict[str, Any], error: type[Exception], said: str
+    process: Process, name: str, arguments: Any, options: dict[str, Any], error: type[Exception], expected: str
 ) -> None:
     @process.app.task("job")
     async def job(ctx: Context, a: int) -> None: ...
@@ -63,7 +63,7 @@ async def test_a_bad_request_is_refused_and_loses_nothing(
     good = await process.app.enqueue("job", {"a": 1})
     with pytest.raises(error) as caught:
         await process.app.enqueue(name, arguments, **options)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     if name == "job":
         with pytest.raises(error):
             await process.app.enqueue_many([("job", {"a": 1}), (name, arguments)], **options)
@@ -99,10 +99,10 @@ async def test_operators_verbs(process: Process) -> None:
     assert (await app.wait(held)).status is Status.CANCELLED
     for verb in (app.get, app.cancel, app.approve, app.retry, app.release, app.wait, app.events):
         with pytest.raises(RunNotFound):
-            await verb("run_nobody")
+            await verb("run_unknown")
 
 
-async def test_release_lets_a_blocked_key_go_on(process: Process) -> None:
+async def test_release_unblocks_an_ordering_key(process: Process) -> None:
     @process.app.task("job", max_attempts=1)
     async def job(ctx: Context, fail: bool) -> str:
         if fail:
@@ -156,7 +156,7 @@ async def test_an_app_may_be_closed_and_used_again(process: Process) -> None:
     assert await store.count("runs") == 2
 
 
-async def test_a_closed_database_says_so(settings: Settings) -> None:
+async def test_a_closed_database_raises_an_error_that_names_the_cause(settings: Settings) -> None:
     database = await open_database(settings)
     store = Store(settings, database)
     await database.close()
@@ -179,24 +179,24 @@ async def test_a_transaction_that_waits_for_something_else_is_refused_on_sqlite(
 
 
 @pytest.mark.parametrize(
-    ("url", "error", "said"),
+    ("url", "error", "expected"),
     [
         ("postgresql://app:hunter2@127.0.0.1:1/shop", Unavailable, "cannot be reached"),
         ("postgresql://app:hunter2@no-such-host.invalid/shop", Unavailable, "cannot be reached"),
     ],
 )
-async def test_a_database_that_cannot_be_reached_is_told_without_its_password(
-    url: str, error: type[Exception], said: str
+async def test_an_unreachable_database_is_reported_without_its_password(
+    url: str, error: type[Exception], expected: str
 ) -> None:
     with pytest.raises(error) as caught:
         await App(settings_for(url, database_timeout_seconds=5)).connect()
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert "RUNLANE_DATABASE_URL" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
 async def test_a_database_that_does_not_exist_is_a_configuration_error(postgres_url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"refuses us.*Check RUNLANE_DATABASE_URL"):
+    with pytest.raises(ConfigurationError, match=r"rejected the connection.*Check RUNLANE_DATABASE_URL"):
         await App(settings_for(f"{postgres_url}_not_there")).connect()
 
 
@@ -207,8 +207,8 @@ async def test_definitions_are_brought_all_or_none(process: Process, tmp_path: P
 
     await process.start()
     uses_job = {"id": "helper", "model": "scripted", "tools": ["job"], "answers": [{"tool": "job"}, "It is done."]}
-    told = await process.app.sync({"agents": [uses_job]})
-    assert [(item["id"], item["change"]) for item in told["items"]] == [("helper", "added")]
+    report = await process.app.sync({"agents": [uses_job]})
+    assert [(item["id"], item["change"]) for item in report["items"]] == [("helper", "added")]
     assert (await process.end((await process.app.ask("helper", "go")).run_id)).result == "It is done."
     with pytest.raises(RunlaneError, match="jbo"):
         await process.app.sync({"agents": [{**uses_job, "system_prompt": "new"}, {"id": "other", "tools": ["jbo"]}]})
@@ -216,12 +216,14 @@ async def test_definitions_are_brought_all_or_none(process: Process, tmp_path: P
         await process.app.sync({"agent": [uses_job]})
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "new.json").write_text('{"id": "new", "model": "scripted", "answers": ["New."]}')
-    told = await process.app.sync(tmp_path, remove_missing=True)
-    assert [(item["id"], item["change"]) for item in told["items"]] == [("new", "added")], "a folder has its own source"
+    report = await process.app.sync(tmp_path, remove_missing=True)
+    assert [(item["id"], item["change"]) for item in report["items"]] == [("new", "added")], (
+        "a folder has its own source"
+    )
     with pytest.raises(Conflict, match=r"agent:new \(source"):
         await process.app.sync({"agents": [{"id": "new", "model": "scripted"}]})
-    told = await process.app.sync(tmp_path, remove_missing=True, source="default", take_over=True)
-    assert [(item["id"], item["change"]) for item in told["items"]] == [("new", "unchanged"), ("helper", "removed")]
+    report = await process.app.sync(tmp_path, remove_missing=True, source="default", take_over=True)
+    assert [(item["id"], item["change"]) for item in report["items"]] == [("new", "unchanged"), ("helper", "removed")]
 
 
 async def _max_losses(process: Process, run_id: str) -> int:
@@ -271,7 +273,7 @@ async def test_a_definition_cannot_ask_for_more_losses_than_the_operator_allows(
     assert await _max_losses(process, (await process.app.orchestrate("plain")).run_id) == 5
 
 
-async def test_a_wait_that_is_too_long_says_where_the_run_stands(process: Process) -> None:
+async def test_a_wait_that_times_out_reports_the_state_of_the_run(process: Process) -> None:
     @process.app.task("job", lane="night")
     async def job(ctx: Context) -> None: ...
 
@@ -282,7 +284,7 @@ async def test_a_wait_that_is_too_long_says_where_the_run_stands(process: Proces
     assert isinstance(of_waiting, TimeoutError)
     assert str(of_waiting) == (
         f'Run {waiting} (job) has not ended after 2 s: its status is "queued" in attempt 0 on lane night. '
-        "Is a worker running that serves its lane and has its task?"
+        "Check that a worker serves its lane and has its task."
     )
     assert isinstance(of_held, TimeoutError)
     assert "awaiting_approval" in str(of_held)
@@ -310,6 +312,6 @@ def test_a_task_is_called_like_its_function_unless_it_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, Context, partial(print, 1)])
-def test_what_is_no_function_cannot_be_a_task(wrong: Any) -> None:
+def test_only_a_function_can_be_a_task(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not a function, so it cannot be a task"):
         App().task(wrong)

@@ -146,15 +146,15 @@ async def answer(process: Process, run_id: str, name: str, response: dict[str, A
     await process.app.resume(run_id, response)
 
 
-async def test_what_a_run_stores_and_publishes_has_no_secrets(settings: Settings) -> None:
+async def test_no_stored_or_published_data_of_a_run_has_secrets(settings: Settings) -> None:
     assert settings.database_url is not None
     keyed = settings_for(settings.database_url.get_secret_value(), secret_key=new_key())
     process = Process(keyed)
     subscribed = asyncio.Event()
     received: list[Notice | Delta] = []
 
-    @process.app.task("tell")
-    async def tell(ctx: Context) -> None:
+    @process.app.task("reveal")
+    async def reveal(ctx: Context) -> None:
         value = await ctx.secret("TOKEN")
         await subscribed.wait()
         await ctx.progress(0.5, f"half of {value}")
@@ -163,7 +163,7 @@ async def test_what_a_run_stores_and_publishes_has_no_secrets(settings: Settings
     worker = await process.start()
     try:
         await SecretVault(await process.app.database(), keyed).set("default", "TOKEN", SECRET, actor="test")
-        run_id = (await process.app.enqueue("tell")).run_id
+        run_id = (await process.app.enqueue("reveal")).run_id
         worker._bus.follow(run_id, received.append)
         subscribed.set()
         await process.end(run_id)

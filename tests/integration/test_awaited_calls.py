@@ -94,5 +94,5 @@ async def test_every_other_way_to_await_a_call_is_left_alone(process: Process) -
     await process.start()
     run = await process.run("careful")
     assert run.result == [1]
-    said = [event.data["message"] for event in await process.events(run.id) if event.type == "log"]
-    assert sorted(said) == ["first", "fourth", "second", "third"]
+    messages = [event.data["message"] for event in await process.events(run.id) if event.type == "log"]
+    assert sorted(messages) == ["first", "fourth", "second", "third"]

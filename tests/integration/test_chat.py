@@ -1,4 +1,4 @@
-"""Agents asked directly, and conversations with them: what they are told, in which order, and what is kept."""
+"""Runs of agents, and conversations with them: what the model gets, in which order, and what is stored."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import flow, sync
 
-SECRET = "canary-4711: never tell anybody"
+SECRET = "canary-4711: never repeat this"
 
 
 class Parrot:
-    """Answers with what it was told, fails on `fail`, and waits on `wait` until it is let go."""
+    """Repeats its prompt, fails on `fail`, and waits on `wait` until it is released."""
 
     def __init__(self) -> None:
         self.requests: list[ModelRequest] = []
@@ -40,7 +40,7 @@ class Parrot:
             raise ModelFailed("broken", "It fails.", retryable=False)
         if "wait" in request.prompt:
             await self.go_on.wait()
-        return ModelReply(f"heard: {request.prompt}", model="parrot")
+        return ModelReply(f"echo: {request.prompt}", model="parrot")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def bird(**more: Any) -> Agent:
     return Agent.model_validate({"id": "bird", "model": "parrot", "system_prompt": SECRET, **more})
 
 
-def said(request: ModelRequest) -> list[tuple[str, str]]:
+def messages_of(request: ModelRequest) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in request.messages]
 
 
@@ -62,7 +62,7 @@ async def turns_of(process: Process, session_id: str) -> list[Turn]:
     return await read_turns(await process.app.database(), session_id)
 
 
-async def test_an_agent_is_asked_and_its_answer_is_the_result(process: Process, parrot: Parrot) -> None:
+async def test_the_answer_of_an_agent_is_the_result_of_its_run(process: Process, parrot: Parrot) -> None:
     await sync(process, bird())
     await process.start()
     accepted = await process.app.ask("bird", "hello", {"city": "Graz", "not a key!": 1})
@@ -70,7 +70,7 @@ async def test_an_agent_is_asked_and_its_answer_is_the_result(process: Process, 
     assert run.target == "agent:bird"
     assert (run.agent, run.orchestration, run.has_steps) == ("bird", None, True)
     assert run.status is Status.COMPLETED
-    assert run.result.startswith("heard: # Values\n\n## city\nGraz\n\n## not a key!\n1\n\n# Task\n\nhello")
+    assert run.result.startswith("echo: # Values\n\n## city\nGraz\n\n## not a key!\n1\n\n# Task\n\nhello")
     assert run.definition is not None
     events = await process.app.events(run.id)
     assert "canary" not in orjson.dumps([event.data for event in events]).decode()
@@ -79,19 +79,19 @@ async def test_an_agent_is_asked_and_its_answer_is_the_result(process: Process, 
 
 
 async def test_an_orchestrator_agent_runs_its_orchestration(process: Process, parrot: Parrot) -> None:
-    inner = flow({"id": "hear", "type": "agent", "agent_id": "bird"}, id="boss", lane="quick")
+    inner = flow({"id": "echo", "type": "agent", "agent_id": "bird"}, id="boss", lane="quick")
     boss = Agent.model_validate({"id": "boss", "type": "orchestrator", "orchestration_id": "boss"})
     await sync(process, inner, boss, bird())
     await process.start()
     first = await process.app.chat("boss", "one")
     assert (await process.app.get(first.run_id)).lane == "quick"
-    assert (await process.app.wait(first.run_id)).result == "heard: one"
+    assert (await process.app.wait(first.run_id)).result == "echo: one"
     second = await process.app.chat("boss", "two", first.session_id)
-    assert (await process.app.wait(second.run_id)).result == "heard: two"
-    assert said(parrot.requests[1]) == [("user", "one"), ("assistant", "heard: one"), ("user", "two")]
+    assert (await process.app.wait(second.run_id)).result == "echo: two"
+    assert messages_of(parrot.requests[1]) == [("user", "one"), ("assistant", "echo: one"), ("user", "two")]
 
 
-async def test_turns_run_in_order_and_each_is_told_the_ones_before(process: Process, parrot: Parrot) -> None:
+async def test_turns_run_in_order_and_each_gets_the_earlier_ones(process: Process, parrot: Parrot) -> None:
     await sync(process, bird(history_turns=2))
     first = await process.app.chat("bird", "one")
     posted = [first] + [await process.app.chat("bird", text, first.session_id) for text in ("two", "fail", "four")]
@@ -99,29 +99,29 @@ async def test_turns_run_in_order_and_each_is_told_the_ones_before(process: Proc
     assert [post.status for post in posted] == [Status.QUEUED] + [Status.BLOCKED] * 3
     await process.start()
     await process.app.wait(posted[-1].run_id)
-    assert [said(request) for request in parrot.requests] == [
+    assert [messages_of(request) for request in parrot.requests] == [
         [("user", "one")],
-        [("user", "one"), ("assistant", "heard: one"), ("user", "two")],
+        [("user", "one"), ("assistant", "echo: one"), ("user", "two")],
         [
             ("user", "one"),
-            ("assistant", "heard: one"),
+            ("assistant", "echo: one"),
             ("user", "two"),
-            ("assistant", "heard: two"),
+            ("assistant", "echo: two"),
             ("user", "fail"),
         ],
         [
             ("user", "two"),
-            ("assistant", "heard: two"),
+            ("assistant", "echo: two"),
             ("user", "fail\n\n[This message was not answered: the attempt to answer it failed.]"),
             ("user", "four"),
         ],
     ]
     turns = await turns_of(process, first.session_id)
     assert [(turn.message, turn.status, turn.answer) for turn in turns] == [
-        ("one", Status.COMPLETED, "heard: one"),
-        ("two", Status.COMPLETED, "heard: two"),
+        ("one", Status.COMPLETED, "echo: one"),
+        ("two", Status.COMPLETED, "echo: two"),
         ("fail", Status.FAILED, None),
-        ("four", Status.COMPLETED, "heard: four"),
+        ("four", Status.COMPLETED, "echo: four"),
     ]
     assert turns[2].error is not None
     assert turns[2].error["type"] == "broken"
@@ -129,13 +129,13 @@ async def test_turns_run_in_order_and_each_is_told_the_ones_before(process: Proc
     assert (session.status, session.turns, session.agent_id) == (Status.COMPLETED, 4, "bird")
 
 
-async def test_an_agent_may_want_to_know_nothing_of_earlier_turns(process: Process, parrot: Parrot) -> None:
+async def test_an_agent_can_be_called_without_earlier_turns(process: Process, parrot: Parrot) -> None:
     await sync(process, bird(history_turns=0))
     await process.start()
     first = await process.app.chat("bird", "one")
     second = await process.app.chat("bird", "two", first.session_id)
     await process.app.wait(second.run_id)
-    assert said(parrot.requests[-1]) == [("user", "two")]
+    assert messages_of(parrot.requests[-1]) == [("user", "two")]
 
 
 async def test_cancelling_ends_the_open_turns_and_keeps_the_conversation(process: Process, parrot: Parrot) -> None:
@@ -151,9 +151,9 @@ async def test_cancelling_ends_the_open_turns_and_keeps_the_conversation(process
     only = await process.app.cancel_chat(first.session_id, only_current=True)
     assert only == [first.run_id]
     assert (await process.app.wait(first.run_id)).status is Status.CANCELLED
-    assert (await process.app.wait(waiting[-1].run_id)).result == "heard: three"
+    assert (await process.app.wait(waiting[-1].run_id)).result == "echo: three"
     note = "wait\n\n[This message was not answered: it was cancelled before there was an answer.]"
-    assert said(parrot.requests[-1])[0] == ("user", note)
+    assert messages_of(parrot.requests[-1])[0] == ("user", note)
 
     again = [await process.app.chat("bird", text, first.session_id) for text in ("wait", "five", "six")]
     await eventually(lambda: parrot.requests[-1].prompt == "wait", "the turn to be asked")
@@ -178,11 +178,11 @@ async def test_a_repeated_post_is_one_turn(process: Process, parrot: Parrot) -> 
     assert len(await turns_of(process, first.session_id)) == 1
 
 
-async def test_what_cannot_be_posted_leaves_nothing(process: Process, parrot: Parrot) -> None:
+async def test_a_message_that_is_refused_leaves_nothing_behind(process: Process, parrot: Parrot) -> None:
     await sync(process, bird(), bird(id="owl"))
     first = await process.app.chat("bird", "one")
     with pytest.raises(UnknownSession):
-        await process.app.chat("bird", "two", "sess_nobody")
+        await process.app.chat("bird", "two", "sess_unknown")
     with pytest.raises(UnknownDefinition):
         await process.app.chat("birt", "two")
     with pytest.raises(Conflict, match="is one with the agent"):
@@ -200,10 +200,10 @@ async def test_a_long_conversation_is_cut_to_a_size(process: Process, parrot: Pa
     for number in range(8):
         last = await process.app.chat("bird", f"{number}" + "y" * 30_000, first.session_id)
     await process.app.wait(last.run_id)
-    told = said(parrot.requests[-1])[:-1]
-    assert len(told) == 8
-    assert told[0][1].startswith("3")
-    assert all(len(text) < 20_100 and "[abridged: 20000 of" in text for _, text in told)
+    history = messages_of(parrot.requests[-1])[:-1]
+    assert len(history) == 8
+    assert history[0][1].startswith("3")
+    assert all(len(text) < 20_100 and "[abridged: 20000 of" in text for _, text in history)
 
 
 async def test_a_retried_turn_answers_in_its_place(process: Process, parrot: Parrot) -> None:
@@ -215,16 +215,16 @@ async def test_a_retried_turn_answers_in_its_place(process: Process, parrot: Par
     await process.app.wait(third.run_id)
     seen = len(parrot.requests)
     await process.app.retry(failed.run_id)
-    await eventually(lambda: len(parrot.requests) > seen, "the turn to be asked again")
-    assert said(parrot.requests[-1]) == [("user", "one"), ("assistant", "heard: one"), ("user", "fail")]
+    await eventually(lambda: len(parrot.requests) > seen, "the second call for the turn")
+    assert messages_of(parrot.requests[-1]) == [("user", "one"), ("assistant", "echo: one"), ("user", "fail")]
 
 
-def test_what_stands_for_an_agent_has_a_name_that_nobody_can_take() -> None:
+def test_the_orchestration_of_an_agent_has_a_reserved_name() -> None:
     from runlane.definitions.schema.base import ID_PATTERN
-    from runlane.orchestration.agent_run import ask_alone
+    from runlane.orchestration.agent_run import single_step
     from runlane.orchestration.executor import PinnedDefinitions
 
-    alone = ask_alone(bird(), PinnedDefinitions.of({}), {})
+    alone = single_step(bird(), PinnedDefinitions.of({}), {})
     assert isinstance(alone, Orchestration)
     assert alone.id == "agent:bird"
     assert ":" not in ID_PATTERN

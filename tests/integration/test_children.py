@@ -18,7 +18,7 @@ from tests.integration.test_orchestrations import sync
 HUMAN = {"id": "ask", "type": "human", "human_prompt": "Go on?", "output_key": "ask"}
 
 
-def asks(name: str, other: str) -> list[Definition]:
+def calling(name: str, other: str) -> list[Definition]:
     """An orchestration whose agent calls another one as a tool."""
     agent = {
         "id": f"agent_{name}",
@@ -35,8 +35,8 @@ def asks(name: str, other: str) -> list[Definition]:
 
 
 FAMILY = [
-    *asks("outer", "middle"),
-    *asks("middle", "inner"),
+    *calling("outer", "middle"),
+    *calling("middle", "inner"),
     Orchestration.model_validate({"id": "inner", "steps": [HUMAN]}),
 ]
 
@@ -72,7 +72,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "_later_seconds", later)
 
 
-@pytest.mark.parametrize("waiting", [False, True], ids=["at work", "paused"])
+@pytest.mark.parametrize("waiting", [False, True], ids=["running", "paused"])
 async def test_a_cancel_reaches_children_and_grandchildren(
     waiting: bool, process: Process, request: pytest.FixtureRequest
 ) -> None:
@@ -81,7 +81,7 @@ async def test_a_cancel_reaches_children_and_grandchildren(
     ids = await family(process)
     if waiting:
         for run_id in ids:
-            await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "everybody to wait")
+            await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "every run to wait")
     await process.app.cancel(ids[0])
     for run_id in ids:
         assert (await process.end(run_id)).status is Status.CANCELLED
@@ -89,10 +89,10 @@ async def test_a_cancel_reaches_children_and_grandchildren(
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_an_answer_to_the_last_wakes_all_who_wait(process: Process) -> None:
+async def test_an_answer_to_the_last_child_wakes_every_waiting_parent(process: Process) -> None:
     ids = await family(process)
     for run_id in ids:
-        await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "everybody to wait")
+        await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "every run to wait")
     await process.app.resume(ids[-1], "yes")
     for run_id in ids:
         assert (await process.end(run_id)).status is Status.COMPLETED
@@ -105,10 +105,10 @@ async def test_an_answer_to_the_last_wakes_all_who_wait(process: Process) -> Non
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_whoever_waits_is_told_of_a_cancelled_child(process: Process) -> None:
+async def test_a_waiting_parent_sees_that_its_child_was_cancelled(process: Process) -> None:
     ids = await family(process)
     for run_id in ids:
-        await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "everybody to wait")
+        await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "every run to wait")
     await process.app.cancel(ids[-1])
     outer: Any = await process.end(ids[0])
     assert (outer.status, outer.result) == (Status.COMPLETED, "done")

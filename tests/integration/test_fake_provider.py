@@ -1,4 +1,4 @@
-"""The fake provider as others use it: a process of its own that counts, can be told what to do, and ends by itself."""
+"""The fake provider as its users see it: a process of its own that counts, can be controlled, and ends by itself."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def as_new(fake: FakeProvider) -> None:
     fake.control(answers=["Hello."], reset=True, **limits)
 
 
-def post(fake: FakeProvider, path: str, said: list[dict[str, Any]], **more: Any) -> httpx2.Response:
+def post(fake: FakeProvider, path: str, messages: list[dict[str, Any]], **more: Any) -> httpx2.Response:
     with httpx2.Client(trust_env=False, timeout=30) as client:
-        return client.post(f"{fake.url}{path}", json={"model": "m", PATHS[path]: said, **more})
+        return client.post(f"{fake.url}{path}", json={"model": "m", PATHS[path]: messages, **more})
 
 
 def user(text: str) -> dict[str, Any]:
@@ -46,18 +46,18 @@ def user(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_answers_are_chosen_by_turn_or_by_what_was_said(fake: FakeProvider, path: str) -> None:
+def test_answers_are_chosen_by_turn_or_by_message(fake: FakeProvider, path: str) -> None:
     fake.control(answers=["one", "two", FakeAnswer(text="special", when="magic")])
     model = {"role": "assistant", "content": "x"}
-    said = [user("a"), model, user("b"), model, user("c")]
-    texts = [post(fake, path, said[:count]).text for count in (1, 3, 5, 1)]
+    messages = [user("a"), model, user("b"), model, user("c")]
+    texts = [post(fake, path, messages[:count]).text for count in (1, 3, 5, 1)]
     assert [word for text in texts for word in ("one", "two") if word in text] == ["one", "two", "two", "one"]
     assert "special" in post(fake, path, [user("say the magic word")]).text
     assert [call["turn"] for call in fake.stats()["log"]] == [0, 1, 2, 0, 0]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_whole_and_streamed_answers_say_the_same(fake: FakeProvider, path: str) -> None:
+def test_whole_and_streamed_answers_are_the_same(fake: FakeProvider, path: str) -> None:
     calls = [FakeCall(name="look", arguments={"at": "this"})]
     fake.control(answers=[FakeAnswer(thinking="deep", text="a rather long text", calls=calls, piece_chars=100)])
     whole = post(fake, path, [user("hi")])
@@ -69,7 +69,7 @@ def test_whole_and_streamed_answers_say_the_same(fake: FakeProvider, path: str) 
             assert word in text
 
 
-def test_calls_are_counted_and_told_to_another_process(fake: FakeProvider) -> None:
+def test_calls_are_counted_and_readable_from_another_process(fake: FakeProvider) -> None:
     for number in range(3):
         post(fake, "/v1/chat/completions", [user(f"question {number}")])
     stats = fake.stats()
@@ -81,7 +81,7 @@ def test_calls_are_counted_and_told_to_another_process(fake: FakeProvider) -> No
     assert last["body"]["messages"] == [user("question 2")]
 
 
-def test_keys_are_told_apart_and_not_told(fake: FakeProvider) -> None:
+def test_keys_are_distinguished_and_not_shown(fake: FakeProvider) -> None:
     with httpx2.Client(trust_env=False) as client:
         for key in ("Bearer secret-1", "Bearer secret-1", "Bearer secret-2"):
             body = {"model": "m", "messages": [user("hi")]}
@@ -146,11 +146,11 @@ def _started(folder: Path, *options: str) -> tuple[subprocess.Popen[str], dict[s
 
 @pytest.mark.parametrize("options", [("--max-seconds", "0.5"), ()])
 def test_it_ends_after_its_time_or_by_a_signal(options: tuple[str, ...], tmp_path: Path) -> None:
-    process, told = _started(tmp_path, *options)
+    process, started = _started(tmp_path, *options)
     with process:
-        assert told["pid"] == process.pid
+        assert started["pid"] == process.pid
         if not options:
-            port = int(told["url"].rpartition(":")[2])
+            port = int(started["url"].rpartition(":")[2])
             link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             link.request("GET", "/_stats")
             assert orjson.loads(link.getresponse().read())["calls"] == 0
@@ -160,14 +160,14 @@ def test_it_ends_after_its_time_or_by_a_signal(options: tuple[str, ...], tmp_pat
 
 
 class _NoHttp(socketserver.BaseRequestHandler):
-    """Answers as Redis does to a language that it does not know."""
+    """Answers as Redis does to an unknown protocol."""
 
     def handle(self) -> None:
         self.request.recv(65536)
         self.request.sendall(b"-ERR unknown command\r\n")
 
 
-def test_a_port_that_somebody_else_took_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_process_took_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with socketserver.ThreadingTCPServer((local.HOST, 0), _NoHttp) as other:
         threading.Thread(target=other.serve_forever).start()
         try:
@@ -180,13 +180,13 @@ def test_a_port_that_somebody_else_took_is_left_to_them(monkeypatch: pytest.Monk
             other.shutdown()
 
 
-async def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
+async def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     child = _orphan(tmp_path)
     await eventually(lambda: not _alive(child), seconds=30)
 
 
 def _orphan(tmp_path: Path) -> int:
-    """The pid of a provider whose parent was killed."""
+    """Return the pid of a provider whose parent was killed."""
     (tmp_path / "script.json").write_text('["Hello."]')
     program = (
         "import subprocess, sys\n"

@@ -28,9 +28,9 @@ async def test_a_statement_that_is_given_up_leaves_nothing_behind(postgres_url: 
         async with asyncio.timeout(5):
             assert [row["one"] for row in await database.query(QUICK)] == [1]
         assert asyncio.all_tasks() == mine
-    # The line is still the first one: whoever comes and goes costs the server no new one.
+    # The connection is still the first one: cancelled callers cost the server no new one.
     assert database._open == lines
-    # Our own will is no news about the server: a reaper that heard of it would trust no free lock for a while.
+    # A cancel of ours is not an outage: after an outage a reaper trusts no free lock for a while.
     assert database.steady_since == steady
     await database.close()
 

@@ -43,7 +43,7 @@ async def get(settings: Settings, path: str, method: str = "GET") -> tuple[int, 
     return int(head.split()[1]), json.loads(body) if body else {}
 
 
-async def test_a_worker_tells_how_it_is(process: Process, settings: Settings) -> None:
+async def test_a_worker_reports_its_health(process: Process, settings: Settings) -> None:
     gate = asyncio.Event()
 
     @process.app.task("job")
@@ -151,7 +151,7 @@ async def test_an_idle_worker_with_a_long_poll_is_ready(
     monkeypatch.setattr("runlane.worker.health.CLAIM_LOOP_SECONDS", 0.2)
     await set_lane(await process.app.database(), "default", LaneChange(poll_interval_ms=60_000))
     worker = await process.start()
-    # It is idle when its first claim has ended, which may take longer than the loop may stand still here.
+    # It is idle when its first claim has ended, which may take longer than the stall limit of this test.
     await eventually(lambda: worker.health.claim_loop_turned_at > time.monotonic(), "the worker to wait for work")
     until = time.monotonic() + 1
 
@@ -189,7 +189,7 @@ async def test_a_blocked_loop_is_not_ready_and_still_answers(
     assert answers[0].startswith(b"HTTP/1.1 503")
 
 
-async def test_a_taken_port_is_told(process: Process, settings: Settings) -> None:
+async def test_a_taken_port_is_reported(process: Process, settings: Settings) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", settings.worker_health_port))
         taken.listen()

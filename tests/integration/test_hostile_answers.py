@@ -1,6 +1,6 @@
 """Hostile answers against the outbound client: each ends within its limits, and the event loop stays free.
 
-The client runs in a thread with an event loop of its own, so that a client that never comes back fails the test instead
+The client runs in a thread with an event loop of its own, so that a client that never returns fails the test instead
 of stopping it. A probe task on the client's loop measures the processor time that the loop's thread used between two of
 its turns: what the loop was blocked for, whatever else the machine does.
 """
@@ -24,7 +24,7 @@ import pytest
 from runlane.errors import OutboundError, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
 from runlane.outbound import Outbound, OutboundLimits
 from runlane.settings import load_settings
-from tests.integration.http_server import Answering, Asked, Writer, plain, serving
+from tests.integration.http_server import Answering, Request, Writer, plain, serving
 
 MAX_LATE_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0
@@ -50,9 +50,9 @@ def damaged(body: bytes, at: int) -> bytes:
 
 
 def in_pieces(body: bytes, size: int) -> Answering:
-    """The packed body in network pieces of this size."""
+    """Return the packed body in network pieces of this size."""
 
-    async def answer(_asked: Asked, writer: Writer) -> None:
+    async def answer(_request: Request, writer: Writer) -> None:
         writer.write(f"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {len(body)}\r\n\r\n".encode())
         for start in range(0, len(body), size):
             writer.write(body[start : start + size])
@@ -63,9 +63,9 @@ def in_pieces(body: bytes, size: int) -> Answering:
 
 
 def chunked(body: bytes, size: int, extension: bytes = b"", head: bytes = b"") -> Answering:
-    """The body in chunks of this size, all of them with the extension."""
+    """Return the body in chunks of this size, all of them with the extension."""
 
-    async def answer(_asked: Asked, writer: Writer) -> None:
+    async def answer(_request: Request, writer: Writer) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n" + head + b"\r\n")
         for start in range(0, len(body), size):
             piece = body[start : start + size]
@@ -77,9 +77,9 @@ def chunked(body: bytes, size: int, extension: bytes = b"", head: bytes = b"") -
 
 
 def endless(head: bytes, *pieces: bytes, pause_seconds: float = 0.0) -> Answering:
-    """The head, then the pieces, of which the last is repeated until the client goes away."""
+    """Return the head, then the pieces, of which the last is repeated until the client goes away."""
 
-    async def answer(_asked: Asked, writer: Writer) -> None:
+    async def answer(_request: Request, writer: Writer) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n" + head)
         for piece in itertools.chain(pieces[:-1], itertools.repeat(pieces[-1])):
             writer.write(piece)
@@ -203,7 +203,7 @@ class Client:
         self._thread.start()
 
     async def get(self, url: str, way: str) -> Ended:
-        """Fail unless the request ends within the test's patience."""
+        """Fail unless the request ends within the time limit of the test."""
         future = asyncio.run_coroutine_threadsafe(self._probed(url, way), self._loop)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), PATIENCE_SECONDS)

@@ -18,7 +18,7 @@ from runlane.redaction import REDACTED, Redactor
 from runlane.settings import load_settings
 from runlane.tools.caller import ToolCaller, ToolFailed
 from runlane.tools.http import HttpTools
-from tests.integration.http_server import Answering, Asked, Server, Writer, plain, redirect, serving
+from tests.integration.http_server import Answering, Request, Server, Writer, plain, redirect, serving
 
 SECRET = "canary-secret-4711"
 
@@ -58,11 +58,11 @@ async def test_arguments_without_a_place_become_parameters(method: str) -> None:
     async with calling(answering({"t": 20})) as (server, call):
         made = tool(server, "/v1/{city}?units={units}", method=method)
         assert await call(made, {"city": "a/b", "units": None, "days": [1, 2], "x": {"y": 1}}, "run:1") == {"t": 20}
-        (asked,) = server.asked
-        assert (asked.method, asked.body) == (method, b"")
-        assert asked.target == "/v1/a%2Fb?days=1&days=2&x=%7B%22y%22%3A1%7D"
-        assert asked.headers["idempotency-key"] == "run:1"
-        assert "content-type" not in asked.headers
+        (request,) = server.requests
+        assert (request.method, request.body) == (method, b"")
+        assert request.target == "/v1/a%2Fb?days=1&days=2&x=%7B%22y%22%3A1%7D"
+        assert request.headers["idempotency-key"] == "run:1"
+        assert "content-type" not in request.headers
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
@@ -71,12 +71,12 @@ async def test_arguments_are_sent_as_json(method: str) -> None:
         arguments = {"id": 7, "text": "ä", "dry": None, "body": {"b": 1}}
         for kind in ("all", "rest", "body"):
             assert await call(tool(server, "/i/{id}", method=method, body=kind), arguments, "k") == [1]
-        bodies = [json.loads(asked.body) for asked in server.asked]
+        bodies = [json.loads(request.body) for request in server.requests]
         assert bodies == [arguments, {"text": "ä", "dry": None, "body": {"b": 1}}, {"b": 1}]
-        assert {asked.headers["content-type"] for asked in server.asked} == {"application/json"}
-        assert {asked.target for asked in server.asked} == {"/i/7"}
+        assert {request.headers["content-type"] for request in server.requests} == {"application/json"}
+        assert {request.target for request in server.requests} == {"/i/7"}
         await call(tool(server, "/i", method=method, body="body"), {}, "k")
-        assert server.asked[-1].body == b""
+        assert server.requests[-1].body == b""
 
 
 async def test_headers_with_secrets_and_arguments() -> None:
@@ -89,13 +89,13 @@ async def test_headers_with_secrets_and_arguments() -> None:
             "Accept": "text/csv",
         }
         await call(tool(server, "/?k={secret.OTHER}", headers=headers), {"tenant": "t", "n": 1, "z": 2}, "key")
-        (asked,) = server.asked
-        assert asked.headers["authorization"] == f"Bearer {SECRET}"
-        assert asked.headers["x-tenant"] == "t"
-        assert "x-absent" not in asked.headers
-        assert asked.headers["idempotency-key"] == "own-1"
-        assert asked.headers["accept"] == "text/csv"
-        assert asked.target == "/?k=x&z=2"
+        (request,) = server.requests
+        assert request.headers["authorization"] == f"Bearer {SECRET}"
+        assert request.headers["x-tenant"] == "t"
+        assert "x-absent" not in request.headers
+        assert request.headers["idempotency-key"] == "own-1"
+        assert request.headers["accept"] == "text/csv"
+        assert request.target == "/?k=x&z=2"
 
 
 async def test_a_missing_secret_is_named_and_nothing_is_sent() -> None:
@@ -105,7 +105,7 @@ async def test_a_missing_secret_is_named_and_nothing_is_sent() -> None:
         assert (error.code, error.retryable) == ("unknown_secret", False)
         assert "GONE, LOST" in error.message
         assert not error.begun
-        assert server.asked == []
+        assert server.requests == []
     async with calling(answering({}), tenant="other") as (server, call):
         assert (await failed(call, tool(server, headers={"a": "{secret.TOKEN}"}))).code == "unknown_secret"
 
@@ -113,7 +113,7 @@ async def test_a_missing_secret_is_named_and_nothing_is_sent() -> None:
 async def test_a_key_of_any_kind_is_a_header() -> None:
     async with calling(answering({})) as (server, call):
         await call(tool(server), {}, "run_1/step[2]#c\r\nx: yä")
-        assert server.asked[0].headers["idempotency-key"] == "run_1/step[2]#c%0D%0Ax: y%C3%A4"
+        assert server.requests[0].headers["idempotency-key"] == "run_1/step[2]#c%0D%0Ax: y%C3%A4"
 
 
 @pytest.mark.parametrize(
@@ -136,18 +136,21 @@ async def test_answers(answer: Answering, result: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
-        (plain(b"{", headers={"content-type": "application/json"}), "is called JSON and is none"),
-        (plain(b"[" * 500 + b"]" * 500, headers={"content-type": "application/json"}), "is called JSON and is none"),
+        (plain(b"{", headers={"content-type": "application/json"}), "is declared as JSON and is not valid JSON"),
+        (
+            plain(b"[" * 500 + b"]" * 500, headers={"content-type": "application/json"}),
+            "is declared as JSON and is not valid JSON",
+        ),
         (plain(b"\x89PNG", headers={"content-type": "image/png"}), "answered with image/png"),
     ],
 )
-async def test_answers_that_are_no_result(answer: Answering, said: str) -> None:
+async def test_answers_that_are_not_a_result_are_failures(answer: Answering, expected: str) -> None:
     async with calling(answer) as (server, call):
         error = await failed(call, tool(server))
         assert (error.code, error.retryable) == ("tool_output", False)
-        assert said in error.message
+        assert expected in error.message
 
 
 async def test_an_answer_is_cut_to_its_schema_and_checked() -> None:
@@ -178,7 +181,7 @@ async def test_refusals_are_errors(status: str, retryable: bool) -> None:
         # A server that is asked too much has not acted: also a tool with an effect may be called again.
         assert error.begun is not status.startswith("429")
         assert error.retry_after_seconds == (7.0 if retryable else None)
-        assert f'was answered with {status[:3]}: {{"error": "no such' in error.message
+        assert f'answered with status {status[:3]}: {{"error": "no such' in error.message
         assert REDACTED in error.message
         assert len(error.message) < 400
 
@@ -193,7 +196,9 @@ async def test_refusals_are_errors(status: str, retryable: bool) -> None:
     ],
     ids=["in an hour", "an hour ago", "never", "before"],
 )
-async def test_when_to_come_back(when: str | timedelta, least: float, most: float) -> None:
+async def test_retry_after_of_a_tool_is_returned_within_bounds(
+    when: str | timedelta, least: float, most: float
+) -> None:
     text = when if isinstance(when, str) else format_datetime(datetime.now(UTC) + when, usegmt=True)
     async with calling(plain(b"", "429 Slow", {"retry-after": text})) as (server, call):
         after = (await failed(call, tool(server))).retry_after_seconds
@@ -202,19 +207,19 @@ async def test_when_to_come_back(when: str | timedelta, least: float, most: floa
 
 
 @pytest.mark.parametrize("text", ["soon", "nan", "inf", "", "Mon, 99 Foo 2020"])
-async def test_when_to_come_back_may_be_nonsense(text: str) -> None:
+async def test_an_invalid_retry_after_is_ignored(text: str) -> None:
     async with calling(plain(b"", "503 X", {"retry-after": text})) as (server, call):
         assert (await failed(call, tool(server))).retry_after_seconds is None
 
 
 async def test_secrets_that_come_back_are_taken_out() -> None:
-    async def echo(asked: Asked, writer: Writer) -> None:
-        await answering({"headers": asked.headers, "target": asked.target})(asked, writer)
+    async def echo(request: Request, writer: Writer) -> None:
+        await answering({"headers": request.headers, "target": request.target})(request, writer)
 
     async with calling(echo) as (server, call):
         made = tool(server, "/?k={secret.TOKEN}", headers={"Authorization": "Bearer {secret.TOKEN}"})
         result = await call(made, {}, "k")
-        assert SECRET in server.asked[0].headers["authorization"]
+        assert SECRET in server.requests[0].headers["authorization"]
         assert SECRET not in json.dumps(result)
         assert result["headers"]["authorization"] == f"Bearer {REDACTED}"
 
@@ -225,7 +230,7 @@ async def test_limits_of_a_tool() -> None:
         assert (error.code, error.retryable) == ("outbound_too_large", False)
         assert await call(tool(server, max_output_bytes=101), {}, "k") == "x" * 101
 
-    async def silent(_asked: Asked, writer: Writer) -> None:
+    async def silent(_request: Request, writer: Writer) -> None:
         await writer.wait_closed()
 
     async with calling(silent) as (server, call):
@@ -244,7 +249,7 @@ async def test_tools_lead_nowhere_but_where_they_may() -> None:
         assert (error.code, error.begun) == ("outbound_refused", False)
         error = await failed(call, tool(server, "/{id}"), {"id": "../admin"})
         assert (error.code, error.begun) == ("invalid_arguments", False)
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 async def test_a_server_that_is_down_may_come_back() -> None:
@@ -261,7 +266,7 @@ async def test_a_server_that_is_down_may_come_back() -> None:
     await outbound.close()
 
 
-async def test_a_url_that_is_none_is_told() -> None:
+async def test_an_invalid_url_is_reported() -> None:
     outbound = Outbound(load_settings())
     made = Tool.model_validate({"name": "x", "url": "https://{host}/"})
     error = await failed(HttpTools(outbound, values).for_run("acme", Redactor()), made)
@@ -269,7 +274,7 @@ async def test_a_url_that_is_none_is_told() -> None:
 
 
 async def test_a_connection_that_breaks_after_the_request_leaves_doubt() -> None:
-    async def cut(_asked: Asked, writer: Writer) -> None:
+    async def cut(_request: Request, writer: Writer) -> None:
         writer.close()
 
     async with calling(cut) as (server, call):

@@ -35,7 +35,7 @@ LARGE = orjson.dumps({"rows": ROWS})
 
 
 async def longest_block(work: Awaitable[Any]) -> float:
-    """The most processor time that the loop's thread used between two turns while the work was under way."""
+    """Return the most processor time that the loop's thread used between two turns while the work ran."""
     longest = 0.0
 
     async def probe() -> None:
@@ -57,7 +57,7 @@ async def longest_block(work: Awaitable[Any]) -> float:
 
 
 def cost(function: Callable[..., Any], *arguments: Any) -> float:
-    """The processor time of a call, without that of a garbage collection that happens to fall into it."""
+    """Return the processor time of a call, without that of a garbage collection that happens to fall into it."""
     gc.disable()
     began = time.thread_time()
     try:

@@ -1,4 +1,4 @@
-"""The last progress that a task told is what readers see, also when the task ended right after."""
+"""Readers see the last progress that a task reported, even if the task ended right after it."""
 
 from __future__ import annotations
 

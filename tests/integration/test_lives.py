@@ -1,4 +1,4 @@
-"""A worker whose lease ended, for however short a time, goes on under a new name and leaves nothing behind."""
+"""A worker whose lease ended, for however short a time, continues under a new id and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server() -> Generator[PostgresServer]:
 async def running(app: App) -> AsyncGenerator[Worker]:
     """A worker and the duties of an app."""
     async with app:
-        worker, duties = await app.worker(), await app.duties()
+        worker, duties = await app.worker(), await app.maintenance_services()
         await worker.start()
         for duty in duties:
             duty.start()
@@ -50,13 +50,13 @@ def add_tasks(app: App) -> App:
     return app
 
 
-async def test_lease_that_ended_by_the_database_clock_does_not_stop_the_claims_for_ever(tmp_path: Path) -> None:
+async def test_a_lease_that_ended_by_the_database_clock_does_not_stop_the_claims_forever(tmp_path: Path) -> None:
     # What a laptop sees when it wakes: the wall clock jumped, the monotonic clock did not.
     path = tmp_path / "runs.db"
     settings = Settings(
         database_url=f"sqlite:///{path}",  # type: ignore[arg-type]
         worker_health_port=0,
-        # Rare: a renewal before the next claim would give the lease back before anybody noticed.
+        # Rare: a renewal before the next claim would give the lease back before the worker noticed.
         heartbeat_seconds=5,
         reaper_seconds=60,
     )
@@ -113,7 +113,7 @@ async def test_unexpected_database_error_does_not_end_the_heartbeat(server: Post
         operator: Any = await cast("Any", asyncpg).connect(settings.database_url.get_secret_value())
         await operator.execute("alter table workers rename to workers_elsewhere")
         async with asyncio.timeout(60):
-            while worker.worker_id == before:  # noqa: ASYNC110 - the worker tells nobody
+            while worker.worker_id == before:  # noqa: ASYNC110 - the worker has no event for it
                 await asyncio.sleep(0.05)
         await operator.execute("alter table workers_elsewhere rename to workers")
         await operator.close()

@@ -1,4 +1,4 @@
-"""MCP servers in processes of their own, over every way that they can be reached."""
+"""MCP servers in processes of their own, over every transport."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ async def test_a_call_that_hangs_leaves_others_alone_and_can_be_cancelled(
     before, slow_before = fake.connections, len(fake.calls("slow"))
     hanging = [asyncio.create_task(caller.call(server, "slow", {"seconds": 600}, str(number))) for number in range(3)]
     await eventually(lambda: len(fake.calls("slow")) == slow_before + 3, "the slow calls to be there")
-    told = await asyncio.gather(*(caller.call(server, "echo", {"text": str(at)}, str(at)) for at in range(20)))
-    assert told == [str(at) for at in range(20)]
+    answers = await asyncio.gather(*(caller.call(server, "echo", {"text": str(at)}, str(at)) for at in range(20)))
+    assert answers == [str(at) for at in range(20)]
     for task in hanging:
         task.cancel()
     ended = await asyncio.gather(*hanging, return_exceptions=True)
@@ -133,7 +133,7 @@ async def test_a_call_that_hangs_leaves_others_alone_and_can_be_cancelled(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_whoever_comes_first_opens_the_connection_for_all(fake: FakeMcp, caller: McpCaller, way: str) -> None:
+async def test_the_first_call_opens_the_connection_for_all(fake: FakeMcp, caller: McpCaller, way: str) -> None:
     server = server_over(fake, way)
     before = fake.connections
     calls = [asyncio.create_task(caller.call(server, "echo", {"text": "a"}, "k")) for _ in range(10)]
@@ -144,14 +144,14 @@ async def test_whoever_comes_first_opens_the_connection_for_all(fake: FakeMcp, c
 
 
 @pytest.mark.parametrize("way", OVER_HTTP)
-async def test_a_server_that_came_back_is_connected_anew(fake: FakeMcp, caller: McpCaller, way: str) -> None:
+async def test_a_server_that_came_back_is_reconnected(fake: FakeMcp, caller: McpCaller, way: str) -> None:
     server = server_over(fake, way)
     assert await caller.call(server, "echo", {"text": "one"}, "1") == "one"
     before = fake.connections
     await asyncio.to_thread(fake.kill)
     await asyncio.to_thread(fake.start)
     assert await caller.call(server, "echo", {"text": "two"}, "2") == "two"
-    # What has no session goes on with the connection that it has.
+    # A server without sessions keeps its connection.
     assert fake.connections - before == (0 if way == "http" else 1)
     await asyncio.to_thread(fake.kill)
     away = await failure_of(caller.call(server, "echo", {"text": "three"}, "3"))
@@ -164,7 +164,7 @@ async def test_a_server_that_came_back_is_connected_anew(fake: FakeMcp, caller: 
     assert await caller.call(server, "echo", {"text": "four"}, "4") == "four"
 
 
-async def test_a_program_that_was_killed_is_started_anew(fake: FakeMcp, caller: McpCaller) -> None:
+async def test_a_program_that_was_killed_is_restarted(fake: FakeMcp, caller: McpCaller) -> None:
     server = server_over(fake, "stdio")
     assert await caller.call(server, "echo", {"text": "one"}, "1") == "one"
     count = len(fake.programs)
@@ -172,7 +172,7 @@ async def test_a_program_that_was_killed_is_started_anew(fake: FakeMcp, caller: 
     await eventually(lambda: not _alive(fake.programs[count - 1]), "the program to be gone")
 
     async def answered() -> bool:
-        # Until its end is noticed, a call may still be sent to it, and then nobody knows what became of that.
+        # Until its end is noticed, a call may still be sent to it, and the outcome of that is unknown.
         try:
             return await caller.call(server, "echo", {"text": "two"}, "2") == "two"
         except ToolFailed as error:
@@ -185,7 +185,9 @@ async def test_a_program_that_was_killed_is_started_anew(fake: FakeMcp, caller: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_nobody_knows_about_a_call_whose_connection_breaks(fake: FakeMcp, caller: McpCaller, way: str) -> None:
+async def test_a_call_whose_connection_breaks_has_an_unknown_outcome(
+    fake: FakeMcp, caller: McpCaller, way: str
+) -> None:
     server = server_over(fake, way)
     before = len(fake.calls("drop"))
     broken = await failure_of(caller.call(server, "drop", {}, "1"))
@@ -218,9 +220,10 @@ async def test_secrets_go_along_as_headers_and_do_not_come_back(
     assert "TEAM" in missing.message
     secrets["TEAM"] = "blue-canary-team\n"
     fake.control(token=CANARY, legacy=way == "legacy")
-    told = await caller.call(server, "headers", {}, "1")
-    assert CANARY not in str(told)
-    assert (told["headers"]["authorization"], told["headers"]["x-team"]) == (f"Bearer {REDACTED}", f"team {REDACTED}")
+    received = await caller.call(server, "headers", {}, "1")
+    assert CANARY not in str(received)
+    headers = received["headers"]
+    assert (headers["authorization"], headers["x-team"]) == (f"Bearer {REDACTED}", f"team {REDACTED}")
     seen = fake.calls("headers")[-1].headers
     assert (seen["authorization"], seen["x-team"]) == (f"Bearer {CANARY}", "team blue-canary-team")
     secrets["TOKEN"] = "a newer value"
@@ -239,21 +242,21 @@ async def test_every_run_on_a_shared_connection_learns_what_it_was_opened_with(
     runs = [Redactor(), Redactor()]
     for number, redactor in enumerate(runs):
         assert await clients.for_run("default", redactor).call(server, "echo", {"text": "x"}, str(number)) == "x"
-    # One connection, and both know the value; a run of which nothing was called knows none.
+    # Both runs on the connection redact the value; a run without a call does not.
     assert [redactor.clean(CANARY) for redactor in (*runs, Redactor())] == [REDACTED, REDACTED, CANARY]
 
 
 async def test_a_program_gets_its_own_environment_and_little_of_ours(
     fake: FakeMcp, caller: McpCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RUNLANE_DATABASE_URL", "postgresql://somebody@nowhere/nothing")
+    monkeypatch.setenv("RUNLANE_DATABASE_URL", "postgresql://user@nowhere/nothing")
     monkeypatch.setenv("LANG", "C.UTF-8")
     server = server_over(fake, "stdio", env={"API_KEY": "{secret.TOKEN}", "MODE": "test"})
-    told = (await caller.call(server, "environment", {}, "1"))["environment"]
+    environment = (await caller.call(server, "environment", {}, "1"))["environment"]
     # Python sets LC_CTYPE for itself.
-    assert set(told) - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "API_KEY", "MODE"}
-    assert (told["API_KEY"], told["MODE"]) == (REDACTED, "test")
-    assert told["PATH"] == os.environ["PATH"]
+    assert set(environment) - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "API_KEY", "MODE"}
+    assert (environment["API_KEY"], environment["MODE"]) == (REDACTED, "test")
+    assert environment["PATH"] == os.environ["PATH"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -262,7 +265,7 @@ async def test_results_are_bounded(fake: FakeMcp, caller: McpCaller, way: str) -
     large = await failure_of(caller.call(small, "huge", {"size": 999}, "1"))
     assert (large.code, large.retryable) == ("mcp_too_large", False)
     assert len(await caller.call(small, "huge", {"size": 998}, "2")) == 998
-    # More than is read at all: the answer is given up while it comes in.
+    # More than the limit of reading: the answer is cut off while it comes in.
     huge = await failure_of(caller.call(small, "huge", {"size": 6_000_000}, "3"))
     assert (huge.code, huge.retryable) == ("mcp_too_large", False)
     assert await caller.call(small, "echo", {"text": "on"}, "4") == "on"
@@ -298,7 +301,7 @@ async def test_offers_are_bounded_and_so_are_their_names(fake: FakeMcp, caller: 
         (503, "mcp_unreachable", True),
     ],
 )
-async def test_what_a_status_means(
+async def test_each_status_of_an_mcp_server_has_its_code(
     fake: FakeMcp, caller: McpCaller, way: str, status: int, code: str, retryable: bool
 ) -> None:
     server = server_over(fake, way)
@@ -350,7 +353,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(caller: McpCaller
     assert asked
 
 
-async def test_what_is_no_mcp_server_is_told(caller: McpCaller) -> None:
+async def test_a_server_that_is_not_an_mcp_server_is_reported(caller: McpCaller) -> None:
     async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(
@@ -367,7 +370,7 @@ async def test_what_is_no_mcp_server_is_told(caller: McpCaller) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_connection_that_nobody_uses_is_closed(fake: FakeMcp, way: str) -> None:
+async def test_an_unused_connection_is_closed(fake: FakeMcp, way: str) -> None:
     clients = clients_with({}, idle_seconds=0.1)
     try:
         server = server_over(fake, way)
@@ -430,7 +433,7 @@ def program(code: str, **more: Any) -> McpServer:
     return McpServer.model_validate(fields)
 
 
-async def test_a_program_that_ends_or_is_none_says_why(caller: McpCaller) -> None:
+async def test_a_program_that_ends_or_does_not_exist_is_reported_with_the_reason(caller: McpCaller) -> None:
     code = "import os, sys; sys.stderr.write('bad key ' + os.environ['KEY']); sys.exit(7)"
     ended = await failure_of(caller.tools(program(code, env={"KEY": "{secret.TOKEN}"})))
     assert (ended.code, ended.begun) == ("mcp_unreachable", False)
@@ -442,12 +445,12 @@ async def test_a_program_that_ends_or_is_none_says_why(caller: McpCaller) -> Non
     assert "No such file" in missing.message
 
 
-async def test_a_program_that_floods_us_is_given_up(caller: McpCaller) -> None:
+async def test_a_program_that_floods_its_output_is_ended(caller: McpCaller) -> None:
     flood = await failure_of(caller.tools(program("import sys\nwhile True: sys.stdout.write('x' * 100000)")))
     assert (flood.code, flood.retryable) == ("mcp_too_large", False)
 
 
-async def test_a_program_that_does_not_want_to_end_is_ended(fake: FakeMcp) -> None:
+async def test_a_program_that_ignores_the_stop_is_killed(fake: FakeMcp) -> None:
     clients = clients_with({})
     stubborn = (
         "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); sys.argv[1:] = "
@@ -459,7 +462,7 @@ async def test_a_program_that_does_not_want_to_end_is_ended(fake: FakeMcp) -> No
     assert not _alive(pid)
 
 
-async def test_nothing_of_what_servers_say_is_logged(
+async def test_output_of_servers_is_not_logged(
     fake: FakeMcp, caller: McpCaller, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")

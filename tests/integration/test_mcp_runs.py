@@ -1,4 +1,4 @@
-"""Whole runs with MCP tools: what is kept of them, who is asked, and what another worker does not do again."""
+"""Whole runs with MCP tools: what is stored of them, when they ask a person, and what is not repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runlane.testing import FakeMcp
 from runlane.testing.crash_points import VARIABLE
 from tests.harness import eventually
 from tests.integration.process import Process
-from tests.integration.test_agents import STEP, is_paused, told
+from tests.integration.test_agents import STEP, events_of, is_paused
 from tests.integration.test_orchestrations import flow, run, sync
 from tests.server_process import environment
 
@@ -72,7 +72,7 @@ async def test_an_agent_calls_tools_of_a_server(process: Process, fake: FakeMcp)
     assert sorted(one.tool for one in made) == ["add", "echo", "fail"]
     assert all(one.key is not None and one.key.startswith(f"{ended.id}/work#") for one in made)
     assert len({one.key for one in made}) == 3
-    assert [data["tool_name"] for data in await told(process, ended.id, "tool_execution")][-1] == "fake__echo"
+    assert [data["tool_name"] for data in await events_of(process, ended.id, "tool_execution")][-1] == "fake__echo"
     step = {"id": "sum", "type": "tool", "forced_tool": "fake__add", "arguments": {"a": 2, "b": 3}, "output_key": "sum"}
     assert (await run(process, flow(step), server(fake))).result == {"sum": 5}
     assert fake.connections == connections + 1

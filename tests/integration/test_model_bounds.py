@@ -1,4 +1,4 @@
-"""What a run says of the bounds that it meets: limits of a provider, caps, prices that nobody knows."""
+"""What a run reports about the bounds that it meets: limits of a provider, caps, unknown prices."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from runlane.store.rate_limits.limits import set_limits
 from runlane.testing import FakeAnswer, FakeCall, FakeServer
 from tests.harness import eventually
 from tests.integration.process import Process
-from tests.integration.test_agents import ADD, STEP, is_paused, paused, told
+from tests.integration.test_agents import ADD, STEP, events_of, is_paused, paused
 from tests.integration.test_orchestrations import flow, sync
 
 
 @pytest.mark.settings(openai_api_key="any")
-async def test_every_run_that_waits_for_a_provider_says_so_while_it_waits(process: Process) -> None:
+async def test_every_run_that_waits_for_a_provider_reports_it_while_it_waits(process: Process) -> None:
     await process.start()
     await set_limits(await process.app.database(), "openai", LimitChange(in_flight=0), actor="test")
     await sync(process, Agent.model_validate({"id": "asker", "model": "openai:gpt-5-mini"}))
@@ -31,7 +31,7 @@ async def test_every_run_that_waits_for_a_provider_says_so_while_it_waits(proces
     async def all_say_so() -> bool:
         return all(["waiting" in await process.types(run_id) for run_id in run_ids])
 
-    # The first one is slow to ask, since it loads the provider; those who come while it waits hear the reason at once.
+    # The first call is slow, since it loads the provider; later ones get the reason at once while it waits.
     for count, seconds in ((1, 30), (7, 8)):
         run_ids += [(await process.app.ask("asker", "hello")).run_id for _ in range(count)]
         await eventually(all_say_so, "a reason in every run", seconds=seconds)
@@ -47,7 +47,7 @@ def spender(*costs: float | None, **fields: Any) -> Agent:
     )
 
 
-async def test_what_a_step_at_work_has_spent_is_in_the_totals(process: Process) -> None:
+async def test_the_spending_of_a_running_step_is_in_the_totals(process: Process) -> None:
     await process.start()
     step = {**STEP, "max_cost_usd": 1.0}
     run_id = await paused(process, flow(step, on_cap="ask"), spender(2.0, 2.0), Tool.model_validate(ADD))
@@ -59,7 +59,7 @@ async def test_what_a_step_at_work_has_spent_is_in_the_totals(process: Process) 
 
 
 @pytest.mark.parametrize("amount", [{}, {"amount_usd": 0.5}])
-async def test_what_is_allowed_counts_from_what_was_spent(process: Process, amount: dict[str, float]) -> None:
+async def test_an_allowed_amount_counts_from_what_was_spent(process: Process, amount: dict[str, float]) -> None:
     """An answer that was far above the cap must not ask the same question again and again."""
     await process.start()
     orchestration = flow(STEP, max_total_cost_usd=1.0, on_cap="ask")
@@ -69,10 +69,10 @@ async def test_what_is_allowed_counts_from_what_was_spent(process: Process, amou
         assert (await read_totals(await process.app.database(), run_id))[0] == spent
         await process.app.resume(run_id, {"decision": "allow", **amount})
     assert (await process.end(run_id)).result == "done"
-    assert len(await told(process, run_id, "human_input_required")) == 2
+    assert len(await events_of(process, run_id, "human_input_required")) == 2
 
 
-async def test_a_cost_that_nobody_knows_is_not_zero(process: Process) -> None:
+async def test_an_unknown_cost_is_not_zero(process: Process) -> None:
     await process.start()
     database = await process.app.database()
     await sync(process, spender(None), Tool.model_validate(ADD))
@@ -85,7 +85,7 @@ async def test_a_cost_that_nobody_knows_is_not_zero(process: Process) -> None:
 
 @pytest.fixture
 async def unpriced(settings: Settings) -> AsyncGenerator[Process]:
-    """A process whose provider has models that nobody knows the price of."""
+    """A process whose provider has models without a known price."""
     async with FakeServer([FakeAnswer(calls=[FakeCall(name="add", arguments={"a": 1, "b": 1})]), "done"]) as fake:
         given = {"openai_base_url": f"{fake.url}/v1", "openai_api_key": SecretStr("any")}
         process = Process(settings.model_copy(update=given))
@@ -97,31 +97,31 @@ async def unpriced(settings: Settings) -> AsyncGenerator[Process]:
 
 
 def unknown(**fields: Any) -> Agent:
-    return Agent.model_validate({"id": "helper", "model": "openai:nobody-knows", "tools": ["add"], **fields})
+    return Agent.model_validate({"id": "helper", "model": "openai:without-price", "tools": ["add"], **fields})
 
 
-async def test_a_cap_that_cannot_see_what_is_spent_is_told_once(unpriced: Process) -> None:
+async def test_a_cap_that_cannot_be_checked_is_reported_once(unpriced: Process) -> None:
     steps = [{**STEP, "id": name, "output_key": name} for name in ("one", "two")]
     approved = Tool.model_validate({**ADD, "requires_approval": True})
     capped = unknown(max_cost_usd_per_day=5.0)
     run_id = await paused(unpriced, flow(*steps, max_total_cost_usd=1.0), capped, approved)
     for number in (1, 2):
 
-        async def asks(number: int = number) -> bool:
-            asked = await told(unpriced, run_id, "human_input_required")
+        async def has_question(number: int = number) -> bool:
+            asked = await events_of(unpriced, run_id, "human_input_required")
             return len(asked) == number and await is_paused(unpriced, run_id)
 
-        await eventually(asks, "a question")
+        await eventually(has_question, "a question")
         await unpriced.app.resume(run_id, {"decision": "approve"})
     assert (await unpriced.end(run_id)).result == "done"
-    (warning,) = await told(unpriced, run_id, "step_warning")
+    (warning,) = await events_of(unpriced, run_id, "step_warning")
     assert warning["code"] == "price_unknown"
-    assert "openai:nobody-knows is not known" in warning["message"]
+    assert "openai:without-price is not known" in warning["message"]
     assert 'the cap of this run and the agent "helper".' in warning["message"]
 
 
-async def test_without_a_cap_nobody_is_warned_of_a_price(unpriced: Process) -> None:
+async def test_without_a_cap_an_unknown_price_is_not_a_warning(unpriced: Process) -> None:
     await sync(unpriced, unknown(), Tool.model_validate(ADD))
     ended = await unpriced.end((await unpriced.app.ask("helper", "go")).run_id)
     assert ended.result == "done"
-    assert await told(unpriced, ended.id, "step_warning") == []
+    assert await events_of(unpriced, ended.id, "step_warning") == []

@@ -1,8 +1,10 @@
-"""Whole orchestrations in one process: what a run does, stores and tells, on both databases."""
+"""Whole orchestrations in one process: what a run does, stores and emits, on both databases."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.definitions.schema.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.errors import InvalidInput, UnknownDefinition
+from runlane.orchestration import attempt
+from runlane.orchestration import waits as open_waits
 from runlane.store.orchestration.steps import read_steps
 from runlane.store.orchestration.waits import read_inbox, read_waits
 from runlane.store.sql.schema import run_inputs
@@ -32,7 +36,7 @@ async def sync(process: Process, *definitions: Definition) -> None:
 
 
 def flow(*steps: dict[str, Any], **fields: Any) -> Orchestration:
-    """An orchestration whose steps follow each other unless they say otherwise."""
+    """Return an orchestration whose steps follow each other unless they have a `next_step_id`."""
     whole: list[dict[str, Any]] = []
     for number, step in enumerate(steps):
         following = steps[number + 1]["id"] if number + 1 < len(steps) else None
@@ -98,7 +102,7 @@ async def test_an_unknown_orchestration_is_refused(process: Process) -> None:
         await process.app.orchestrate("nothing")
 
 
-async def test_a_failed_step_fails_the_run_and_a_retry_goes_on_there(process: Process) -> None:
+async def test_a_failed_step_fails_the_run_and_a_retry_continues_there(process: Process) -> None:
     calls: list[str] = []
 
     @process.app.task("first")
@@ -132,7 +136,7 @@ async def test_a_failed_step_fails_the_run_and_a_retry_goes_on_there(process: Pr
     assert [(step["path"], step["outcome"]) for step in steps] == [("a", "done"), ("b", "done")]
 
 
-async def test_a_step_is_tried_again_as_its_policy_says(process: Process) -> None:
+async def test_a_step_is_retried_according_to_its_policy(process: Process) -> None:
     tries = 0
 
     @process.app.task("shaky")
@@ -233,10 +237,10 @@ async def _has(process: Process, run_id: str, status: Status) -> bool:
 
 async def test_a_person_is_asked_and_the_answer_is_checked(process: Process) -> None:
     await process.start()
-    run_id = await paused(process, flow(say("draft", "a text"), ASK, say("end", "it is {state.answer.decision}")))
+    run_id = await paused(process, flow(say("draft", "this"), ASK, say("end", "it is {state.answer.decision}")))
     database = await process.app.database()
     (waiting,) = await read_inbox(database, "default")
-    assert waiting.request["prompt"] == "Publish a text?"
+    assert waiting.request["prompt"] == "Publish this?"
     with pytest.raises(InvalidInput, match="decision"):
         await process.app.resume(run_id, {"decision": "maybe"})
     await process.app.resume(run_id, {"decision": "approve"}, answered_by="ada")
@@ -251,23 +255,56 @@ async def test_a_person_is_asked_and_the_answer_is_checked(process: Process) -> 
     assert await read_inbox(database, "default") == []
 
 
-async def test_a_question_that_nobody_answers_takes_its_fallback(process: Process) -> None:
+async def test_an_unanswered_question_takes_its_fallback(process: Process) -> None:
     await process.start()
     ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 0.2, "on_expiry": "late"}
     ended = await run(process, flow(ask, say("end", "answered", next_step_id=None), say("late", "too late")))
     assert ended.result == "too late"
-    (told,) = [event.data for event in await process.app.events(ended.id) if event.data.get("expired")]
-    assert told["path"] == ask["id"]
+    (expired,) = [event.data for event in await process.app.events(ended.id) if event.data.get("expired")]
+    assert expired["path"] == ask["id"]
+
+
+async def test_an_answer_in_time_counts_while_another_branch_is_busy(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker learns of the deadline before it has loaded the answer that was stored in time."""
+    gate, asked = asyncio.Event(), asyncio.Event()
+    passed_seconds = 0.0
+    monkeypatch.setattr(attempt, "_ANSWER_SECONDS", 3600.0)
+    monkeypatch.setattr(open_waits, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed_seconds))
+
+    @process.app.task("busy")
+    async def busy(ctx: Context) -> None:
+        asked.set()
+        await gate.wait()
+
+    await process.start()
+    fan = {"id": "fan", "type": "parallel", "parallel_branches": [["ask"], ["work"]], "next_step_id": "end"}
+    ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 3600}
+    work = {"id": "work", "type": "task", "task": "busy", "next_step_id": None}
+    steps = [fan, {**ask, "next_step_id": None}, work, say("end", "{state.answer.decision}")]
+    await sync(process, flow(*steps, entry_step_id="fan"))
+    accepted = await process.app.orchestrate("flow", "m")
+    await asked.wait()
+    await eventually(lambda: _asked(process))
+    await process.app.resume(accepted.run_id, {"decision": "approve"})
+    passed_seconds = 7200.0
+    gate.set()
+    assert (await process.app.wait(accepted.run_id, timeout=30)).result == "approve"
+
+
+async def _asked(process: Process) -> bool:
+    return bool(await read_inbox(await process.app.database(), "default"))
 
 
 async def _about(process: Process, run_id: str, path: str) -> list[str]:
-    """How the stream says that an execution of a step came to its end."""
+    """Return the events with which the executions of a step ended."""
     events = await process.app.events(run_id)
     ends = ("step_complete", "step_error", "step_retry")
     return [event.type for event in events if event.type in ends and event.data["path"] == path]
 
 
-async def test_a_question_that_nobody_answers_is_told_as_failed_and_as_nothing_else(process: Process) -> None:
+async def test_an_unanswered_question_is_only_reported_as_failed(process: Process) -> None:
     await process.start()
     ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 0.2}
     ended = await run(process, flow(ask, say("end", "answered")))
@@ -277,7 +314,7 @@ async def test_a_question_that_nobody_answers_is_told_as_failed_and_as_nothing_e
     assert (step["outcome"], step["error"]["code"]) == ("failed", "expired")
 
 
-async def test_a_question_that_is_asked_again_fails_once_for_each_time(process: Process) -> None:
+async def test_a_question_that_is_asked_again_fails_once_each_time(process: Process) -> None:
     await process.start()
     retry = {"attempts": 2, "backoff_seconds": 0, "on": ["expired"]}
     ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 0.2, "retry": retry, "on_error": "late"}
@@ -304,7 +341,7 @@ async def test_a_retry_on_a_named_code_is_made_even_if_the_error_would_not_pass(
 
 
 @pytest.mark.parametrize("on_limit", ["fail", "continue"])
-async def test_a_loop_that_reaches_its_limit_says_so(process: Process, on_limit: str) -> None:
+async def test_a_loop_that_reaches_its_limit_reports_it(process: Process, on_limit: str) -> None:
     await process.start()
     count = compute("number", "result = (state['number'] or 0) + 1", max_iterations=3, on_limit=on_limit)
     back = {"id": "back", "type": "if_else", "if_condition": "True", "if_true_step_id": "number", "on_limit": on_limit}
@@ -352,7 +389,7 @@ async def test_a_wait_and_an_event_hold_no_slot(process: Process) -> None:
         say("end", "got {state.payment.amount}"),
     )
     run_id = await paused(process, definition)
-    # The pause is stored a moment before the worker hears of it.
+    # The pause is stored a moment before the worker gets the verdict.
     await eventually(lambda: process.workers[0].active == 0, "the slot to be free")
     await process.app.send_event(run_id, "payment", {"amount": 7})
     ended = await process.app.wait(run_id, timeout=30)
@@ -396,7 +433,7 @@ async def test_a_fork_of_a_fork_keeps_the_changes_of_both(process: Process) -> N
     ended = await process.app.wait(third.run_id, timeout=30)
     assert ended.state is not None
     assert (ended.state["a"], ended.state["b"], ended.result) == ("a 1 1", "b 2 1", "c 2 3")
-    # From before the first change: that change is not part of the way.
+    # From before the first change, which is then not part of the replay.
     fourth = await process.app.fork(second.run_id, "a", {"y": 4})
     assert (await process.app.wait(fourth.run_id, timeout=30)).result == "c 1 4"
 

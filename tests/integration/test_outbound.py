@@ -27,7 +27,7 @@ from runlane.errors import (
 from runlane.outbound import Outbound, OutboundLimits, Resolve
 from runlane.outbound.guard import Guard
 from runlane.settings import load_settings
-from tests.integration.http_server import Answering, Asked, Writer, plain, redirect, serving
+from tests.integration.http_server import Answering, Request, Writer, plain, redirect, serving
 
 CANARY = "canary-4711"
 
@@ -156,7 +156,7 @@ async def test_the_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch) -
         assert proxy.connections == 0
 
 
-async def test_what_is_allowed_is_called() -> None:
+async def test_allowed_addresses_are_called() -> None:
     async with serving(plain(b"hello")) as server:
         for allow in (f"127.0.0.1:{server.port}", "127.0.0.1", "127.0.0.0/8", f"10.0.0.0/8,127.0.0.1:{server.port}"):
             calling = outbound(allow)
@@ -171,7 +171,7 @@ async def test_an_allowed_name_is_called_wherever_it_leads_and_others_are_not() 
         names = resolving(internal_example=["127.0.0.1"], evil_example=["127.0.0.1"])
         calling = outbound(f"internal.example:{server.port}", names)
         assert (await calling.request("GET", server.url(host="internal.example"))).text == "hello"
-        assert server.asked[0].headers["host"] == f"internal.example:{server.port}"
+        assert server.requests[0].headers["host"] == f"internal.example:{server.port}"
         for host in ("evil.example", "127.0.0.1"):
             with pytest.raises(OutboundRefused):
                 await calling.request("GET", server.url(host=host))
@@ -189,14 +189,14 @@ async def test_one_bad_address_among_several_is_enough(addresses: list[str]) -> 
 
 
 async def test_a_name_that_changes_its_address_leads_nowhere_else() -> None:
-    """The address that was checked is the one that is called, and each new connection is checked anew."""
-    asked = 0
+    """The address that was checked is the one that is called, and each new connection is checked again."""
+    lookups = 0
 
     async def rebinding(_host: str, _port: int) -> Sequence[str]:
-        nonlocal asked
-        asked += 1
+        nonlocal lookups
+        lookups += 1
         # First an address that may be called, then the one that the attacker is after.
-        return ["127.0.0.2"] if asked == 1 else ["127.0.0.1"]
+        return ["127.0.0.2"] if lookups == 1 else ["127.0.0.1"]
 
     async with serving(plain(b"inner", headers={"connection": "close"})) as inner:
         calling = outbound("127.0.0.2", rebinding)
@@ -204,10 +204,10 @@ async def test_a_name_that_changes_its_address_leads_nowhere_else() -> None:
         # Nothing listens at the checked address, and the other one is not tried.
         with pytest.raises(OutboundUnreachable):
             await calling.request("GET", inner.url(host="rebind.example"), limits=limits)
-        assert asked == 1
+        assert lookups == 1
         with pytest.raises(OutboundRefused):
             await calling.request("GET", inner.url(host="rebind.example"), limits=limits)
-        assert asked == 2
+        assert lookups == 2
         assert inner.connections == 0
 
 
@@ -256,7 +256,7 @@ async def test_redirects_are_checked_like_the_first_request(location: str) -> No
             with pytest.raises(OutboundRefused):
                 await client.get(server.url(), follow_redirects=True)
         await calling.close()
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
 
 
 async def test_redirects_have_an_end() -> None:
@@ -265,7 +265,7 @@ async def test_redirects_have_an_end() -> None:
         with pytest.raises(OutboundRefused, match="more than 5 times"):
             await calling.request("GET", server.url())
         await calling.close()
-        assert len(server.asked) == 6
+        assert len(server.requests) == 6
 
 
 SECRETS = {
@@ -287,8 +287,8 @@ async def test_another_origin_gets_no_credentials(status: str) -> None:
             )
             await calling.close()
         assert answer.text == "there"
-        assert server.asked[0].headers["x-api-key"] == CANARY
-        (last,) = other.asked
+        assert server.requests[0].headers["x-api-key"] == CANARY
+        (last,) = other.requests
         assert CANARY not in str(last.headers)
         assert not set(SECRETS) & set(last.headers)
         assert last.headers["host"] == f"127.0.0.1:{other.port}"
@@ -298,28 +298,28 @@ async def test_another_origin_gets_no_credentials(status: str) -> None:
 
 
 async def test_another_host_or_name_for_the_same_server_is_another_origin() -> None:
-    async def answer(asked: Asked, writer: Writer) -> None:
-        if asked.headers["host"].startswith("one.example"):
-            await redirect(f"http://two.example:{server.port}/")(asked, writer)
+    async def answer(request: Request, writer: Writer) -> None:
+        if request.headers["host"].startswith("one.example"):
+            await redirect(f"http://two.example:{server.port}/")(request, writer)
         else:
-            await plain()(asked, writer)
+            await plain()(request, writer)
 
     async with serving(answer) as server:
         calling = outbound("127.0.0.1", resolving(one_example=["127.0.0.1"], two_example=["127.0.0.1"]))
         await calling.request("GET", server.url(host="one.example"), headers=SECRETS)
         await calling.close()
-        assert [CANARY in str(asked.headers) for asked in server.asked] == [True, False]
+        assert [CANARY in str(request.headers) for request in server.requests] == [True, False]
 
 
 async def test_the_same_origin_keeps_its_credentials() -> None:
-    async def answer(asked: Asked, writer: Writer) -> None:
-        await (plain() if asked.target == "/new" else redirect("/new"))(asked, writer)
+    async def answer(request: Request, writer: Writer) -> None:
+        await (plain() if request.target == "/new" else redirect("/new"))(request, writer)
 
     async with serving(answer) as server:
         calling = outbound("127.0.0.1")
         await calling.request("GET", server.url("/old"), headers=SECRETS)
         await calling.close()
-        assert [asked.headers["x-api-key"] for asked in server.asked] == [CANARY, CANARY]
+        assert [request.headers["x-api-key"] for request in server.requests] == [CANARY, CANARY]
 
 
 async def test_requests_keep_no_cookies() -> None:
@@ -328,12 +328,12 @@ async def test_requests_keep_no_cookies() -> None:
         for _ in range(2):
             await calling.request("GET", server.url())
         await calling.close()
-        assert all("cookie" not in asked.headers for asked in server.asked)
+        assert all("cookie" not in request.headers for request in server.requests)
         assert server.connections == 1, "connections are used again"
 
 
 def _endless(piece: bytes, head: bytes = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n") -> Answering:
-    async def answer(_asked: Asked, writer: Writer) -> None:
+    async def answer(_request: Request, writer: Writer) -> None:
         writer.write(head)
         while True:
             writer.write(piece)
@@ -359,7 +359,7 @@ BOMB = gzip.compress(b"\0" * 50_000_000)
     ],
     ids=["declared", "closing", "bomb", "packed", "endless", "headers", "endless header"],
 )
-async def test_what_is_too_large_is_stopped(answer: Answering) -> None:
+async def test_an_answer_that_is_too_large_is_stopped(answer: Answering) -> None:
     async with serving(answer) as server:
         calling = outbound("127.0.0.1")
         with pytest.raises(OutboundTooLarge) as caught:
@@ -377,10 +377,10 @@ async def test_packed_answers_are_unpacked() -> None:
         calling = outbound("127.0.0.1")
         answer = await calling.request("GET", server.url())
         assert answer.body == text
-        assert server.asked[0].headers["accept-encoding"] == "gzip"
+        assert server.requests[0].headers["accept-encoding"] == "gzip"
         async with calling.client() as client:
             assert (await client.get(server.url(), headers={"accept-encoding": "br, zstd"})).content == text
-        assert {asked.headers["accept-encoding"] for asked in server.asked} == {"gzip"}
+        assert {request.headers["accept-encoding"] for request in server.requests} == {"gzip"}
         exact = await calling.request("GET", server.url(), limits=OutboundLimits(max_body_bytes=len(text)))
         assert len(exact.body) == len(text)
         await calling.close()
@@ -405,11 +405,11 @@ async def test_answers_that_are_none(answer: Answering) -> None:
         await calling.close()
 
 
-async def _silent(_asked: Asked, _writer: Writer) -> None:
+async def _silent(_request: Request, _writer: Writer) -> None:
     await asyncio.sleep(3600)
 
 
-async def _dripping_head(_asked: Asked, writer: Writer) -> None:
+async def _dripping_head(_request: Request, writer: Writer) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\n")
     while True:
         writer.write(b"x: y\r\n")
@@ -417,7 +417,7 @@ async def _dripping_head(_asked: Asked, writer: Writer) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _dripping_body(_asked: Asked, writer: Writer) -> None:
+async def _dripping_body(_request: Request, writer: Writer) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         writer.write(b"x")
@@ -425,7 +425,7 @@ async def _dripping_body(_asked: Asked, writer: Writer) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _forever_informing(_asked: Asked, writer: Writer) -> None:
+async def _forever_informing(_request: Request, writer: Writer) -> None:
     while True:
         writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
         await writer.drain()
@@ -463,19 +463,19 @@ async def test_a_resolver_that_hangs_is_not_waited_for() -> None:
         await outbound(resolve=hanging).request("GET", "http://x.example/", limits=OutboundLimits(connect_seconds=0.2))
 
 
-async def test_headers_that_http_does_not_allow_are_not_told() -> None:
+async def test_headers_that_http_does_not_allow_are_not_quoted() -> None:
     async with serving(plain()) as server:
         calling = outbound("127.0.0.1")
         for value in (f"{CANARY}\r\nx: y", f"{CANARY}\n", f"\0{CANARY}"):
             with pytest.raises(OutboundRefused) as caught:
                 await calling.request("GET", server.url(), headers={"x-key": value})
             assert CANARY not in str(caught.value)
-        assert server.asked == []
+        assert server.requests == []
         await calling.close()
 
 
 async def test_streams_without_an_end_can_be_read() -> None:
-    async def events(_asked: Asked, writer: Writer) -> None:
+    async def events(_request: Request, writer: Writer) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
         for number in range(3):
             writer.write(f"data: {number}\n\n".encode())
@@ -490,11 +490,11 @@ async def test_streams_without_an_end_can_be_read() -> None:
         ):
             lines = [line async for line in response.aiter_lines() if line]
         assert lines == ["data: 0", "data: 1", "data: 2"]
-        assert server.asked[0].headers["x-own"] == "1"
+        assert server.requests[0].headers["x-own"] == "1"
 
 
 def _certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """What a server of this name has, and what a client needs that trusts it."""
+    """Return what a server of this name has, and what a client needs that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -535,7 +535,7 @@ async def test_tls_checks_the_name_and_not_the_address(tmp_path: Path) -> None:
             await untrusting.request("GET", url("good.example"))
         await calling.close()
         await untrusting.close()
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 async def test_closing_twice_is_harmless() -> None:

@@ -1,4 +1,4 @@
-"""Each guard of outbound requests by itself: no other one refuses what it is for."""
+"""Each guard of outbound requests by itself: no other guard covers its cases."""
 
 from __future__ import annotations
 

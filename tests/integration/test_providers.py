@@ -1,4 +1,4 @@
-"""Models of real providers, against a fake one that speaks their wire formats."""
+"""Models of real providers, against a fake one with their wire formats."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def provider(*answers: str | FakeAnswer, **settings: Any) -> AsyncGenerato
 
 @contextmanager
 def captured_logs() -> Generator[list[MutableMapping[str, Any]]]:
-    """What is logged in the block, also at levels that the suite leaves out."""
+    """Yield what is logged in the block, even at levels that the suite leaves out."""
     before, captured = structlog.get_config(), LogCapture()
     structlog.configure(processors=[captured], wrapper_class=structlog.make_filtering_bound_logger(0))
     try:
@@ -107,7 +107,7 @@ def captured_logs() -> Generator[list[MutableMapping[str, Any]]]:
 
 @pytest.fixture(autouse=True)
 def only_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy of the machine, and no key of whoever runs the suite."""
+    """Remove the proxies and provider keys of the environment in which the suite runs."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name in ("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "OLLAMA", "OPENROUTER"):
@@ -120,11 +120,11 @@ def folded(pieces: list[ModelDelta], kind: str) -> str:
 
 @pytest.mark.parametrize("prefix", MODELS)
 async def test_text_comes_in_pieces_with_tokens_and_a_cost(prefix: str) -> None:
-    said = "A text of some words, ünïcödé too. 🙂\n\n  And a second line."
-    async with provider(FakeAnswer(text=said, tokens_in=1000, tokens_out=200)) as place:
+    text = "Some words, ünïcödé too. 🙂\n\n  And a second line."
+    async with provider(FakeAnswer(text=text, tokens_in=1000, tokens_out=200)) as place:
         pieces: list[ModelDelta] = []
         reply = await place.ask(MODELS[prefix], "Say it.", pieces=pieces)
-        assert reply.text == said == folded(pieces, "text")
+        assert reply.text == text == folded(pieces, "text")
         assert len([piece for piece in pieces if piece.kind == "text"]) > 3
         assert (reply.tokens_in, reply.tokens_out) == (1000, 200)
         assert reply.cost_usd is not None
@@ -135,7 +135,7 @@ async def test_text_comes_in_pieces_with_tokens_and_a_cost(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", THINKERS)
-async def test_thoughts_are_told_apart_and_given_back_with_their_signature(prefix: str) -> None:
+async def test_thoughts_are_kept_apart_and_returned_with_their_signature(prefix: str) -> None:
     answers = [
         FakeAnswer(thinking="I should look first.", calls=[FakeCall(name="weather", arguments={"city": "Bern"})]),
         FakeAnswer(text="It rains."),
@@ -152,8 +152,8 @@ async def test_thoughts_are_told_apart_and_given_back_with_their_signature(prefi
         assert first.text == "" == folded(pieces, "text")
         [call] = first.calls
         assert (call.name, call.arguments, call.id) == ("weather", {"city": "Bern"}, "call_0_0")
-        told = [piece for piece in pieces if piece.kind == "arguments"]
-        assert {(piece.call_id, piece.tool) for piece in told} == {("call_0_0", "weather")}
+        argument_pieces = [piece for piece in pieces if piece.kind == "arguments"]
+        assert {(piece.call_id, piece.tool) for piece in argument_pieces} == {("call_0_0", "weather")}
         assert folded(pieces, "arguments") == '{"city":"Bern"}'
 
         lines = (
@@ -189,7 +189,7 @@ async def test_a_signed_thought_goes_back_to_anthropic_as_a_block_of_its_own() -
         assert (block["type"], block["tool_use_id"], block["is_error"]) == ("tool_result", "call_0_0", True)
 
 
-async def test_an_answer_of_another_provider_goes_on_without_what_only_that_one_understands() -> None:
+async def test_an_answer_of_another_provider_is_sent_without_provider_specific_parts() -> None:
     calls = [FakeCall(name="weather", arguments={"city": "Bern"}, id="toolu_1")]
     async with provider(FakeAnswer(thinking="Hm.", text="Let me see.", calls=calls), "Rain.") as place:
         first = await place.ask(MODELS["anthropic"], "Weather?", offers=(WEATHER,))
@@ -207,7 +207,7 @@ async def test_an_answer_of_another_provider_goes_on_without_what_only_that_one_
 
 
 @pytest.mark.parametrize("prefix", MODELS)
-async def test_several_tools_can_be_asked_for_at_once(prefix: str) -> None:
+async def test_several_tools_can_be_called_at_once(prefix: str) -> None:
     cities = ["Bern", "Oslo", "Rome"]
     calls = [FakeCall(name="weather", arguments={"city": city}) for city in cities]
     async with provider(FakeAnswer(text="Let me look.", calls=calls), "Done.") as place:
@@ -228,7 +228,7 @@ async def test_several_tools_can_be_asked_for_at_once(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", MODELS)
-async def test_arguments_that_are_no_json_object_come_as_they_were_written(prefix: str) -> None:
+async def test_arguments_that_are_not_a_json_object_arrive_as_they_were_written(prefix: str) -> None:
     calls = [
         FakeCall(name="weather", arguments='{"city": "Be'),
         FakeCall(name="weather", arguments="[1, 2]"),
@@ -340,14 +340,14 @@ async def test_every_fault_has_its_code_and_is_met_once(
         ("anthropic", FakeFault(status=400, message="prompt is too long: 300000 tokens > 200000 maximum")),
     ],
 )
-async def test_a_conversation_that_is_too_long_is_told(prefix: str, fault: FakeFault) -> None:
+async def test_a_conversation_that_is_too_long_is_reported(prefix: str, fault: FakeFault) -> None:
     async with provider(FakeAnswer(fault=fault)) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS[prefix], "Hello?")
         assert (caught.value.code, caught.value.retryable) == ("context_too_long", False)
 
 
-async def test_an_overload_that_comes_late_slows_everybody_down() -> None:
+async def test_a_late_overload_slows_every_caller_down() -> None:
     async with provider(FakeAnswer(text="Half of it.", fault=FakeFault(kind="late", status=529))) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS["anthropic"], "Hello?")
@@ -362,7 +362,7 @@ async def test_credit_that_is_used_up_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize("prefix", MODELS)
-async def test_a_refusal_and_an_answer_without_room_are_no_answers(prefix: str) -> None:
+async def test_a_refusal_and_a_cut_off_answer_are_not_answers(prefix: str) -> None:
     answers = [FakeAnswer(finish="refusal", when="harm"), FakeAnswer(thinking="Hm.", finish="length", when="room")]
     async with provider(*answers) as place:
         with pytest.raises(ModelFailed) as caught:
@@ -396,7 +396,7 @@ async def test_a_cancelled_call_hangs_up_in_the_middle(prefix: str) -> None:
         assert (place.fake.meter.calls, place.fake.meter.in_flight) == (1, 0)
 
 
-async def test_a_provider_that_is_not_there_is_told() -> None:
+async def test_an_unreachable_provider_is_reported() -> None:
     async with FakeServer(["x"]) as fake:
         gone = f"{fake.url}/v1"
     async with provider(openai_base_url=gone) as place:
@@ -427,12 +427,12 @@ async def test_a_tenants_own_key_wins_and_a_new_one_counts_at_once() -> None:
         del place.secrets["acme", "OPENAI_API_KEY"]
         assert await ask("acme") == (shared, of_all)
         assert [call["outcome"] for call in place.fake.meter.stats()["log"]] == ["200"] * 5
-        # The run knows the keys of its tenant. That of the operator is none of them, also when it was used.
+        # The run redacts the keys of its tenant. The key of the operator is not among them, even if it was used.
         assert redactor.clean(f"sk-own-1 sk-own-2 {KEY}") == f"{REDACTED} {REDACTED} {KEY}"
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_what_a_provider_says_to_a_refused_key_of_the_operator_is_only_logged(status: int) -> None:
+async def test_the_message_for_a_refused_operator_key_is_only_logged(status: int) -> None:
     echo = FakeFault(status=status, message=f"no such key: {KEY}", code="invalid_api_key", times=2)
     async with provider(FakeAnswer(text="x", fault=echo)) as place:
         with captured_logs() as logged, pytest.raises(ModelFailed) as caught:
@@ -441,7 +441,7 @@ async def test_what_a_provider_says_to_a_refused_key_of_the_operator_is_only_log
         assert caught.value.message.startswith("The provider does not accept this server's key")
         assert KEY not in caught.value.message
         assert [line["said"] for line in logged if f"no such key: {REDACTED}" in line["said"]]
-        # With a key of its own the tenant hears the same code, and its key is not repeated either.
+        # With a key of its own the tenant gets the same code, and its key is not repeated either.
         place.secrets["default", "OPENAI_API_KEY"] = "sk-own-tenant-key"
         with captured_logs() as logged, pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS["openai"], "Hello?")
@@ -449,7 +449,7 @@ async def test_what_a_provider_says_to_a_refused_key_of_the_operator_is_only_log
         assert logged == []
 
 
-async def test_what_belongs_to_the_operators_key_does_not_go_along_with_another(
+async def test_options_of_the_operators_key_are_not_sent_with_another_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "org-operator")
@@ -477,7 +477,7 @@ async def test_what_belongs_to_the_operators_key_does_not_go_along_with_another(
         ("acme:large", "ACME_KEY"),
     ],
 )
-async def test_a_missing_key_says_what_to_set(model: str, names: str) -> None:
+async def test_the_error_for_a_missing_key_names_the_setting(model: str, names: str) -> None:
     none = dict.fromkeys(("openai_api_key", "anthropic_api_key", "openrouter_api_key"))
     acme = {"acme": {"base_url": "http://127.0.0.1:1/v1", "secret": "ACME_KEY"}}
     async with provider(**none, providers=acme) as place:
@@ -487,7 +487,7 @@ async def test_a_missing_key_says_what_to_set(model: str, names: str) -> None:
         assert caught.value.message.endswith(f"Set a secret or an environment variable {names}.")
 
 
-async def test_servers_that_speak_like_openai_have_names_keys_and_prices_of_their_own(
+async def test_openai_compatible_servers_have_names_keys_and_prices_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ACME_KEY", "acme-1")
@@ -516,13 +516,13 @@ async def test_ollama_needs_no_key_and_has_no_price() -> None:
         assert await model.credential() == "ollama"
 
 
-async def test_openrouter_is_asked_with_its_key() -> None:
+async def test_openrouter_is_called_with_its_key() -> None:
     async with provider(FakeAnswer(text="Hi.")) as place:
         reply = await place.ask("openrouter:openai/gpt-4o-mini", "Hello?")
         assert (reply.text, place.bodies[0]["model"]) == ("Hi.", "openai/gpt-4o-mini")
 
 
-async def test_a_provider_without_a_model_is_no_model() -> None:
+async def test_a_provider_without_a_model_is_not_a_model() -> None:
     async with provider() as place:
         with pytest.raises(ModelFailed, match='"openai:NAME"'):
             place.models.find("openai", ModelContext())

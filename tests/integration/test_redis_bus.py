@@ -1,4 +1,4 @@
-"""The bus over a real Redis: it comes back by itself, as fast the tenth time as the first."""
+"""The bus over a real Redis: it reconnects by itself, as fast the tenth time as the first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Generator[RedisServer]:
 async def test_an_outage_long_ago_does_not_make_the_next_one_longer(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The waits grow while Redis is away, and begin anew with the next outage."""
+    """The waits grow while Redis is away, and restart with the next outage."""
     monkeypatch.setattr(redis_bus, "_BACK_OFF_SECONDS", (0.01, 3600.0))
     bus = RedisBus(server.url, "test")
     await bus.start()
@@ -42,9 +42,9 @@ async def test_an_outage_long_ago_does_not_make_the_next_one_longer(
 
 
 async def test_readers_that_come_and_go_do_not_disturb_a_bus_that_is_coming_back(server: RedisServer) -> None:
-    """Subscriptions change all the time, also in the moment in which their connection breaks and is made anew."""
-    untold: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: untold.append(str(context)))
+    """Subscriptions change all the time, even while their connection breaks and is restored."""
+    unhandled: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(str(context)))
     bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
     await bus.start()
     await other.start()
@@ -55,13 +55,13 @@ async def test_readers_that_come_and_go_do_not_disturb_a_bus_that_is_coming_back
         number = 0
         while not stop.is_set():
             number += 1
-            leave = bus.follow(f"run_{number % 50}", lambda told: None)
+            leave = bus.follow(f"run_{number % 50}", lambda message: None)
             await asyncio.sleep(0)
             leave()
 
     coming = [asyncio.create_task(come_and_go()) for _ in range(5)]
-    heard: list[Notice | Delta] = []
-    bus.follow("run_stays", heard.append)
+    received: list[Notice | Delta] = []
+    bus.follow("run_stays", received.append)
     try:
         for _ in range(100):
             await eventually(lambda: bus.connected, "a connection")
@@ -70,15 +70,15 @@ async def test_readers_that_come_and_go_do_not_disturb_a_bus_that_is_coming_back
         stop.set()
         await asyncio.gather(*coming)
 
-        def is_heard() -> bool:
+        def has_arrived() -> bool:
             other.publish([Notice("run_stays", 1, (StoredEvent(1, "log", 1, 0, "{}"),))])
-            return any(isinstance(told, Notice) and told.lines for told in heard)
+            return any(isinstance(message, Notice) and message.lines for message in received)
 
-        await eventually(is_heard, "what the other process says")
+        await eventually(has_arrived, "what the other process says")
     finally:
         stop.set()
         await bus.stop()
         await other.stop()
         await operator.aclose()
     gc.collect()
-    assert untold == []
+    assert unhandled == []

@@ -1,4 +1,4 @@
-"""A Redis that is frozen or cut off says nothing and closes nothing: the bus must notice by itself, and come back."""
+"""A Redis that is frozen or cut off sends and closes nothing: the bus must detect it, and reconnect."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ async def test_a_frozen_server_is_noticed_and_comes_back(monkeypatch: pytest.Mon
     monkeypatch.setattr(redis_bus, "QUIET_SECONDS", 0.2)
     with RedisServer() as server:
         bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
-        heard: list[Notice | Delta] = []
-        bus.follow("run_1", heard.append)
+        received: list[Notice | Delta] = []
+        bus.follow("run_1", received.append)
         try:
             for each in (bus, other):
                 await each.start()
             await eventually(lambda: bus.connected and other.connected, "the connection")
             with frozen(server):
                 await eventually(lambda: not bus.connected, "the silence is noticed")
-                # Whoever speaks or waits meanwhile is not held up.
+                # Publishers and waiters are not held up meanwhile.
                 bus.ring(["default"])
                 bus.publish([Notice("run_1", 1)])
                 assert not await bus.listen(None).wait(["default"], 0.05)
@@ -50,7 +50,7 @@ async def test_a_frozen_server_is_noticed_and_comes_back(monkeypatch: pytest.Mon
             async def arrives() -> bool:
                 other.publish([notice])
                 await asyncio.sleep(0.02)
-                return notice in heard
+                return notice in received
 
             await eventually(arrives, "events arrive again")
         finally:
@@ -81,7 +81,7 @@ async def test_a_quiet_server_is_not_taken_for_a_silent_one(monkeypatch: pytest.
             await bus.stop()
 
 
-async def test_who_comes_while_the_subscription_is_made_is_heard_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listener_that_joins_during_the_subscription_gets_messages_too(monkeypatch: pytest.MonkeyPatch) -> None:
     subscribing, go_on = asyncio.Event(), asyncio.Event()
     subscribe = OneServer.subscribe
 
@@ -94,21 +94,21 @@ async def test_who_comes_while_the_subscription_is_made_is_heard_too(monkeypatch
     monkeypatch.setattr(OneServer, "subscribe", slowly)
     with RedisServer() as server:
         bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
-        heard: dict[str, list[Notice | Delta]] = {"run_early": [], "run_late": []}
-        leave = bus.follow("run_early", heard["run_early"].append)
+        received: dict[str, list[Notice | Delta]] = {"run_early": [], "run_late": []}
+        leave = bus.follow("run_early", received["run_early"].append)
         try:
             await bus.start()
             await subscribing.wait()
-            bus.follow("run_late", heard["run_late"].append)
+            bus.follow("run_late", received["run_late"].append)
             leave()
             go_on.set()
             await other.start()
             await eventually(lambda: bus.connected and other.connected, "the connection")
-            # It is told to look once, when it can hear everything that comes after.
-            await eventually(lambda: Notice("run_late", -1) in heard["run_late"], "it is subscribed")
+            # It gets one signal to read, once it receives everything that comes after.
+            await eventually(lambda: Notice("run_late", -1) in received["run_late"], "it is subscribed")
             other.publish([Notice("run_late", 5), Notice("run_early", 5)])
-            await eventually(lambda: Notice("run_late", 5) in heard["run_late"], "it hears")
-            assert heard["run_early"] == []
+            await eventually(lambda: Notice("run_late", 5) in received["run_late"], "its notice")
+            assert received["run_early"] == []
         finally:
             await bus.stop()
             await other.stop()

@@ -1,4 +1,4 @@
-"""Sentinel and cluster, with real servers: everything that processes tell each other arrives, also after a failover."""
+"""Sentinel and cluster, with real servers: every message between processes arrives, even after a failover."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fail_over(topology: Topology) -> None:
 
 @asynccontextmanager
 async def two_buses(url: str) -> AsyncGenerator[tuple[RedisBus, RedisBus]]:
-    """What two processes would have."""
+    """Yield the buses of two processes."""
     buses = RedisBus(url, PREFIX), RedisBus(url, PREFIX)
     try:
         for bus in buses:
@@ -58,7 +58,7 @@ async def two_buses(url: str) -> AsyncGenerator[tuple[RedisBus, RedisBus]]:
 
 
 async def check_everything_arrives(one: RedisBus, other: RedisBus) -> None:
-    """Say each kind of thing until it arrives on the other side: while Redis changes, what is said may be lost."""
+    """Publish each kind of message until it arrives: during a failover of Redis a message may be lost."""
     run_id = f"run_{next(_numbers)}"
     events: list[Notice | Delta] = []
     cancels: list[str] = []
@@ -103,22 +103,22 @@ async def test_everything_arrives_before_and_after_a_failover(topology: Topology
             await eventually(lambda bus=bus: bus.connected, "the bus is connected again")
         await check_everything_arrives(one, other)
         await check_everything_arrives(other, one)
-        # A subscription from before lives on.
+        # An earlier subscription still works.
         notice = Notice("run_all_along", 7, (StoredEvent(7, "log", 1, 0, "{}"),))
 
-        async def heard() -> bool:
+        async def has_arrived() -> bool:
             one.publish([notice])
             await asyncio.sleep(0.05)
             return notice in followed
 
-        await eventually(heard, "what is followed all along arrives")
+        await eventually(has_arrived, "what is followed all along arrives")
 
 
 async def test_a_burst_needs_few_connections(topology: Topology) -> None:
-    """However much is said at once: it goes through pipes, not through a connection for each word."""
+    """Many messages at once go through pipelines, not through a connection for each message."""
     async with two_buses(topology.url) as (one, other):
         seen: set[int] = set()
-        other.follow("run_burst", lambda told: seen.add(told.last_seq) if isinstance(told, Notice) else None)
+        other.follow("run_burst", lambda message: seen.add(message.last_seq) if isinstance(message, Notice) else None)
 
         async def subscribed() -> bool:
             one.publish([Notice("run_burst", 0)])
@@ -141,7 +141,7 @@ def settings(topology: Topology, sqlite_url: str) -> Settings:
 
 
 async def read_to_the_end(api: Api, run_id: str) -> list[int]:
-    """The numbers of a run's events, by one connection that nothing may end before the run does."""
+    """Return the numbers of a run's events, by one connection that nothing may end before the run does."""
     async with api.client.stream("GET", f"{API}/runs/{run_id}/stream") as answer:
         text = "".join([piece async for piece in answer.aiter_text()])
     events = frames(text)
@@ -150,7 +150,7 @@ async def read_to_the_end(api: Api, run_id: str) -> list[int]:
 
 
 async def test_nothing_fails_while_the_primary_changes(settings: Settings, topology: Topology) -> None:
-    """A server and a worker that know each other by Redis alone; readers and callers notice nothing."""
+    """A server and a worker connected by Redis alone; readers and callers notice nothing."""
     worker = Process(settings)
     worker.app.include(shop)
     await worker.start()

@@ -1,4 +1,4 @@
-"""No run reaches the inside of the network: every form of an address, by every way that a definition or a model has.
+"""No run reaches the inside of the network: with any form of an address, by any means of a definition or a model.
 
 Whole runs, with a server that counts who comes. What is allowed is one other server, so that redirects can begin.
 """
@@ -16,7 +16,7 @@ from runlane.definitions.schema.definition import Agent, Definition, McpServer, 
 from runlane.errors import InvalidDefinitions
 from runlane.settings import Settings
 from tests.harness import settings_for
-from tests.integration.http_server import Asked, Server, Writer, plain, redirect, serving
+from tests.integration.http_server import Request, Server, Writer, plain, redirect, serving
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import sync
 from tests.integration.test_outbound import LOOPBACK_FORMS
@@ -63,7 +63,7 @@ OTHERS = [
 
 
 class Places:
-    """The server that nobody may reach, the one that is allowed, and runs that try."""
+    """A server that runs must not reach, one that is allowed, and runs that try both."""
 
     def __init__(self, process: Process, inner: Server, allowed: Server) -> None:
         self._process = process
@@ -74,25 +74,25 @@ class Places:
         return [f"http://{form}:{self.inner.port}/" for form in FORMS]
 
     async def failures(self, *definitions: Definition) -> dict[str, dict[str, Any]]:
-        """What became of a run of each orchestration."""
+        """Return what became of a run of each orchestration."""
         await sync(self._process, *definitions)
         names = [definition.id for definition in definitions if isinstance(definition, Orchestration)]
         accepted = [await self._process.app.orchestrate(name, "go") for name in names]
         runs = await asyncio.gather(*(self._process.end(one.run_id) for one in accepted))
-        told = [run.error or {"type": "", "message": str(run.result)} for run in runs]
-        return dict(zip(names, told, strict=True))
+        errors = [run.error or {"type": "", "message": str(run.result)} for run in runs]
+        return dict(zip(names, errors, strict=True))
 
     async def refusals(self) -> list[str]:
-        """The results of tools that say that nobody was called."""
+        """Return the tool results that report a refused address."""
         rows = await (await self._process.store()).sql("select payload from run_calls where kind = 'tool'")
         return [row["payload"] for row in rows if row["payload"].startswith('{"value":"outbound_refused:')]
 
 
 @pytest.fixture
 async def places(settings: Settings) -> AsyncGenerator[Places]:
-    async def elsewhere(asked: Asked, writer: Writer) -> None:
-        to = parse_qs(urlsplit(asked.target).query).get("to")
-        await (redirect(to[0]) if to else plain(b"here"))(asked, writer)
+    async def elsewhere(request: Request, writer: Writer) -> None:
+        to = parse_qs(urlsplit(request.target).query).get("to")
+        await (redirect(to[0]) if to else plain(b"here"))(request, writer)
 
     async with serving(plain(b"inside")) as inner, serving(elsewhere) as allowed:
         assert settings.database_url is not None
@@ -120,7 +120,7 @@ def not_refused(
     return {url: error for url, error in zip(urls, found.values(), strict=True) if error["type"] != code}
 
 
-async def test_not_by_the_address_of_a_tool(places: Places) -> None:
+async def test_a_tool_cannot_reach_refused_addresses(places: Places) -> None:
     urls = places.urls()
     tools = [http(f"t{number}", url) for number, url in enumerate(urls)]
     found = await places.failures(*tools, *(calling(f"f{tool.name}", tool.name, {}) for tool in tools))
@@ -136,7 +136,7 @@ async def test_no_definition_leaves_the_host_to_an_argument(places: Places, url:
         await places.failures(http("open", url))
 
 
-async def test_not_by_an_argument(places: Places) -> None:
+async def test_an_argument_cannot_lead_to_refused_addresses(places: Places) -> None:
     inner = f"127.0.0.1:{places.inner.port}"
     values = [
         f"//{inner}/", f"@{inner}/", f"\\\\{inner}/", f"http://{inner}/", f"/../..//{inner}", "..", f"#@{inner}/",
@@ -150,19 +150,19 @@ async def test_not_by_an_argument(places: Places) -> None:
     ]
     await places.failures(*tools, *flows)
     assert places.inner.connections == 0
-    assert {asked.headers["host"] for asked in places.allowed.asked} == {f"127.0.0.1:{places.allowed.port}"}
+    assert {request.headers["host"] for request in places.allowed.requests} == {f"127.0.0.1:{places.allowed.port}"}
 
 
-async def test_not_by_a_redirect(places: Places) -> None:
+async def test_a_redirect_cannot_lead_to_refused_addresses(places: Places) -> None:
     urls = [*places.urls(), *(url for url in OTHERS if url != "//127.0.0.1/"), f"//127.0.0.1:{places.inner.port}/"]
     flows = [calling(f"f{number}", "go", {"to": url}) for number, url in enumerate(urls)]
     found = await places.failures(http("go", places.allowed.url("/away?to={to}")), *flows)
     assert not_refused(found, urls) == {}
-    assert len(places.allowed.asked) == len(urls)
+    assert len(places.allowed.requests) == len(urls)
     assert places.inner.connections == 0
 
 
-async def test_not_by_an_mcp_server(places: Places) -> None:
+async def test_an_mcp_server_cannot_be_at_refused_addresses(places: Places) -> None:
     urls = places.urls()
     servers = [McpServer.model_validate({"name": f"m{number}", "url": url}) for number, url in enumerate(urls)]
     found = await places.failures(*servers, *(calling(f"f{s.name}", f"{s.name}__echo", {}) for s in servers))
@@ -170,16 +170,16 @@ async def test_not_by_an_mcp_server(places: Places) -> None:
     assert places.inner.connections == 0
 
 
-async def test_not_by_the_redirect_of_an_mcp_server(places: Places) -> None:
+async def test_a_redirect_of_an_mcp_server_cannot_lead_to_refused_addresses(places: Places) -> None:
     away = [places.allowed.url(f"/away?to={url}") for url in places.urls()[:5]]
     servers = [McpServer.model_validate({"name": f"m{number}", "url": url}) for number, url in enumerate(away)]
     found = await places.failures(*servers, *(calling(f"f{s.name}", f"{s.name}__echo", {}) for s in servers))
     assert {error["type"] for error in found.values()} == {"mcp_refused"}
-    assert places.allowed.asked
+    assert places.allowed.requests
     assert places.inner.connections == 0
 
 
-async def test_not_by_what_a_model_wants(places: Places) -> None:
+async def test_a_model_cannot_reach_refused_addresses(places: Places) -> None:
     urls = [*places.urls(), *(url for url in OTHERS if url != "//127.0.0.1/")]
     answers = [{"calls": [{"tool": "go", "arguments": {"to": url}} for url in urls]}, "done"]
     agent = Agent.model_validate({"id": "helper", "model": "scripted", "tools": ["go"], "answers": answers})

@@ -1,4 +1,4 @@
-"""What the database refuses for its content fails the attempt that said it; waiting would not change its mind."""
+"""A record that the database refuses for its content fails its attempt, because a retry would be refused too."""
 
 from __future__ import annotations
 

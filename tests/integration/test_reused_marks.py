@@ -1,4 +1,4 @@
-"""A database server that crashes in the middle of a commit gives the transaction's number to somebody else."""
+"""A database server that crashes in the middle of a commit gives the transaction's number to another one."""
 
 from __future__ import annotations
 

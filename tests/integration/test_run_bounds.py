@@ -1,4 +1,4 @@
-"""Runs that hold much: they wait for each other, give their slot back meanwhile, and other tenants do not notice."""
+"""Runs that hold much: they wait for each other, release their slot meanwhile, and do not affect other tenants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in runs: tasks ask for them, a new value is used soon, and what is wrong with one fails its step only."""
+"""Secrets in runs: tasks read them, a new value is used soon, and a broken secret fails its step only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_tasks_get_the_secrets_of_their_tenant(keyed: Settings) -> None:
 
 
 @pytest.mark.parametrize("harm", ["other key", "tampered", "swapped", "missing"])
-async def test_what_is_wrong_with_a_secret_fails_its_step_only(keyed: Settings, store: Store, harm: str) -> None:
+async def test_a_broken_secret_fails_its_step_only(keyed: Settings, store: Store, harm: str) -> None:
     vault = SecretVault(store.database, keyed)
     await vault.set("default", "TOKEN", CANARY, actor="test")
     await vault.set("default", "OTHER", f"{CANARY}-other", actor="test")
@@ -125,7 +125,7 @@ async def test_what_is_wrong_with_a_secret_fails_its_step_only(keyed: Settings, 
         }
         assert wanted[harm] in str(run.result)
         assert CANARY not in str(run.result)
-        # The worker goes on, and other secrets are not affected.
+        # The worker continues, and other secrets are not affected.
         if harm != "other key":
             assert await process.app.connect()
             assert (await SecretVault(database, settings).values("default", ["OTHER"]))["OTHER"] == f"{CANARY}-other"
@@ -135,7 +135,7 @@ async def test_what_is_wrong_with_a_secret_fails_its_step_only(keyed: Settings, 
         await process.stop()
 
 
-async def test_a_run_goes_on_with_what_was_stored(keyed: Settings, store: Store) -> None:
+async def test_a_run_continues_with_what_was_stored(keyed: Settings, store: Store) -> None:
     """A secret in a step's output is taken out before the next step sees it, not only before it is stored."""
     process = Process(keyed)
 
@@ -175,7 +175,7 @@ def answering_flow() -> dict[str, Any]:
         "steps": [
             {"id": "use", "type": "task", "task": "use words", "output_key": "used", "next_step_id": "ask"},
             {**agent, "next_step_id": "again"},
-            # What the new attempt says is compared with them too.
+            # The output of the new attempt is redacted with them too.
             {"id": "again", "type": "task", "task": "use words", "output_key": "used", "next_step_id": "end"},
             print_,
         ],
@@ -199,7 +199,7 @@ def answering_flow() -> dict[str, Any]:
     return {"orchestrations": [flow], "agents": [clerk], "tools": [tool]}
 
 
-async def test_a_run_whose_secrets_are_words_of_ours_goes_on_and_has_readable_events(keyed: Settings) -> None:
+async def test_a_run_whose_secrets_are_our_own_keywords_continues_with_readable_events(keyed: Settings) -> None:
     process, noted = Process(keyed), list[str]()
 
     @process.app.task("use words")
@@ -218,10 +218,10 @@ async def test_a_run_whose_secrets_are_words_of_ours_goes_on_and_has_readable_ev
     async def through(flow: str) -> tuple[Run, list[tuple[str, frozenset[str]]]]:
         accepted = await process.app.orchestrate(flow)
 
-        async def asks() -> bool:
+        async def has_question() -> bool:
             return (await process.app.get(accepted.run_id)).status is Status.PAUSED
 
-        await eventually(asks, "the question")
+        await eventually(has_question, "the question")
         await process.app.resume(accepted.run_id, {"decision": "approve"})
         run = await process.end(accepted.run_id)
         return run, [(event.type, frozenset(event.data)) for event in await process.events(accepted.run_id)]

@@ -1,4 +1,4 @@
-"""How a stream ends: with a word when the run is over, without one when only this process stops."""
+"""The end of a stream: with a final event when the run has ended, without one when only this process stops."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Reader:
         self.began.set()
 
 
-async def test_a_reader_that_knows_the_end_is_told_that_there_is_nothing_more(store: Store, tail: Tail) -> None:
+async def test_a_reader_that_has_the_last_event_gets_an_end_without_events(store: Store, tail: Tail) -> None:
     run_id = await store.add()
     await store.finish(await store.claim_one(), completed())
     reader = Reader()
@@ -75,10 +75,8 @@ async def test_a_stopping_process_does_not_call_an_unfinished_run_complete(
     assert b"stream_complete" not in reader.body
 
 
-async def test_what_is_heard_after_the_stop_does_not_keep_a_stream_open(
-    store: Store, tail: Tail, bus: MemoryBus
-) -> None:
-    """A busy run goes on telling; its readers are to come back elsewhere all the same."""
+async def test_events_after_the_stop_do_not_keep_a_stream_open(store: Store, tail: Tail, bus: MemoryBus) -> None:
+    """A busy run keeps emitting; its readers must still reconnect elsewhere."""
     run_id = await store.add()
     follower = await tail.follow(run_id, 0)
     while b"queued" not in await follower.next(30):
@@ -97,28 +95,28 @@ async def cut(store: Store, run_id: str) -> int:
     url = store.settings.database_url
     assert url is not None
     retention = Retention(settings_for(url.get_secret_value(), events_retention_days=1e-5), store.database)
-    while await retention.round():
+    while await retention.run_once():
         pass
     run = await store.get(run_id)
     assert run.first_seq == run.last_seq
     return run.last_seq
 
 
-async def test_a_reader_of_what_was_cut_is_told_and_comes_to_the_end(store: Store, tail: Tail) -> None:
+async def test_a_reader_of_cut_events_is_notified_and_reaches_the_end(store: Store, tail: Tail) -> None:
     run_id = await store.add()
     await store.finish(await store.claim_one(), completed())
     assert await cut(store, run_id) == 3
-    told = f'data: {{"type":"truncated","run_id":"{run_id}","first_seq":3}}\n\n'.encode()
+    frame = f'data: {{"type":"truncated","run_id":"{run_id}","first_seq":3}}\n\n'.encode()
     # Who has number 2 misses nothing.
-    for after, first in ((0, told), (1, told), (2, b"")):
+    for after, first in ((0, frame), (1, frame), (2, b"")):
         reader = Reader()
         await EventStream(await tail.follow(run_id, after)).run(reader.receive, reader.send)
         assert reader.body.startswith(first + b'id: 3\ndata: {"type":"done"')
         assert reader.body.count(b"\n\n") == (2 if first else 1)
 
 
-async def test_a_reader_that_the_cut_overtook_is_told_and_comes_to_the_end(store: Store, bus: MemoryBus) -> None:
-    """Nobody published anything, and when the tail looks for the first time the events are gone."""
+async def test_a_reader_that_the_cut_overtook_is_notified_and_reaches_the_end(store: Store, bus: MemoryBus) -> None:
+    """Nothing was published, and when the tail reads for the first time the events are gone."""
     run_id = await store.add()
     tail = Tail(store.database, bus)
     follower = await tail.follow(run_id, 0)

@@ -1,4 +1,4 @@
-"""The tail's readers: what ends a stream ends it, whatever happens at the same moment."""
+"""The readers of a tail: the end of a stream reaches them, whatever happens at the same moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness import Store
 
 
 async def follow_live(store: Store) -> tuple[Tail, Follower, str]:
-    """A reader that has read what there is and now hears the feed."""
+    """Return a reader that has caught up and follows the feed."""
     run_id = await store.add()
     tail = Tail(store.database, MemoryBus())
     follower = await tail.follow(run_id, 0)
@@ -40,7 +40,7 @@ async def test_an_expelled_reader_gets_nothing_that_waits(store: Store) -> None:
     _, follower, _ = await follow_live(store)
     follower.on_event(line(2), b"two")
     refusal = Unauthorized()
-    follower.expel(refusal)
+    follower.revoke(refusal)
     follower.on_event(line(3, "done"), b"three")
     follower.on_delta(b"delta", repeat=False)
     assert await follower.next(10) == b""
@@ -60,7 +60,7 @@ async def test_a_reader_that_is_expelled_while_it_reads_the_database_gets_nothin
 
     async def expel_meanwhile(run_id: str, after: int) -> object:
         lines = await page(run_id, after)
-        follower.expel(Unauthorized())
+        follower.revoke(Unauthorized())
         return lines
 
     monkeypatch.setattr(tail, "page", expel_meanwhile)
@@ -98,7 +98,7 @@ async def test_repeats_reach_only_readers_that_have_just_joined_or_missed_someth
     bus.send_delta(Delta(run_id, 1, "text", '{"text":"so far"}', repeat=True))
     assert b"so far" in await late.next(10)
     assert await early.next(0) == b""
-    # What the bus could not bring until now was missed by all of them.
+    # All of them missed what the bus could not deliver until then.
     bus.publish([Notice(run_id, -1)])
     assert announced == [run_id] * 3
     bus.send_delta(Delta(run_id, 1, "text", '{"text":"so far"}', repeat=True))

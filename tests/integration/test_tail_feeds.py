@@ -1,4 +1,4 @@
-"""The feeds of a tail: who may join, what a slow reader costs, and that nothing stays behind."""
+"""The feeds of a tail: which readers may join, what a slow reader costs, and that nothing is left behind."""
 
 from __future__ import annotations
 

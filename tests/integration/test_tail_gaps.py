@@ -21,7 +21,7 @@ _WAIT_SECONDS = 0.5
 
 
 class Scene:
-    """A run that is being executed, a tail over its database, and a bus that a test tells as it likes."""
+    """A run that is being executed, a tail over its database, and a bus on which a test publishes."""
 
     def __init__(self, store: Store, tail: Tail, bus: MemoryBus, claimed: Claimed) -> None:
         self.store = store
@@ -38,7 +38,7 @@ class Scene:
         """Store the end of the run without telling anyone."""
         await self.store.finish(self.claimed)
 
-    async def tell(self, after: int) -> None:
+    async def publish(self, after: int) -> None:
         """Pass on what is stored after a number, as a worker does after its commit."""
         lines = await read_page(self.store.database, self.run_id, after, 100)
         self.bus.publish([Notice(self.run_id, lines[-1].seq, tuple(lines))])
@@ -69,7 +69,7 @@ async def scene(store: Store) -> AsyncGenerator[Scene]:
 
 
 async def numbers(follower: Follower, until: int) -> list[int]:
-    """The numbers of the events that the reader gets, up to one of them or the end of the stream."""
+    """Return the numbers of the events that the reader gets, up to one of them or the end of the stream."""
     found: list[int] = []
     for _ in range(_READS):
         found += (int(number) for number in _ID.findall(await follower.next(_WAIT_SECONDS)))
@@ -85,12 +85,12 @@ async def test_a_feed_that_advances_before_a_reader_joins_it_leaves_no_gap(
 
     async def advance() -> None:
         await scene.log()
-        await scene.tell(2)
+        await scene.publish(2)
 
     scene.between_page_and_join(monkeypatch, advance)
     assert await numbers(follower, 2) == [1, 2]
     await scene.log()
-    await scene.tell(3)
+    await scene.publish(3)
     assert await numbers(follower, 4) == [3, 4]
 
 
@@ -99,8 +99,8 @@ async def test_a_lost_notice_leaves_no_gap(scene: Scene) -> None:
     assert await numbers(follower, 2) == [1, 2]
     await scene.log()
     await scene.log()
-    # Nobody has heard of event 3.
-    await scene.tell(3)
+    # Event 3 was not published.
+    await scene.publish(3)
     assert await numbers(follower, 4) == [3, 4]
 
 

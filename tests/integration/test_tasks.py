@@ -68,7 +68,7 @@ async def test_arguments_arrive_as_the_functions_types(process: Process) -> None
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-async def test_a_context_speaks_from_the_loop_and_from_a_thread(process: Process, kind: str) -> None:
+async def test_a_context_works_in_the_loop_and_in_a_thread(process: Process, kind: str) -> None:
     @process.app.task("async")
     async def on_loop(ctx: Context) -> list[Any]:
         await ctx.log("hello", n=1)
@@ -121,7 +121,7 @@ async def test_the_last_progress_is_not_lost(process: Process) -> None:
     assert (run.progress, run.progress_note) == (1.0, "step 10")
 
 
-async def test_progress_is_stored_while_the_run_goes_on(process: Process) -> None:
+async def test_progress_is_stored_while_the_run_continues(process: Process) -> None:
     go_on = asyncio.Event()
 
     @process.app.task("job")
@@ -133,10 +133,10 @@ async def test_progress_is_stored_while_the_run_goes_on(process: Process) -> Non
     await process.start()
     accepted = await process.app.enqueue("job")
 
-    async def told() -> bool:
+    async def has_second_value() -> bool:
         return (await process.app.get(accepted.run_id)).progress == 0.2
 
-    await eventually(told, "the second value of progress")
+    await eventually(has_second_value, "the second value of progress")
     go_on.set()
     await process.end(accepted.run_id)
 
@@ -153,7 +153,7 @@ async def test_progress_out_of_bounds_is_the_tasks_error(process: Process, fract
     assert "must be between 0 and 1" in run.error["message"]
 
 
-async def test_a_checkpoint_is_there_for_the_next_attempt(process: Process) -> None:
+async def test_the_next_attempt_has_the_checkpoint(process: Process) -> None:
     seen: list[Any] = []
 
     @process.app.task("job")
@@ -258,7 +258,7 @@ async def test_a_time_out_is_a_failure(process: Process, plain: bool) -> None:
 
 @pytest.mark.settings(max_result_bytes=2048)
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [
         (object(), "The result cannot be stored: "),
         ({("a", "b"): 1}, "The result cannot be stored: "),
@@ -267,7 +267,7 @@ async def test_a_time_out_is_a_failure(process: Process, plain: bool) -> None:
     ],
     ids=["no json", "tuple as a key", "too large", "too large in bytes"],
 )
-async def test_a_result_that_cannot_be_stored_ends_the_run(process: Process, value: Any, said: str) -> None:
+async def test_a_result_that_cannot_be_stored_ends_the_run(process: Process, value: Any, expected: str) -> None:
     @process.app.task("job", max_attempts=5)
     async def job(ctx: Context) -> Any:
         return value
@@ -276,7 +276,7 @@ async def test_a_result_that_cannot_be_stored_ends_the_run(process: Process, val
     run = await process.run("job")
     assert (run.status, run.attempt) == (Status.FAILED, 1)
     assert run.error is not None
-    assert said in run.error["message"]
+    assert expected in run.error["message"]
 
 
 @pytest.mark.settings(max_result_bytes=2048)
@@ -451,7 +451,7 @@ async def test_input_that_no_longer_fits_the_code_fails_the_run(process: Process
     assert run.error["type"] == "ValidationError"
 
 
-async def test_attempts_tell_who_and_when(process: Process) -> None:
+async def test_attempts_have_their_worker_and_their_times(process: Process) -> None:
     @process.app.task("job")
     async def job(ctx: Context) -> None:
         if ctx.attempt == 1:

@@ -1,4 +1,4 @@
-"""Two tenants on one worker: one that takes all it can get does not stop the other's conditions and tools."""
+"""Two tenants on one worker: one that uses all it can get does not stop the conditions and tools of the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.outbound.limits import MAX_CONNECTIONS, TENANT_CONNECTIONS
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
 from tests.harness import eventually
-from tests.integration.http_server import Asked, Writer, plain, serving
+from tests.integration.http_server import Request, Writer, plain, serving
 from tests.integration.process import Process
 
 GREEDY, MODEST = "greedy", "modest"
@@ -60,16 +60,16 @@ async def test_a_fan_out_of_one_tenant_leaves_connections_to_the_other(settings:
     release = asyncio.Event()
     quick = plain(b"served")
 
-    async def answer(asked: Asked, writer: Writer) -> None:
-        if asked.target.startswith("/slow"):
+    async def answer(request: Request, writer: Writer) -> None:
+        if request.target.startswith("/slow"):
             await release.wait()
-        await quick(asked, writer)
+        await quick(request, writer)
 
     async with serving(answer) as server:
         process = Process(settings.model_copy(update={"outbound_allow": f"127.0.0.1:{server.port}"}))
 
         def slow() -> int:
-            return sum(asked.target.startswith("/slow") for asked in server.asked)
+            return sum(request.target.startswith("/slow") for request in server.requests)
 
         def call(name: str, count: int) -> dict[str, Any]:
             each = {"id": "each", "type": "loop", "loop_step_ids": ["call"], "for_each": f"list(range({count}))"}

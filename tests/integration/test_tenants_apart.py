@@ -1,6 +1,6 @@
 """Two tenants in one process: what one reads of its runs is the same, whatever the other or the platform keeps secret.
 
-A model that says a text letter by letter makes visible what is held back from readers. If text of a tenant were
+A model that answers letter by letter makes visible what is held back from readers. If text of a tenant were
 compared with a value that is not its own, the tenant could find that value out: it says a guess and watches when it
 arrives.
 """
@@ -91,7 +91,7 @@ hidable = st.text(min_size=8, max_size=30).filter(lambda text: text == text.stri
 
 
 class Letters:
-    """Says what it was asked, one letter at a time, each of which can be told before the next one comes."""
+    """Repeats its prompt one letter at a time, so that each can be published before the next one comes."""
 
     def __call__(self, name: str, scene: ModelContext, /) -> Letters:
         return self
@@ -121,7 +121,7 @@ class Seen:
 
 
 class House:
-    """One process with a worker for both tenants. It stands still between examples: nothing else may draw numbers."""
+    """One process with a worker for both tenants. It is idle between examples, so that nothing else draws numbers."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -142,7 +142,7 @@ class House:
         return self.wait(self._seen(message))
 
     def keep(self, values: Sequence[str]) -> None:
-        """The other tenant stores these values and uses all of them in a run that says them."""
+        """Store these values for the other tenant and use all of them in a run that repeats them."""
         self.wait(self._keep(values))
 
     async def _open(self) -> None:
@@ -186,11 +186,11 @@ class House:
         connection = await app.connect()
         accepted = await app.orchestrate("flow", message, tenant=VICTIM, hold=True)
 
-        def hear(told: Notice | LivePiece) -> None:
-            if isinstance(told, LivePiece):
-                live.append((told.type, json.loads(told.data)))
+        def receive(published: Notice | LivePiece) -> None:
+            if isinstance(published, LivePiece):
+                live.append((published.type, json.loads(published.data)))
 
-        leave = connection.bus.follow(accepted.run_id, hear)
+        leave = connection.bus.follow(accepted.run_id, receive)
         await app.approve(accepted.run_id)
         run = await self._process.end(accepted.run_id)
         leave()
@@ -199,7 +199,7 @@ class House:
 
 
 def _steady(data: dict[str, Any]) -> dict[str, Any]:
-    """The data of an event without what is different in every run."""
+    """Return the data of an event without what is different in every run."""
     return {name: None if name in ("duration_seconds", "worker_id") else value for name, value in data.items()}
 
 
@@ -218,7 +218,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Ge
 
 
 def platform(password: str, key: str) -> None:
-    """Have the process know a password and a master key as its own."""
+    """Register a password and a master key as secrets of the process."""
     redact_settings(
         Settings(database_url=SecretStr(f"postgresql://app:{password}@db.local/shop"), secret_key=SecretStr(key))
     )
@@ -229,9 +229,9 @@ def platform(password: str, key: str) -> None:
     before=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5),
     cut=st.integers(1, 30),
 )
-# Not shrunk: an example takes half a second, and any difference at all is a hole.
+# Not shrunk: an example takes half a second, and any difference is a leak.
 @examples(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_what_a_tenant_reads_does_not_depend_on_secrets_of_others(
+def test_output_for_a_tenant_does_not_depend_on_secrets_of_others(
     house: House, kept: list[str], before: str, cut: int
 ) -> None:
     password, key = secrets.token_urlsafe(12), base64.b64encode(secrets.token_bytes(32)).decode()

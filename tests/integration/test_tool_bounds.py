@@ -1,4 +1,4 @@
-"""Tools in whole runs: what holds for a call of every type, and what the model is told when it cannot be had."""
+"""Tools in whole runs: what holds for a call of every type, and what the model gets when it is unavailable."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from runlane import Context, Run, Status
 from runlane.definitions.schema.definition import Agent, Tool
-from tests.integration.http_server import Asked, Writer, plain, serving
+from tests.integration.http_server import Request, Writer, plain, serving
 from tests.integration.process import Process
-from tests.integration.test_agents import STEP, told
+from tests.integration.test_agents import STEP, events_of
 from tests.integration.test_orchestrations import flow, run
 
 
 async def called(process: Process, definition: dict[str, Any], *more: Any, step: dict[str, Any] = STEP) -> Run:
-    """An agent that calls one tool without arguments, and ends whatever it is told."""
+    """Run an agent that calls one tool without arguments, and ends whatever the result is."""
     agent = Agent.model_validate(
         {
             "id": "helper",
@@ -30,7 +30,7 @@ async def called(process: Process, definition: dict[str, Any], *more: Any, step:
 
 async def only_result(process: Process, ended: Run) -> dict[str, Any]:
     assert (ended.status, ended.result) == (Status.COMPLETED, "done"), ended.error
-    (result,) = await told(process, ended.id, "tool_result")
+    (result,) = await events_of(process, ended.id, "tool_result")
     return result
 
 
@@ -52,8 +52,8 @@ async def test_a_result_above_max_output_bytes_is_an_error(process: Process, cal
     result = await only_result(process, await called(process, {"name": "long", **calls, "max_output_bytes": 100}))
     assert result["failed"]
     assert result["preview"] == (
-        'tool_output: The tool "long" was called, but its result has 101 bytes; at most 100 are taken '
-        "(max_output_bytes). Ask it for less."
+        'tool_output: The tool "long" was called, but its result has 101 bytes; at most 100 are allowed '
+        "(max_output_bytes). Request less."
     )
 
 
@@ -65,7 +65,7 @@ async def test_a_result_is_cut_to_the_output_schema_and_must_fit_it(process: Pro
     assert (await only_result(process, ended))["preview"] == '{"a":1}'
     ended = await called(process, {**script, "code": "result = {'a': 'one'}"})
     assert (await only_result(process, ended))["preview"] == (
-        'tool_output: The answer of the tool "it" does not fit its schema: "a" must be integer, not string.'
+        'tool_output: The answer of the tool "it" does not match its schema: "a" must be integer, not string.'
     )
 
 
@@ -88,7 +88,7 @@ async def test_a_task_that_takes_longer_than_the_tool_allows_is_stopped(process:
     assert stopped.is_set()
 
 
-async def test_a_failure_that_does_not_pass_in_time_is_told_to_the_model(process: Process) -> None:
+async def test_a_failure_that_outlasts_the_retries_is_returned_to_the_model(process: Process) -> None:
     calls: list[str] = []
 
     @process.app.task("broken")
@@ -104,14 +104,14 @@ async def test_a_failure_that_does_not_pass_in_time_is_told_to_the_model(process
 
 
 @pytest.mark.settings(outbound_allow="127.0.0.1")
-async def test_a_web_service_that_was_asked_too_much_is_called_again_without_a_person(process: Process) -> None:
+async def test_a_rate_limited_web_service_is_called_again_without_a_person(process: Process) -> None:
     """It has turned the call away, so that there is nothing to ask, also for a tool that must act once."""
     keys: list[str] = []
 
-    async def answer(asked: Asked, writer: Writer) -> None:
-        keys.append(asked.headers["idempotency-key"])
+    async def answer(request: Request, writer: Writer) -> None:
+        keys.append(request.headers["idempotency-key"])
         busy = len(keys) == 1
-        await plain(b"paid", "429 Slow" if busy else "200 OK", {"retry-after": "0"})(asked, writer)
+        await plain(b"paid", "429 Slow" if busy else "200 OK", {"retry-after": "0"})(request, writer)
 
     await process.start()
     async with serving(answer) as server:
@@ -121,7 +121,7 @@ async def test_a_web_service_that_was_asked_too_much_is_called_again_without_a_p
     assert (result["preview"], keys) == ("paid", [keys[0]] * 2)
 
 
-async def test_a_step_that_tries_again_makes_the_call_again_before_the_model_is_told(process: Process) -> None:
+async def test_a_step_with_retries_repeats_the_call_before_the_model_gets_the_failure(process: Process) -> None:
     calls: list[str] = []
 
     @process.app.task("broken")
@@ -137,14 +137,14 @@ async def test_a_step_that_tries_again_makes_the_call_again_before_the_model_is_
     ended = await called(process, definition, step=step)
     assert (await only_result(process, ended))["preview"] == "open"
     assert len(calls) == 5
-    assert len(await told(process, ended.id, "model_response")) == 2
+    assert len(await events_of(process, ended.id, "model_response")) == 2
     calls.clear()
     never = {**step, "retry": {**step["retry"], "on": ["timeout"]}}
     assert (await only_result(process, await called(process, definition, step=never)))["failed"]
     assert len(calls) == 3
 
 
-async def test_a_tool_step_still_fails_in_a_way_that_may_pass(process: Process) -> None:
+async def test_a_tool_step_still_fails_as_retryable(process: Process) -> None:
     @process.app.task("broken")
     async def broken(ctx: Context) -> None:
         raise ConnectionError("no route to the shop")
@@ -158,10 +158,10 @@ async def test_a_tool_step_still_fails_in_a_way_that_may_pass(process: Process) 
     shop = Tool.model_validate({"name": "shop", "tool_type": "task", "task": "broken"})
     ended = await run(process, flow({**around, "next_step_id": None}, inner), shop)
     assert ended.error["type"] == "task_error"
-    assert len(await told(process, ended.id, "step_retry")) == 1
+    assert len(await events_of(process, ended.id, "step_retry")) == 1
 
 
-async def test_calls_that_are_refused_are_told_with_the_reason(process: Process) -> None:
+async def test_refused_calls_are_reported_with_the_reason(process: Process) -> None:
     await process.start()
     script = {"name": "it", "tool_type": "python", "code": "result = 1", "input_schema": {"required": ["a"]}}
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "additionalProperties": False}
@@ -181,15 +181,15 @@ async def test_calls_that_are_refused_are_told_with_the_reason(process: Process)
     )
     ended = await run(process, flow(STEP), agent, Tool.model_validate(script))
     assert ended.result == {"ok": True}
-    results = [(data["tool_name"], data["preview"]) for data in await told(process, ended.id, "tool_result")]
+    results = [(data["tool_name"], data["preview"]) for data in await events_of(process, ended.id, "tool_result")]
     assert results == [
         ("it", 'The tool it was not called: "a" is missing in the arguments.'),
-        ("at", "There is no tool 'at' here. Tools: it."),
+        ("at", "No tool 'at' exists. Tools: it."),
         (
             "final_answer",
-            'The answer does not fit: "ok" must be boolean, not string. Call final_answer with one that does.',
+            'The answer is not valid: "ok" must be boolean, not string. Call final_answer with a valid one.',
         ),
-        ("final_answer", "The answer does not fit: it is no JSON. Call final_answer with one that does."),
+        ("final_answer", "The answer is not valid: it is not JSON. Call final_answer with a valid one."),
     ]
 
 
@@ -209,8 +209,8 @@ async def test_agents_do_not_hand_tasks_on_in_a_circle(process: Process) -> None
     )
     ended = await run(process, flow(STEP), first, other)
     assert ended.result == "done"
-    results = [(data["tool_name"], data["preview"]) for data in await told(process, ended.id, "tool_result")]
+    results = [(data["tool_name"], data["preview"]) for data in await events_of(process, ended.id, "tool_result")]
     assert results == [
-        ("ask_helper", 'circle: The agent "helper" waits for this task to be done: helper -> other -> helper.'),
+        ("ask_helper", 'circle: The agent "helper" waits for this task: helper -> other -> helper.'),
         ("ask_other", "Then I do."),
     ]

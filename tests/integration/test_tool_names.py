@@ -1,4 +1,4 @@
-"""Names of tools that not every provider takes: dots, slashes, a digit first, too long. The fake one refuses some."""
+"""Names of tools that not every provider accepts: dots, slashes, a digit first, too long. The fake one refuses some."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ["shop.order", "shop/order", "shop_order", LONG, f"{LONG}2", "weather", 
 OFFERS = tuple(ToolOffer(name, f"What {name} does.") for name in NAMES)
 
 
-def told_names(body: dict[str, object]) -> list[str]:
+def offered_names(body: dict[str, object]) -> list[str]:
     tools: list[dict[str, dict[str, str]]] = body["tools"]  # pyright: ignore[reportAssignmentType]
     return [str((tool.get("function") or tool)["name"]) for tool in tools]
 
@@ -25,9 +25,9 @@ async def test_every_tool_can_be_called_whatever_it_is_called(prefix: str) -> No
     model = MODELS[prefix]
     async with provider("Hello.") as place:
         await place.ask(model, "What is there?", offers=OFFERS)
-        names = told_names(place.bodies[0])
+        names = offered_names(place.bodies[0])
     assert len(set(names)) == len(NAMES)
-    # Google takes no digit first; the others do, but a conversation may go on with another model.
+    # Google does not accept a leading digit; others do, but a conversation may continue with another model.
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name) for name in names)
     assert names[2] == "shop_order"
     assert names[5] == "weather"
@@ -44,12 +44,12 @@ async def test_every_tool_can_be_called_whatever_it_is_called(prefix: str) -> No
             )
             request = ModelRequest(model, lines, offers=OFFERS, number=1)
             assert (await place.ask(model, request)).text == "Done."
-            assert told_names(place.bodies[-1]) == names
+            assert offered_names(place.bodies[-1]) == names
             assert '"shop.order"' not in str(place.bodies[-1]["tools"])
 
 
 @pytest.mark.parametrize("prefix", MODELS)
-async def test_a_tool_that_nobody_offered_keeps_the_name_that_the_model_gave_it(prefix: str) -> None:
+async def test_a_tool_that_was_not_offered_keeps_the_name_that_the_model_gave_it(prefix: str) -> None:
     async with provider(FakeAnswer(calls=[FakeCall(name="shop_orders")])) as place:
         reply = await place.ask(MODELS[prefix], "Order!", offers=OFFERS)
         assert [call.name for call in reply.calls] == ["shop_orders"]

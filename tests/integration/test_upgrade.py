@@ -66,7 +66,7 @@ def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def current_database(empty_postgres: str) -> str:
-    """The URL of a database with this release's schema and one run."""
+    """Return the URL of a database with this release's schema and one run."""
     await upgrade(settings_for(empty_postgres))
     connection = await _connect(empty_postgres)
     try:

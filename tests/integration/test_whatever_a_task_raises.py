@@ -1,4 +1,4 @@
-"""Whatever a task raises, its run moves on: nothing stays running under the heartbeat of a worker that forgot it."""
+"""Whatever a task raises, its attempt ends: no run stays `running` on a worker that does not execute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker: cancel, lanes, drain, losing and regaining its place, and what it does with code that will not stop."""
+"""The worker: cancel, lanes, drain, losing and regaining its registration, and code that does not stop."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def running(process: Process, run_id: str) -> None:
 # --- cancel
 
 
-@pytest.mark.parametrize("told", ["signal", "heartbeat"])
-async def test_cancel_interrupts_async_code(process: Process, told: str) -> None:
+@pytest.mark.parametrize("channel", ["signal", "heartbeat"])
+async def test_cancel_interrupts_async_code(process: Process, channel: str) -> None:
     begun, interrupted = asyncio.Event(), asyncio.Event()
 
     @process.app.task("job")
@@ -48,10 +48,10 @@ async def test_cancel_interrupts_async_code(process: Process, told: str) -> None
     await process.start()
     accepted = await process.app.enqueue("job")
     await eventually(begun.is_set, "the start of the code")
-    if told == "signal":
+    if channel == "signal":
         await process.app.cancel(accepted.run_id)
     else:
-        # As from another process: only the database knows.
+        # As from another process: the cancel is only in the database.
         await cancel_run(await process.app.database(), accepted.run_id)
     run = await process.end(accepted.run_id)
     assert run.status is Status.CANCELLED
@@ -149,7 +149,7 @@ async def test_a_cancelled_run_never_runs_again(process: Process) -> None:
     await process.app.cancel(other)
 
 
-async def test_a_cancel_between_claim_and_start_is_heard(process: Process) -> None:
+async def test_a_cancel_between_claim_and_start_takes_effect(process: Process) -> None:
     """The interruption arrives when the execution exists but its code has not begun."""
     started: list[str] = []
 
@@ -301,7 +301,7 @@ async def test_two_workers_in_one_process_share_the_work(process: Process) -> No
 
     @process.app.task("job")
     async def job(ctx: Context) -> None:
-        # Each worker has one slot, so both must take one for either to go on.
+        # Each worker has one slot, so both must take one for either to continue.
         await barrier.wait()
 
     one, two = await process.start(concurrency=1), await process.start(concurrency=1)
@@ -327,11 +327,11 @@ async def test_a_worker_serves_only_the_lanes_it_was_given(process: Process) -> 
         await process.start(lanes=["fats"])
 
 
-# --- code that will not stop
+# --- code that does not stop
 
 
 @pytest.mark.settings(cancel_grace_seconds=0.2)
-async def test_a_stuck_thread_holds_its_slot_and_the_worker_goes_on(process: Process) -> None:
+async def test_a_stuck_thread_holds_its_slot_and_the_worker_continues(process: Process) -> None:
     released = threading.Event()
 
     @process.app.task("stuck", max_attempts=1, timeout_seconds=0.1)
@@ -461,9 +461,9 @@ async def test_a_worker_that_was_declared_lost_stops_and_comes_back(process: Pro
 
 
 async def test_a_heartbeat_that_fails_in_any_way_is_survived(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is away for a while: not a broken connection, but an error all the same.
+    """The table is away for a while: not a broken connection, but another error.
 
-    A claim may meet it first; then the worker gives its life up, and what fails is the start of the next one.
+    A claim may meet it first; then the worker gives up its registration, and the next registration fails.
     """
     failed: list[str] = []
 
@@ -526,7 +526,7 @@ async def test_broken_connections_are_opened_again(process: Process) -> None:
         assert (await process.end(accepted.run_id)).result == n
 
 
-async def test_the_active_count_is_told_with_the_heartbeat(process: Process) -> None:
+async def test_the_active_count_is_stored_with_the_heartbeat(process: Process) -> None:
     gate = asyncio.Event()
 
     @process.app.task("job")
@@ -537,11 +537,11 @@ async def test_the_active_count_is_told_with_the_heartbeat(process: Process) -> 
     ids = [item.run_id for item in await process.app.enqueue_many([("job", {}) for _ in range(3)])]
     database = await process.app.database()
 
-    async def told() -> bool:
+    async def has_three_active() -> bool:
         (row,) = await list_workers(database)
         return (row.active, row.capacity) == (3, 7)
 
-    await eventually(told, "three active runs")
+    await eventually(has_three_active, "three active runs")
     gate.set()
     for run_id in ids:
         await process.end(run_id)
@@ -551,10 +551,10 @@ def _half_a_pair(value: Any) -> str:
     return '"half \ud800"'
 
 
-async def test_what_the_database_refuses_fails_the_run_and_not_the_worker(
+async def test_a_value_that_the_database_refuses_fails_the_run_and_not_the_worker(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A value that slipped past the repair: the run must end, and not be tried for ever."""
+    """A value that slipped past the repair: the run must end, and not be retried forever."""
     monkeypatch.setattr("runlane.worker.context.dump_json", _half_a_pair)
 
     @process.app.task("job", max_attempts=1)

@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 
 class Tree:
-    """A copy of the files that git knows or would add, with one bug at a time."""
+    """A copy of the files that git tracks or would add, with one bug at a time."""
 
     def __init__(self, root: Path, database_url: str) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""What tests of performers share: one step, performed with everything it may use."""
+"""A bench for tests of steps: it performs one step with all services that the step may use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runlane.llm.models import ModelDelta, ModelRegistry
 from runlane.llm.scripted import scripted
 from runlane.sandbox.sandbox import Sandbox, SandboxLimits
 from runlane.steps.dispatch import RunServices, StepContext, StepWait, perform_step
-from runlane.steps.services import ModelRetryPolicy
+from runlane.steps.run_services import ModelRetryPolicy
 
 
 def _ship(ctx: Context, **order: Any) -> None:
@@ -23,7 +23,7 @@ def _ship(ctx: Context, **order: Any) -> None:
 
 
 def _count(ctx: Context, text: str, most: int = 10) -> None:
-    """Count the words of a text,
+    """Count the words of a string,
     up to a number.
 
     This is for programmers.
@@ -31,7 +31,7 @@ def _count(ctx: Context, text: str, most: int = 10) -> None:
 
 
 class Bench:
-    """Performs steps and keeps what they tell."""
+    """Performs steps and keeps the events that they emit."""
 
     def __init__(self) -> None:
         models = ModelRegistry()
@@ -77,19 +77,19 @@ class Bench:
         part: Part = "step",
         tries: int = 0,
     ) -> PendingStep:
-        """The step as the machine would ask for it."""
+        """Return the step as the machine would request it."""
         made = Orchestration.model_validate(
             {"id": "o", "steps": [{"id": "it", **step}, *(others or [])], "answers": dict(answers or {})}
         )
         return PendingStep(path or "it", made, made.steps[0], dict(state or {}), part, tries)
 
     async def perform(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Any:
-        """Perform a step for the first time; whatever comes of it."""
+        """Perform a step for the first time and return its outcome."""
         self.own["journal"] = Journal("run_1", more.get("path") or "it")
         return await perform_step(self.context(self.pending(step, state, **more)))
 
     async def done(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Done:
-        """Perform a step that goes well."""
+        """Perform a step that succeeds."""
         outcome: Outcome | StepWait = await self.perform(step, state, **more)
         assert isinstance(outcome, Done), outcome
         return outcome
@@ -100,8 +100,8 @@ class Bench:
         assert isinstance(outcome, Failed), outcome
         return outcome
 
-    def told(self, type_: str) -> list[dict[str, Any]]:
-        """The events of a type, without what every event of a step has."""
+    def emitted(self, type_: str) -> list[dict[str, Any]]:
+        """Return the events of a type, without the fields that every event of a step has."""
         common = {"orch_step_id", "step_name", "path"}
         found = [data for kind, data in self.events if kind == type_]
         assert all(data.keys() >= common for data in found)

@@ -1,4 +1,4 @@
-"""Keys, permissions, roles and what a principal may do where."""
+"""Keys, permissions, roles, and what a principal may do in which tenant."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_new_key_does_not_print_its_secret() -> None:
         "x" * 1_000_000,
     ],
 )
-def test_what_cannot_be_a_key_is_not_looked_up(text: str) -> None:
+def test_strings_that_cannot_be_a_key_are_not_looked_up(text: str) -> None:
     assert parse_key(text) is None
 
 
@@ -109,7 +109,7 @@ def test_a_key_sees_its_own_tenant_only() -> None:
         require(principal(tenant="acme"), Permission.RUNS_READ, "other", RunNotFound("run_1"))
 
 
-def test_the_role_is_asked_before_the_tenant() -> None:
+def test_the_role_is_checked_before_the_tenant() -> None:
     with pytest.raises(Forbidden):
         require(principal("viewer"), Permission.RUNS_WRITE, "other")
 
@@ -147,7 +147,7 @@ def test_the_tenant_of_lists_and_of_new_things() -> None:
             choose(one, "other")
 
 
-def test_nobody_hands_out_more_than_they_have() -> None:
+def test_a_key_cannot_grant_more_than_it_has() -> None:
     viewer, operator, admin = (
         Role(name, BUILT_IN_ROLES[name], True) for name in ("viewer", "operator", "platform_admin")
     )

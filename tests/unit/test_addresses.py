@@ -1,4 +1,4 @@
-"""Which addresses may be called: no form of a private one, whatever it is dressed as."""
+"""Which addresses may be called: no private one, in whatever form it is written."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_form_of_an_inner_address_is_public(text: str) -> None:
         "64:ff9b:1::8.8.8.8",
     ],
 )
-def test_what_is_not_global_unicast_is_refused(text: str) -> None:
+def test_addresses_that_are_not_global_unicast_are_refused(text: str) -> None:
     assert refusal(ip_address(text)) is not None
 
 
@@ -124,7 +124,7 @@ def test_numbers_that_resolvers_take_for_addresses_are_known(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "example.com", "1.example", "0x7f.example", "a1"])
-def test_other_hosts_are_no_such_numbers(host: str) -> None:
+def test_other_hosts_are_not_numeric_addresses(host: str) -> None:
     assert not odd_number(host)
 
 
@@ -150,7 +150,7 @@ def test_the_allow_list_has_names_addresses_and_networks() -> None:
     ["a b", "http://x", "*", "x:", "x:0", "x:70000", "x:y", "10.0.0.1/8", "10.0.0.0/33", "2130706433", "0x7f.1", "[::1",
      "fe80::1%eth0", "a..b", "-a.example", "a,b c", "user@host"],
 )  # fmt: skip
-def test_what_is_no_entry_is_refused_at_start(text: str) -> None:
+def test_invalid_entries_are_refused_at_start(text: str) -> None:
     with pytest.raises(InvalidSettings, match="RUNLANE_OUTBOUND_ALLOW"):
         load_settings(outbound_allow=text)
 

@@ -35,7 +35,7 @@ def test_pieces_make_the_answer_and_it_is_not_printed_again() -> None:
     assert out.getvalue() == "Let me see\none two\n"
 
 
-def test_what_was_missed_comes_with_the_whole_answer() -> None:
+def test_missed_pieces_come_with_the_whole_answer() -> None:
     printer, out = new_printer()
     printer.show(piece("one ", 0))
     printer.show(piece("three", 8))
@@ -45,7 +45,7 @@ def test_what_was_missed_comes_with_the_whole_answer() -> None:
     assert out.getvalue() == "one two three\n"
 
 
-def test_another_answer_than_the_pieces_told_is_printed_whole() -> None:
+def test_an_answer_that_differs_from_its_pieces_is_printed_whole() -> None:
     printer, out = new_printer()
     printer.show(piece("on", 0))
     printer.show(stored("worker_picked_up"))
@@ -96,13 +96,13 @@ def test_a_reader_that_joins_late_prints_from_the_beginning() -> None:
     printer.show(piece("one two three", 0))
     assert out.getvalue() == "thought\none two three four"
     printer.show(whole("one two three four"))
-    # Meant for somebody who came later still, and overtaken by the stored answer.
+    # Meant for an even later reader, and overtaken by the stored answer.
     printer.show(piece("one two", 0))
     printer.end("one two three four")
     assert out.getvalue() == "thought\none two three four\n"
 
 
-def test_a_gap_that_nobody_fills_does_not_hold_the_rest_back() -> None:
+def test_a_gap_that_stays_open_does_not_hold_the_rest_back() -> None:
     now = [0.0]
     out = io.StringIO()
     printer = AnswerPrinter(out, colours=False, live=True, clock=lambda: now[0])
@@ -117,7 +117,7 @@ def test_a_gap_that_nobody_fills_does_not_hold_the_rest_back() -> None:
     assert out.getvalue() == "... two three four\none two three four\n"
 
 
-def test_a_model_that_is_asked_again_begins_on_a_new_line() -> None:
+def test_a_repeated_model_call_begins_on_a_new_line() -> None:
     printer, out = new_printer()
     printer.show(piece("on", 0))
     printer.show(piece("tw", 0))

@@ -1,4 +1,4 @@
-"""Waiting between attempts grows, spreads and stays below its cap."""
+"""The wait between attempts grows, is spread, and stays below its cap."""
 
 from __future__ import annotations
 

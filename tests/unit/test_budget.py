@@ -23,7 +23,7 @@ def test_a_cap_that_is_reached_is_named() -> None:
     )
 
 
-def test_one_that_fails_wins_over_one_that_asks_and_the_nearest_is_told_first() -> None:
+def test_a_cap_that_fails_wins_over_one_that_asks_and_the_nearest_is_named_first() -> None:
     ask, fail = SpendingCap("step", 1.0, 1.0, "ask"), SpendingCap("tenant", 1.0, 3.0, "fail", "acme")
     assert check_caps([ask, fail]) == CapReached("tenant", 1.0, 3.0, "fail", "acme")
     nearest = check_caps([SpendingCap("tenant", 1.0, 1.0, "ask", "acme"), ask])
@@ -31,15 +31,15 @@ def test_one_that_fails_wins_over_one_that_asks_and_the_nearest_is_told_first() 
     assert nearest.scope == "step"
 
 
-def test_every_scope_says_what_to_do() -> None:
-    said = {
+def test_every_scope_explains_what_to_do() -> None:
+    messages = {
         scope: CapReached(scope, 0.001, 0.0012, "fail", "acme").message for scope in ("step", "run", "agent", "tenant")
     }
-    assert all("$0.0012 of at most $0.001" in message for message in said.values())
-    assert "runlane tenants set acme --max-cost-per-day" in said["tenant"]
+    assert all("$0.0012 of at most $0.001" in message for message in messages.values())
+    assert "runlane tenants set acme --max-cost-per-day" in messages["tenant"]
 
 
-def test_what_rounding_loses_buys_nothing() -> None:
+def test_rounding_does_not_raise_a_cap() -> None:
     spent = sum([0.1] * 8)
     assert spent < 0.8
     assert check_caps([SpendingCap("tenant", 0.8, spent)]) is not None

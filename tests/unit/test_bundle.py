@@ -1,4 +1,4 @@
-"""Bundles: ours go out and come in unchanged; those of others come in with everything that was bent told."""
+"""Bundles: an export is imported unchanged; a foreign bundle is imported with a report of every change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def only_orchestration(unpacked: BundleContents) -> Orchestration:
     return parsed.definition
 
 
-def test_a_bundle_of_ours_comes_back_as_it_was() -> None:
+def test_an_exported_bundle_is_imported_unchanged() -> None:
     bodies: dict[str, Any] = {
         "orchestrations": [orchestration({"id": "s", "type": "agent", "agent_id": "a"})],
         "agents": [{"id": "a", "tools": ["calc", "files__read"]}, {"id": "b"}],
@@ -80,7 +80,7 @@ def test_a_bundle_of_ours_comes_back_as_it_was() -> None:
     }
 
 
-def test_an_exported_pipeline_comes_in_whole() -> None:
+def test_an_exported_pipeline_is_imported_whole() -> None:
     steps = [
         exported("research", "agent", agent_id="agent_scout", prompt_template="Look into {{user_topic}}",
                  output_key="findings", next_step_id="fan"),
@@ -107,8 +107,7 @@ def test_an_exported_pipeline_comes_in_whole() -> None:
         ("tone", ["dry", "warm"]),
         ("notes", []),
     ]
-    told = warnings(unpacked)
-    assert told == ["{{user_topic}} of the first step is never set; the run's message replaces it."]
+    assert warnings(unpacked) == ["{{user_topic}} of the first step is never set; the run's message replaces it."]
     assert found.steps[0].model_dump()["prompt_template"] == "Look into {state.user_input}"
     assert found.steps[5].model_dump()["evaluator_prompt"] == "Good? {{both}} on {state.user_input}"
     checked = check_loaded(unpacked.loaded, ())
@@ -134,7 +133,7 @@ def test_a_first_input_is_found_in_the_first_branches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "says", "field", "value"),
+    ("step", "expected", "field", "value"),
     [
         (exported("s", "agent"), "changed to a model call without tools (llm)", "type", "llm"),
         (exported("s", "human", human_fields=[{"name": "Editor notes"}]), "was renamed to Editor_notes", "human_fields",
@@ -148,10 +147,14 @@ def test_a_first_input_is_found_in_the_first_branches() -> None:
         (exported("s", "human", human_fields=[{"name": "a", "type": "select"}]), "has no options", None, None),
     ],
 )  # fmt: skip
-def test_what_is_bent_in_steps_is_told(step: dict[str, Any], says: str, field: str | None, value: Any) -> None:
+def test_changes_to_imported_steps_are_reported(
+    step: dict[str, Any], expected: str, field: str | None, value: Any
+) -> None:
     unpacked = unpack(bundle(orchestrations=[orchestration(step)]))
     found = only_orchestration(unpacked)
-    assert any(says in told and told.startswith('step "s": ') for told in warnings(unpacked)), warnings(unpacked)
+    assert any(expected in message and message.startswith('step "s": ') for message in warnings(unpacked)), warnings(
+        unpacked
+    )
     if field is not None:
         assert found.steps[0].model_dump()[field] == value
 
@@ -224,7 +227,7 @@ def test_agents_of_all_sorts() -> None:
     assert "is not a valid id" in skipped.reason
 
 
-def test_secrets_of_servers_are_asked_for_by_name() -> None:
+def test_secrets_of_servers_are_requested_by_name() -> None:
     servers: list[dict[str, Any]] = [
         {"name": "github", "label": "GitHub", "server_type": "remote", "url": "https://example.com/mcp",
          "token": "xxxxxxxxx", "status": "connected"},
@@ -260,8 +263,7 @@ def test_secrets_of_servers_are_asked_for_by_name() -> None:
         ("JIRA_TOKEN", "jira", "token"),
         ("OWN", "own", "token"),
     ]
-    told = warnings(unpacked)
-    assert told == [
+    assert warnings(unpacked) == [
         "The server type 'sse' was changed to remote.",
         "The credential in token was removed; store it as a secret.",
     ]
@@ -307,7 +309,7 @@ def test_only_what_is_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "expected"),
     [
         (None, "A bundle must be an object"),
         ([], "A bundle must be an object"),
@@ -319,8 +321,8 @@ def test_only_what_is_chosen() -> None:
         (bundle(agents=[{"id": "a\x00"}]), "contains a NUL character"),
     ],
 )
-def test_what_is_no_bundle_is_refused(given: Any, says: str) -> None:
-    with pytest.raises(InvalidRequest, match=says):
+def test_a_file_that_is_not_a_bundle_is_refused(given: Any, expected: str) -> None:
+    with pytest.raises(InvalidRequest, match=expected):
         unpack(given)
 
 

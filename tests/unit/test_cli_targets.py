@@ -1,4 +1,4 @@
-"""What each command acts on: every command is in the table of the reference, and behaves as the table says."""
+"""What each command acts on: every command is in the table of the reference, and behaves as the table describes."""
 
 from __future__ import annotations
 
@@ -126,20 +126,20 @@ def _invoke(name: str, **variables: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", ON_A_SERVER)
-def test_the_server_of_runlane_url_is_asked(name: str, project: Path, asked: tuple[str, list[str]]) -> None:
+def test_the_server_of_runlane_url_is_used(name: str, project: Path, asked: tuple[str, list[str]]) -> None:
     url, paths = asked
-    code, said = _invoke(name, RUNLANE_URL=url)
-    assert code == 1, said
-    assert paths, said
+    code, output = _invoke(name, RUNLANE_URL=url)
+    assert code == 1, output
+    assert paths, output
     assert not (project / ".runlane").exists()
 
 
 @pytest.mark.parametrize("name", [name for name in ON_A_DATABASE if name != "dev"])
 def test_a_command_that_cannot_use_a_server_refuses_it(name: str, project: Path, asked: tuple[str, list[str]]) -> None:
     url, paths = asked
-    code, said = _invoke(name, RUNLANE_URL=url)
+    code, output = _invoke(name, RUNLANE_URL=url)
     assert code == 1
-    assert f'RUNLANE_URL names the server "{url}", but runlane {name} acts on a database.' in said
+    assert f'RUNLANE_URL names the server "{url}", but runlane {name} acts on a database.' in output
     assert not paths
     assert not (project / ".runlane").exists()
 
@@ -161,15 +161,15 @@ CREATING = {
 @pytest.mark.parametrize("name", sorted({*ON_A_SERVER, "dead-letters"} - CREATING - {"run", "chat"}))
 def test_a_command_that_has_nothing_to_show_creates_no_database(name: str, project: Path) -> None:
     (project / "definitions").rename(project / "elsewhere")
-    code, said = _invoke(name)
+    code, output = _invoke(name)
     assert not (project / ".runlane").exists()
     if name != "doctor":
         assert code == 1
-        assert f"The database {load_settings().shown_database} does not exist in this folder." in said
+        assert f"The database {load_settings().shown_database} does not exist in this folder." in output
 
 
-def test_a_command_that_creates_the_database_says_so(project: Path) -> None:
-    code, said = _invoke("sync")
+def test_a_command_that_creates_the_database_reports_it(project: Path) -> None:
+    code, output = _invoke("sync")
     assert code == 0
-    assert f"Created the database {load_settings().shown_database}." in said
+    assert f"Created the database {load_settings().shown_database}." in output
     assert "Created" not in _invoke("sync")[1]

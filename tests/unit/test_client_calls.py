@@ -1,4 +1,4 @@
-"""The client's calls: repeated while the server is away, done once, and refused with the server's own words."""
+"""The client's calls: repeated while the server is away, done once, and refused with the message of the server."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_a_poller_of_logs_ends() -> None:
         assert [line.index async for line in client.log_lines("run_1")] == [0, 1]
 
 
-async def test_health_is_told_also_when_it_is_bad() -> None:
+async def test_health_is_returned_even_when_it_is_bad() -> None:
     async with wire_server((), answering({"problems": ["x"]}, 503)) as server, Client(server.url) as client:
         health = await client.health()
     assert (health.ready, health.parts) == (False, {"problems": ["x"]})
@@ -164,7 +164,7 @@ async def test_health_is_told_also_when_it_is_bad() -> None:
             await client.health()
 
 
-async def test_what_cannot_arrive_as_it_is_is_not_sent() -> None:
+async def test_input_that_cannot_be_sent_unchanged_is_refused() -> None:
     async with wire_server() as server, Client(server.url) as client:
         with pytest.raises(InvalidInput, match="nan"):
             await client.enqueue("job", {"x": [math.nan]})
@@ -192,4 +192,4 @@ def test_waits_grow_to_a_limit_and_obey_the_server() -> None:
     retry_policy = RetryPolicy(first_seconds=1, longest_seconds=8)
     assert [retry_policy.wait_seconds(tries, 0.0) for tries in (0, 1, 2, 3, 4, 9, 99999)] == [0.5, 0.5, 1, 2, 4, 4, 4]
     assert retry_policy.wait_seconds(1, 0.999) < 1
-    assert retry_policy.wait_seconds(1, 0.0, asked_seconds=30) == 30
+    assert retry_policy.wait_seconds(1, 0.0, requested_seconds=30) == 30

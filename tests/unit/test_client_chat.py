@@ -31,7 +31,7 @@ ALL = [(turn, seq) for turn in TURNS for seq in range(1, EVENTS + 1)]
 
 
 def frames(after: ChatCursor) -> bytes:
-    """What a server sends to a reader that has come so far."""
+    """Return what a server sends to a reader that has come so far."""
     return b"".join(
         mark(line_frame(f"run_{turn}", item), turn)
         for turn in TURNS
@@ -41,7 +41,7 @@ def frames(after: ChatCursor) -> bytes:
 
 
 def cut_after(size: int | None) -> Behaviour:
-    """Send so many bytes and break; with None everything, and end."""
+    """Send this number of bytes and break; with None send everything and end."""
 
     async def behave(connection: Connection, request: Request) -> None:
         given = request.headers.get("last-event-id")
@@ -80,7 +80,7 @@ async def test_a_connection_that_breaks_anywhere_loses_and_repeats_nothing(size:
         assert places(await read(server)) == ALL
 
 
-async def test_a_reader_begins_where_it_says() -> None:
+async def test_a_reader_begins_at_its_cursor() -> None:
     async with wire_server((), cut_after(None), cut_after(None)) as server:
         assert places(await read(server, "2.3")) == ALL[ALL.index((2, 4)) :]
     async with Client("http://127.0.0.1:9") as client:
@@ -88,15 +88,15 @@ async def test_a_reader_begins_where_it_says() -> None:
             [event async for event in client.chat_stream(SESSION, "7")]
 
 
-async def test_a_session_that_is_not_there() -> None:
+async def test_a_missing_session_is_an_error() -> None:
     async with wire_server((), refusing(404, "session_not_found")) as server:
         with pytest.raises(UnknownSession):
             await read(server)
 
 
 def test_frames_are_marked_with_their_turn_and_nothing_else_is_touched() -> None:
-    said = stored_event(3, data='{"text":"\\nid: 9\\ndata: {"}')
-    assert mark(line_frame("run_1", said), 2) == (
+    event = stored_event(3, data='{"text":"\\nid: 9\\ndata: {"}')
+    assert mark(line_frame("run_1", event), 2) == (
         b'id: 2.3\ndata: {"chat_turn":2,"type":"log","seq":3,"run_id":"run_1","attempt":1,'
         b'"at":"2023-11-14T22:13:20.000003Z","text":"\\nid: 9\\ndata: {"}\n\n'
     )

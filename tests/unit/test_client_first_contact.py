@@ -1,4 +1,4 @@
-"""A server that is not there: on this machine that is known soon, and a TLS failure at once."""
+"""A server that does not run: on this machine the client fails soon, and after a TLS failure at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from runlane import Client, Unavailable
 from runlane.client import RetryPolicy
 
-# Much less than the patience of a client, so that a test fails that would use it up.
+# Much less than the default timeout of a client, so that a test that waits for it fails.
 SOON_SECONDS = 30.0
 LONG = RetryPolicy(give_up_seconds=600, local_seconds=0.2)
 

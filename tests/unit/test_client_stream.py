@@ -54,7 +54,7 @@ async def test_a_whole_run() -> None:
     assert "last-event-id" not in server.requests[0].headers
 
 
-async def test_it_goes_on_after_the_number_that_the_reader_has() -> None:
+async def test_it_continues_after_the_number_that_the_reader_has() -> None:
     async with wire_server(finished_run(5)) as server:
         assert numbers(await read(server, after=3)) == [4, 5]
         assert await read(server, after=5) == []
@@ -71,7 +71,7 @@ async def test_a_cut_at_every_byte_loses_and_repeats_nothing() -> None:
             assert [event.seq async for event in client.stream(RUN)] == [1, 2, 3]
 
 
-async def test_it_survives_what_servers_and_networks_do() -> None:
+async def test_a_stream_survives_failures_of_servers_and_networks() -> None:
     async def crawl(connection: Connection, request: Request) -> None:
         await connection.begin()
         for byte in b"".join(server.frames(request.after))[:300]:
@@ -105,13 +105,13 @@ async def test_a_hole_inside_a_connection_is_read_again() -> None:
         assert [request.after for request in server.requests] == [0, 2]
 
 
-async def test_what_retention_cut_is_not_waited_for() -> None:
+async def test_events_that_retention_deleted_are_not_waited_for() -> None:
     async with wire_server(finished_run(6)[3:]) as server:
         assert numbers(await read(server)) == [4, 5, 6]
         assert len(server.requests) == 1
 
 
-async def test_a_hole_that_the_server_tells_of_is_told_and_not_read_again() -> None:
+async def test_a_gap_that_the_server_reports_is_passed_on_and_not_read_again() -> None:
     one, *_, five, six = (line_frame(RUN, line) for line in finished_run(6))
     async with wire_server(finished_run(6), sending(one, cut_frame(RUN, 5), five, six)) as server:
         events = await read(server)
@@ -157,7 +157,7 @@ async def test_live_events_have_no_number_and_leave_with_their_attempt() -> None
     ]  # fmt: skip
 
 
-async def test_a_retried_run_goes_on_after_its_first_end() -> None:
+async def test_a_retried_run_continues_after_its_first_end() -> None:
     lines = [
         stored_event(1, "done", data="{}"),
         stored_event(2, "revived", data="{}"),
@@ -182,7 +182,7 @@ async def test_an_end_that_was_seen_is_an_end_when_the_server_is_gone() -> None:
     assert seen == [1, 2]
 
 
-async def test_a_server_that_is_gone_for_a_while() -> None:
+async def test_a_stream_survives_a_server_that_is_gone_for_a_while() -> None:
     lines = finished_run(4)
     seen: list[int | None] = []
     coming_back: asyncio.Task[None] | None = None
@@ -215,20 +215,20 @@ async def test_a_refusal_is_final(status: int, code: str, kind: type[Exception])
         assert len(server.requests) == 1
 
 
-async def test_patience_ends() -> None:
+async def test_a_stream_ends_with_an_error_when_its_retries_are_used_up() -> None:
     async with wire_server(finished_run(2)) as server:
         pass
     with pytest.raises(Unavailable, match="did not answer"):
         await read(server, retry_policy=HASTY)
 
 
-async def test_patience_ends_with_a_server_that_only_says_no() -> None:
+async def test_retries_end_with_a_server_that_only_refuses() -> None:
     async with wire_server(finished_run(2), *[refusing(503, "unavailable", {"retry-after": "0"})] * 1000) as server:
         with pytest.raises(Unavailable, match="no"):
             await read(server, retry_policy=HASTY)
 
 
-async def test_a_server_that_asks_for_more_time_than_there_is_patience_is_not_asked_again() -> None:
+async def test_a_retry_after_longer_than_the_timeout_is_not_waited_for() -> None:
     async with wire_server(finished_run(2), refusing(503, "unavailable", {"retry-after": "3600"})) as server:
         with pytest.raises(Unavailable):
             await read(server)
@@ -238,7 +238,7 @@ async def test_a_server_that_asks_for_more_time_than_there_is_patience_is_not_as
 @pytest.mark.parametrize(
     "behaviour", [answering(b"<html>", 200), sending(b"data: {not json\n\n"), sending(b"data: 1\n\n")]
 )
-async def test_what_is_no_stream_is_said(behaviour: Behaviour) -> None:
+async def test_an_answer_that_is_not_a_stream_is_reported(behaviour: Behaviour) -> None:
     async with wire_server(finished_run(2), behaviour) as server:
         with pytest.raises(UnexpectedAnswer):
             await read(server)

@@ -26,7 +26,7 @@ print("end", flush=True)
 
 
 def reached_in_source() -> set[str]:
-    """Every constant that some code passes to failpoint()."""
+    """Return every constant that some code passes to failpoint()."""
     found: set[str] = set()
     for path in Path(runlane.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -54,12 +54,12 @@ def test_without_the_variable_nothing_happens() -> None:
 @pytest.mark.parametrize("nth", [1, 3])
 def test_the_process_dies_at_the_nth_reach(nth: int) -> None:
     with run_with(CrashPoint("claim.committed", nth)) as process:
-        said = process.communicate(timeout=30)[0].split()
+        output = process.communicate(timeout=30)[0].split()
         assert process.returncode == -signal.SIGKILL
-        assert said == [str(step) for step in range(1, nth + 1)]
+        assert output == [str(step) for step in range(1, nth + 1)]
 
 
-def test_a_frozen_process_goes_on_when_it_is_thawed() -> None:
+def test_a_frozen_process_continues_when_it_is_thawed() -> None:
     with run_with(CrashPoint("claim.before_commit", 2, Fate.FREEZE)) as process:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
@@ -68,11 +68,11 @@ def test_a_frozen_process_goes_on_when_it_is_thawed() -> None:
 
 
 @pytest.mark.parametrize("text", ["no.such_point", "claim.committed:0", "claim.committed:x", "claim.committed:1:burn"])
-def test_a_text_that_names_no_crash_point_is_refused(text: str) -> None:
+def test_a_string_that_names_no_crash_point_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         CrashPoint.parse(text)
 
 
-def test_texts_survive_a_round_trip() -> None:
+def test_crash_points_survive_a_round_trip() -> None:
     for text in ("accept.committed", "accept.committed:4", "accept.committed:2:freeze"):
         assert CrashPoint.parse(str(CrashPoint.parse(text))) == CrashPoint.parse(text)

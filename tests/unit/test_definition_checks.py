@@ -1,4 +1,4 @@
-"""Checks of an orchestration: the way through its steps, branches, loops, fields, code and placeholders."""
+"""Checks of an orchestration: the route through its steps, branches, loops, fields, code and placeholders."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def step(name: str, kind: str = "print", **fields: Any) -> dict[str, Any]:
     return {"id": name, "type": kind, **least, **fields}
 
 
-def only(told: list[str]) -> str:
-    assert len(told) == 1, told
-    return told[0]
+def only(message: list[str]) -> str:
+    assert len(message) == 1, message
+    return message[0]
 
 
 def test_a_good_orchestration_has_no_problems() -> None:
@@ -119,9 +119,9 @@ def test_a_good_orchestration_has_no_problems() -> None:
         (step("a", "wait", event="e", on_expiry="bb", expires_after_seconds=5), "on_expiry"),
     ],
 )  # fmt: skip
-def test_a_link_to_no_step_is_told(bad: dict[str, Any], field: str) -> None:
-    told = only(errors(flow(bad, step("bbb", next_step_id="b"), step("b"))))
-    assert told == (
+def test_a_link_to_a_missing_step_is_reported(bad: dict[str, Any], field: str) -> None:
+    message = only(errors(flow(bad, step("bbb", next_step_id="b"), step("b"))))
+    assert message == (
         f'orchestration "o", step "a", field {field}: '
         'The step "bb" does not exist (did you mean "bbb"?). Steps: a, bbb, b.'
     )
@@ -132,11 +132,11 @@ def test_the_entry_must_be_a_step() -> None:
 
 
 def test_step_ids_are_taken_once() -> None:
-    told = only(errors(flow(step("a"), step("a", print_content="other"))))
-    assert 'step "a", field id: Step number 2 has the id of another step' in told
+    message = only(errors(flow(step("a"), step("a", print_content="other"))))
+    assert 'step "a", field id: Step number 2 has the id of another step' in message
 
 
-def test_a_step_that_no_way_leads_to_is_a_warning() -> None:
+def test_an_unreachable_step_is_a_warning() -> None:
     loaded = flow(step("a", next_step_id="c"), step("b", next_step_id="c"), step("c"))
     assert errors(loaded) == []
     assert 'step "b": The step cannot be reached from "a"' in only(warnings(loaded))
@@ -148,9 +148,9 @@ def test_an_error_does_not_lead_to_the_same_step() -> None:
 
 
 def test_evaluators_fall_back_to_a_route_that_they_have() -> None:
-    told = errors(flow(step("a", "evaluator", route_map={"good": None, "bad": None}, fallback_route="god")))
+    message = errors(flow(step("a", "evaluator", route_map={"good": None, "bad": None}, fallback_route="god")))
     assert 'field fallback_route: The route "god" does not exist (did you mean "good"?). Routes: good, bad.' in only(
-        told
+        message
     )
     loaded = flow(step("a", "evaluator", route_map={"good": None}, route_descriptions={"bad": "x"}))
     assert 'field route_descriptions.bad: The route "bad" does not exist' in only(warnings(loaded))
@@ -160,7 +160,7 @@ def fan(*steps: dict[str, Any], branches: list[list[str]], join: str | None = "j
     return flow(step("fan", "parallel", parallel_branches=branches, next_step_id=join), *steps)
 
 
-def test_a_branch_that_never_reaches_the_join_is_told() -> None:
+def test_a_branch_that_never_reaches_the_join_is_reported() -> None:
     loaded = fan(
         step("a", next_step_id="b"), step("b", next_step_id="a"), step("join"), branches=[["a"]]
     )  # fmt: skip
@@ -184,26 +184,26 @@ def test_branches_that_can_end(steps: list[dict[str, Any]]) -> None:
     assert errors(fan(*steps, step("join"), branches=[["a"]])) == []
 
 
-def test_a_branch_that_leaves_its_parallel_step_is_told() -> None:
+def test_a_branch_that_leaves_its_parallel_step_is_reported() -> None:
     loaded = fan(
         step("a", next_step_id="late"), step("b", next_step_id="join"), step("join", next_step_id="late"), step("late"),
         branches=[["a"], ["b"]],
     )  # fmt: skip
-    told = only(errors(loaded))
-    assert 'parallel_branches[0]: The branch leaves the parallel step: it leads to "late", which comes after' in told
+    message = only(errors(loaded))
+    assert 'parallel_branches[0]: The branch leaves the parallel step: it leads to "late", which comes after' in message
 
 
-def test_going_back_from_after_the_join_into_a_branch_is_no_leaving() -> None:
+def test_a_route_back_from_after_the_join_into_a_branch_is_allowed() -> None:
     loaded = fan(
         step("a", next_step_id="b"), step("b", next_step_id="join"),
-        step("join", "evaluator", route_map={"again": "b", "anew": "fan", "done": None}),
+        step("join", "evaluator", route_map={"again": "b", "restart": "fan", "done": None}),
         branches=[["a"]],
     )  # fmt: skip
     assert errors(loaded) == []
 
 
 @pytest.mark.parametrize(
-    ("branches", "says"),
+    ("branches", "expected"),
     [
         ([["a"], []], "parallel_branches[1]: The branch is empty"),
         ([["a", "join"]], '"join" is the join of the branches'),
@@ -212,9 +212,9 @@ def test_going_back_from_after_the_join_into_a_branch_is_no_leaving() -> None:
         ([["back"]], 'The branch leads back to "fan"'),
     ],
 )
-def test_branches_that_make_no_sense(branches: list[list[str]], says: str) -> None:
+def test_branches_that_make_no_sense(branches: list[list[str]], expected: str) -> None:
     loaded = fan(step("a", next_step_id="join"), step("back", next_step_id="fan"), step("join"), branches=branches)
-    assert any(says in told for told in errors(loaded)), errors(loaded)
+    assert any(expected in message for message in errors(loaded)), errors(loaded)
 
 
 def test_branches_that_meet_without_a_join_are_a_warning() -> None:
@@ -237,20 +237,20 @@ def test_a_loop_has_a_body_of_its_own() -> None:
 
     for target in ("l", "far", None):
         assert list(body(if_true_step_id=target).problems) == []
-    told = only(warnings(body(if_true_step_id="b")))
+    message = only(warnings(body(if_true_step_id="b")))
     assert (
         'step "after", field if_true_step_id: "b" is in the body of the loop "l", and this link bypasses the loop'
-        in told
+        in message
     )
-    told_all = errors(flow(step("l", "loop", loop_count=2, loop_step_ids=["a", "a", "l"], next_step_id="a"), step("a")))
-    assert len(told_all) == 3
-    assert "The step leads to itself." in told_all[0]
-    assert "List each step of the body once" in told_all[1]
-    assert "The next step must be outside" in told_all[2]
+    messages = errors(flow(step("l", "loop", loop_count=2, loop_step_ids=["a", "a", "l"], next_step_id="a"), step("a")))
+    assert len(messages) == 3
+    assert "The step leads to itself." in messages[0]
+    assert "List each step of the body once" in messages[1]
+    assert "The next step must be outside" in messages[2]
 
 
 @pytest.mark.parametrize(
-    ("human", "says"),
+    ("human", "expected"),
     [
         ([{"name": "a"}, {"name": "a"}], 'human_fields[1]: Another field has the name "a"'),
         ([{"name": "a", "type": "select", "options": ["x"], "default": "y"}], "The default 'y' is not a valid value"),
@@ -263,8 +263,8 @@ def test_a_loop_has_a_body_of_its_own() -> None:
         ([{"name": "a", "default": 3}], "is not a valid value"),
     ],
 )
-def test_human_fields_make_sense(human: list[dict[str, Any]], says: str) -> None:
-    assert says in only(errors(flow(step("h", "human", human_fields=human))))
+def test_human_fields_make_sense(human: list[dict[str, Any]], expected: str) -> None:
+    assert expected in only(errors(flow(step("h", "human", human_fields=human))))
 
 
 def test_human_fields_with_defaults_that_fit() -> None:
@@ -280,13 +280,13 @@ def test_human_fields_with_defaults_that_fit() -> None:
     assert errors(flow(step("h", "human", human_fields=fields))) == []
 
 
-def test_what_never_happens_is_a_warning() -> None:
+def test_fields_without_effect_are_a_warning() -> None:
     loaded = flow(
         step("h", "human", on_expiry="w", next_step_id="w"),
         step("w", "wait", seconds=1, expires_after_seconds=5, next_step_id="e"),
         step("e", "end", next_step_id="h"),
     )
-    assert [told.split(":")[0] for told in warnings(loaded)] == [
+    assert [message.split(":")[0] for message in warnings(loaded)] == [
         'orchestration "o", step "h", field on_expiry',
         'orchestration "o", step "w", field expires_after_seconds',
         'orchestration "o", step "e", field next_step_id',
@@ -294,7 +294,7 @@ def test_what_never_happens_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "says"),
+    ("bad", "expected"),
     [
         (step("a", "if_else", if_condition="state.x >"), "field if_condition: At its end: invalid syntax"),
         (step("a", "if_else", if_condition="{{x}} > 1"), "An expression has no placeholders."),
@@ -306,8 +306,8 @@ def test_what_never_happens_is_a_warning() -> None:
         (step("a", "if_else", if_condition="-" * 3999 + "1"), "field if_condition: "),
     ],
 )  # fmt: skip
-def test_code_that_cannot_be_read_is_told(bad: dict[str, Any], says: str) -> None:
-    assert any(says in told for told in errors(flow(bad, step("b"))))
+def test_code_that_cannot_be_parsed_is_reported(bad: dict[str, Any], expected: str) -> None:
+    assert any(expected in message for message in errors(flow(bad, step("b"))))
 
 
 @pytest.mark.parametrize(
@@ -323,20 +323,20 @@ def test_code_that_cannot_be_read_is_told(bad: dict[str, Any], says: str) -> Non
         (step("a", input_keys=["tone"]), "input_keys"),
     ],
 )
-def test_a_placeholder_that_nothing_fills_is_told(bad: dict[str, Any], field: str) -> None:
-    told = only(errors(flow(bad, step("b", output_key="tune"))))
-    assert f'step "a", field {field}: ' in told
-    assert '(did you mean "tune"?)' in told
-    assert 'or declare "tone" in state_schema' in told
+def test_a_placeholder_that_nothing_fills_is_reported(bad: dict[str, Any], field: str) -> None:
+    message = only(errors(flow(bad, step("b", output_key="tune"))))
+    assert f'step "a", field {field}: ' in message
+    assert '(did you mean "tune"?)' in message
+    assert 'or declare "tone" in state_schema' in message
     assert errors(flow(bad, step("b", output_key="tone"))) == []
     assert errors(flow(bad, state_schema={"tone": {}})) == []
 
 
-def test_a_placeholder_that_is_none_is_told() -> None:
+def test_an_invalid_placeholder_is_reported() -> None:
     assert "is not a valid placeholder" in only(errors(flow(step("a", print_content="{state.items[0]}"))))
 
 
-def test_what_a_parent_passes_is_known_to_the_child() -> None:
+def test_keys_that_a_parent_passes_are_known_in_the_child() -> None:
     parent = {
         "id": "p",
         "steps": [step("call", "orchestration", orchestration_id="c", input={"tone": "{{user_input}}"})],

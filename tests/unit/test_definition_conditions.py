@@ -37,12 +37,12 @@ def script(code: str, **fields: Any) -> LoadedDefinitions:
     return check(ASK, {"id": "choose", "type": "transform", "transform_code": code}, **fields)
 
 
-def told(loaded: LoadedDefinitions) -> list[str]:
+def messages(loaded: LoadedDefinitions) -> list[str]:
     return [f"{problem.severity}: {problem}" for problem in loaded.problems]
 
 
 def only(loaded: LoadedDefinitions) -> str:
-    found = told(loaded)
+    found = messages(loaded)
     assert len(found) == 1, found
     return found[0]
 
@@ -102,8 +102,8 @@ def test_the_line_of_a_script_is_named() -> None:
         "state.approval.notes == 'anything'",
     ],
 )
-def test_what_may_be_there_is_not_reported(text: str) -> None:
-    assert told(condition(text, state_schema={"tone": {"type": "string"}})) == []
+def test_keys_that_may_exist_are_not_reported(text: str) -> None:
+    assert messages(condition(text, state_schema={"tone": {"type": "string"}})) == []
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_what_may_be_there_is_not_reported(text: str) -> None:
         "state.approval = {'extra': 1}\nresult = state.approval.extra",
     ],
 )
-def test_what_a_script_may_have_set_itself_is_not_reported(code: str) -> None:
-    assert told(script(code)) == []
+def test_keys_that_a_script_may_set_are_not_reported(code: str) -> None:
+    assert messages(script(code)) == []
 
 
 def test_items_of_a_loop_and_errors_of_steps_are_known() -> None:
@@ -131,10 +131,10 @@ def test_items_of_a_loop_and_errors_of_steps_are_known() -> None:
         {"id": "one", "type": "transform", "transform_code": "result = state.item * state.index", "output_key": "n"},
         {"id": "sorry", "type": "if_else", "if_condition": "state.error and state.error.code == 'timeout'"},
     )
-    assert told(loaded) == []
+    assert messages(loaded) == []
 
 
-def test_what_other_orchestrations_and_tools_pass_is_known() -> None:
+def test_keys_that_other_orchestrations_and_tools_pass_are_known() -> None:
     inner = {"id": "inner", "steps": [{"id": "s", "type": "if_else", "if_condition": "state.tone and state.size"}]}
     outer = {
         "id": "outer",
@@ -150,7 +150,7 @@ def test_what_other_orchestrations_and_tools_pass_is_known() -> None:
         },
     }
     parsed = parse_bodies({"orchestrations": [inner, outer], "tools": [tool]})
-    assert told(check_loaded(parsed, ())) == []
+    assert messages(check_loaded(parsed, ())) == []
     (alone,) = check_loaded(parse_bodies({"orchestrations": [inner, outer]}), ()).errors
     assert '"state.size" is never set' in alone.message
 
@@ -179,7 +179,7 @@ def test_a_misspelt_field_in_a_placeholder_is_an_error() -> None:
 def test_a_question_without_fields_has_a_response() -> None:
     ask = {"id": "ask", "type": "human", "human_prompt": "?", "output_key": "said", "next_step_id": "choose"}
     good = {"id": "choose", "type": "if_else", "if_condition": "state.said.response == 'anything'"}
-    assert told(check(ask, good)) == []
+    assert messages(check(ask, good)) == []
     bad = {"id": "choose", "type": "if_else", "if_condition": "state.said.answer == 'anything'"}
     assert 'has no field "answer". Fields: response.' in only(check(ask, bad))
 
@@ -187,25 +187,25 @@ def test_a_question_without_fields_has_a_response() -> None:
 def test_fields_are_known_only_where_nothing_else_writes_the_key() -> None:
     other = {"id": "guess", "type": "llm", "prompt_template": "?", "output_key": "approval", "next_step_id": "ask"}
     wrong = {"id": "choose", "type": "if_else", "if_condition": "state.approval.score > 3"}
-    assert told(check(other, ASK, wrong)) == []
-    # The run's input may bring another object under a declared key, which only a person can judge.
+    assert messages(check(other, ASK, wrong)) == []
+    # The run's input may hold another object under a declared key, which a check cannot know.
     declared = check(ASK, wrong, state_schema={"approval": {"type": "object"}})
     assert only(declared).startswith("warning: ")
     default = check(ASK, wrong, state_schema={"approval": {"type": "object", "default": {"score": 1}}})
-    assert told(default) == []
+    assert messages(default) == []
 
 
 def test_two_forms_under_one_key_have_the_fields_of_both() -> None:
     second = {**ASK, "id": "again", "human_fields": [{"name": "score", "type": "number"}]}
     good = {"id": "choose", "type": "if_else", "if_condition": "state.approval.score > 3"}
     ask = {**ASK, "next_step_id": "again"}
-    assert told(check(ask, second, good)) == []
+    assert messages(check(ask, second, good)) == []
     bad = {"id": "choose", "type": "if_else", "if_condition": "state.approval.scor > 3"}
     assert 'The forms of steps "ask", "again" have no field "scor"' in only(check(ask, second, bad))
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("state.approval.decision == 'aprove'", '"aprove" is not an option of the field "decision" (did you mean'),
         ("'aprove' != state.approval.decision", '"aprove" is not an option'),
@@ -214,13 +214,13 @@ def test_two_forms_under_one_key_have_the_fields_of_both() -> None:
         ("state.approval.paid == 'yes'", 'The field "paid" is a boolean'),
     ],
 )
-def test_a_comparison_with_what_is_no_option_is_an_error(text: str, says: str) -> None:
-    found = told(condition(text))[0]
+def test_a_comparison_with_a_missing_option_is_an_error(text: str, expected: str) -> None:
+    found = messages(condition(text))[0]
     assert found.startswith('error: orchestration "o", step "choose", field if_condition: ')
-    assert says in found
+    assert expected in found
 
 
-def test_a_case_that_is_no_option_is_a_warning() -> None:
+def test_a_case_for_a_missing_option_is_a_warning() -> None:
     switch = {
         "id": "choose",
         "type": "switch",
@@ -231,9 +231,9 @@ def test_a_case_that_is_no_option_is_a_warning() -> None:
     assert found.startswith('warning: orchestration "o", step "choose", field switch_cases.rejct: ')
     assert '(did you mean "reject"?)' in found
     by_truth = {**switch, "switch_expression": "state.approval.paid", "switch_cases": {"true": None, "false": None}}
-    assert told(check(ASK, by_truth)) == []
+    assert messages(check(ASK, by_truth)) == []
 
 
 def test_code_that_cannot_be_parsed_is_reported_once() -> None:
-    assert len(told(condition("state.approval ==="))) == 1
-    assert len(told(condition("(" * 1500 + "state.x" + ")" * 1500))) == 1
+    assert len(messages(condition("state.approval ==="))) == 1
+    assert len(messages(condition("(" * 1500 + "state.x" + ")" * 1500))) == 1

@@ -1,4 +1,4 @@
-"""Warnings about what an installation does not have, and about texts that only look right."""
+"""Warnings about what an installation does not have, and about strings that only look right."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from runlane.definitions.loader import check_loaded, parse_bodies
 from runlane.settings import Settings
 
 
-def told(settings: dict[str, Any] | None = None, /, **bodies: list[Any]) -> list[str]:
-    """The problems; every one of them must be a warning."""
+def messages(settings: dict[str, Any] | None = None, /, **bodies: list[Any]) -> list[str]:
+    """Return the problems; every one of them must be a warning."""
     parsed = parse_bodies(bodies)
     assert parsed.errors == [], [str(problem) for problem in parsed.errors]
     loaded = check_loaded(parsed, (), environment=environment_of(Settings(**settings or {})))
@@ -34,27 +34,27 @@ def llm(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("model", "says"),
+    ("model", "expected"),
     [
         ("house-model", 'The model "house-model" has no provider. Write PROVIDER:house-model.'),
         ("opnai:gpt-5", 'unknown provider "opnai" (did you mean "openai"?)'),
         ("llama3", "Write ollama:llama3 or openrouter:llama3."),
     ],
 )
-def test_a_model_without_a_known_provider_is_a_warning(model: str, says: str) -> None:
-    found = only(told(**flow(llm(model=model))))
+def test_a_model_without_a_known_provider_is_a_warning(model: str, expected: str) -> None:
+    found = only(messages(**flow(llm(model=model))))
     assert found.startswith('orchestration "o", step "s", field model: ')
-    assert says in found
-    assert says in only(told(agents=[{"id": "a", "model": model}]))
-    assert says in only(told(agents=[{"id": "a", "fallback_models": [model]}]))
+    assert expected in found
+    assert expected in only(messages(agents=[{"id": "a", "model": model}]))
+    assert expected in only(messages(agents=[{"id": "a", "fallback_models": [model]}]))
 
 
 def test_models_that_can_be_found_are_fine() -> None:
     providers: dict[str, Any] = {"providers": {"acme": {"base_url": "https://llm.example", "prices": {}}}}
     for model in ("gpt-5-mini", "openai:gpt-5", "acme:anything", "claude-opus-4-1"):
-        assert told(providers, **flow(llm(model=model))) == []
-    assert told(providers, agents=[{"id": "a", "model": "anything", "provider": "acme"}]) == []
-    assert 'unknown provider "acm"' in only(told(providers, agents=[{"id": "a", "model": "x", "provider": "acm"}]))
+        assert messages(providers, **flow(llm(model=model))) == []
+    assert messages(providers, agents=[{"id": "a", "model": "anything", "provider": "acme"}]) == []
+    assert 'unknown provider "acm"' in only(messages(providers, agents=[{"id": "a", "model": "x", "provider": "acm"}]))
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_models_that_can_be_found_are_fine() -> None:
     ],
 )
 def test_an_address_that_is_refused_is_a_warning(url: str, why: str) -> None:
-    found = only(told(tools=[{"name": "t", "url": url}]))
+    found = only(messages(tools=[{"name": "t", "url": url}]))
     assert found.startswith('tool "t", field url: Calls to ')
     assert why in found
     assert "RUNLANE_OUTBOUND_ALLOW=" in found
-    assert why in only(told(mcp_servers=[{"name": "m", "url": url}]))
+    assert why in only(messages(mcp_servers=[{"name": "m", "url": url}]))
 
 
 @pytest.mark.parametrize(
@@ -89,31 +89,31 @@ def test_an_address_that_is_refused_is_a_warning(url: str, why: str) -> None:
 )
 def test_an_address_that_may_be_called_is_fine(url: str, allow: str | None) -> None:
     schema = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
-    assert told({"outbound_allow": allow}, tools=[{"name": "t", "url": url, "inputSchema": schema}]) == []
+    assert messages({"outbound_allow": allow}, tools=[{"name": "t", "url": url, "inputSchema": schema}]) == []
 
 
 def test_scripted_models_need_answers() -> None:
-    assert 'Add "answers": {"s": [...]}' in only(told(**flow(llm(model="scripted"))))
-    found = only(told(**flow(llm(model="scripted:polit"), answers={"polite": ["hi"]})))
+    assert 'Add "answers": {"s": [...]}' in only(messages(**flow(llm(model="scripted"))))
+    found = only(messages(**flow(llm(model="scripted:polit"), answers={"polite": ["hi"]})))
     assert 'The model "scripted:polit" has no answers (did you mean "polite"?)' in found
     agent = {"id": "a", "model": "scripted"}
     step = {"id": "s", "type": "agent", "agent_id": "a"}
-    assert 'step "s", field agent_id' in only(told(agents=[agent], **flow(step)))
-    assert "Give the agent a list of answers" in only(told(agents=[agent]))
+    assert 'step "s", field agent_id' in only(messages(agents=[agent], **flow(step)))
+    assert "Give the agent a list of answers" in only(messages(agents=[agent]))
 
 
 def test_scripted_models_with_answers_are_fine() -> None:
     agent = {"id": "a", "model": "scripted"}
     step = {"id": "s", "type": "agent", "agent_id": "a"}
-    assert told(**flow(llm(model="scripted"), answers={"s": ["hi"]})) == []
-    assert told(**flow(llm(model="scripted:polite"), answers={"polite": ["hi"]})) == []
-    assert told(**flow(llm(model="scripted:answers.json"))) == []
-    assert told(agents=[{**agent, "answers": ["hi"]}], **flow(step)) == []
-    assert told(agents=[agent], **flow(step, answers={"s": ["hi"]})) == []
+    assert messages(**flow(llm(model="scripted"), answers={"s": ["hi"]})) == []
+    assert messages(**flow(llm(model="scripted:polite"), answers={"polite": ["hi"]})) == []
+    assert messages(**flow(llm(model="scripted:answers.json"))) == []
+    assert messages(agents=[{**agent, "answers": ["hi"]}], **flow(step)) == []
+    assert messages(agents=[agent], **flow(step, answers={"s": ["hi"]})) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         (
             "About {topic}",
@@ -131,10 +131,10 @@ def test_scripted_models_with_answers_are_fine() -> None:
         ("{% if x %}", '"{% if x %}" is plain text'),
     ],
 )
-def test_a_text_that_looks_like_a_placeholder_is_a_warning(text: str, says: str) -> None:
-    found = told(**flow(llm(prompt_template=text)))
+def test_text_that_looks_like_a_placeholder_is_a_warning(text: str, expected: str) -> None:
+    found = messages(**flow(llm(prompt_template=text)))
     assert found[0].startswith('orchestration "o", step "s", field prompt_template: ')
-    assert says in found[0]
+    assert expected in found[0]
 
 
 @pytest.mark.parametrize(
@@ -149,18 +149,18 @@ def test_a_text_that_looks_like_a_placeholder_is_a_warning(text: str, says: str)
     ],
 )
 def test_other_braces_are_fine(text: str) -> None:
-    assert told(**flow(llm(prompt_template=text))) == []
+    assert messages(**flow(llm(prompt_template=text))) == []
 
 
 def test_instructions_of_agents_have_no_placeholders() -> None:
     for text in ("Be {state.tone}.", "Be {{tone}}."):
-        found = only(told(agents=[{"id": "a", "system_prompt": text}]))
+        found = only(messages(agents=[{"id": "a", "system_prompt": text}]))
         assert found.startswith('agent "a", field system_prompt: ')
         assert "is sent to the model unchanged" in found
 
 
 def test_a_script_that_never_sets_its_result_is_a_warning() -> None:
     step = {"id": "s", "type": "transform", "transform_code": "x = 1\nprint(x)"}
-    assert "The script never sets result" in only(told(**flow(step)))
+    assert "The script never sets result" in only(messages(**flow(step)))
     step = {"id": "s", "type": "transform", "transform_code": "for result in [1]:\n    pass"}
-    assert told(**flow(step)) == []
+    assert messages(**flow(step)) == []

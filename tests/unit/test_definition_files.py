@@ -51,7 +51,7 @@ def test_a_file_has_one_definition_or_a_list(tmp_path: Path) -> None:
     assert [parsed.location.file for parsed in loaded.definitions][2] == "orchestrations/more.json"
 
 
-def test_what_is_not_read_is_told(tmp_path: Path) -> None:
+def test_files_that_are_not_read_are_reported(tmp_path: Path) -> None:
     write(tmp_path, "orchestration/one.json", orchestration("one"))
     write(tmp_path, "agents/old/writer.json", {"id": "writer"})
     write(tmp_path, "stray.json", {"id": "writer"})
@@ -68,13 +68,13 @@ def test_what_is_not_read_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    (told,) = errors(load_directory(tmp_path / "none"))
-    assert "The folder does not exist. Name it with --dir or RUNLANE_DEFINITIONS_DIR" in told
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    (message,) = errors(load_directory(tmp_path / "none"))
+    assert "The folder does not exist. Name it with --dir or RUNLANE_DEFINITIONS_DIR" in message
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
         ("", "The file is empty"),
         ("  \n", "The file is empty"),
@@ -93,20 +93,20 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ('{"id": "a", "repos": [NaN]}', "not valid JSON"),
     ],
 )
-def test_what_is_no_definition_is_refused(tmp_path: Path, content: str, says: str) -> None:
+def test_files_that_are_not_definitions_are_refused(tmp_path: Path, content: str, expected: str) -> None:
     write(tmp_path, "agents/a.json", content)
-    (told,) = errors(load_directory(tmp_path))
-    assert told.startswith("agents/a.json")
-    assert says in told
+    (message,) = errors(load_directory(tmp_path))
+    assert message.startswith("agents/a.json")
+    assert expected in message
 
 
-def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "a.json").write_bytes(b'\xef\xbb\xbf{"id": "a"}')
     assert [parsed.definition.id for parsed in load_directory(tmp_path).definitions] == ["a"]
 
 
-def test_text_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "a.json").write_bytes(b'{"id": "\xff"}')
     assert "not valid JSON" in errors(load_directory(tmp_path))[0]
@@ -138,13 +138,13 @@ def test_a_large_definition_is_refused() -> None:
     assert "bytes; at most" in errors(loaded)[0]
 
 
-def test_links_and_pipes_that_are_no_files_are_refused(tmp_path: Path) -> None:
+def test_links_and_pipes_that_are_not_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "lost.json").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "agents" / "pipe.json")
-    told = errors(load_directory(tmp_path))
-    assert [line.split(":")[0] for line in told] == ["agents/lost.json", "agents/pipe.json"]
-    assert all("This is not a file" in line for line in told)
+    message = errors(load_directory(tmp_path))
+    assert [line.split(":")[0] for line in message] == ["agents/lost.json", "agents/pipe.json"]
+    assert all("This is not a file" in line for line in message)
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:
@@ -153,7 +153,7 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
     assert "surrogate" in errors(parse_bodies({"agents": [{"id": "a", "repos": [{"\ud800": 1}]}]}))[0]
 
 
-def test_everything_wrong_is_told_at_once_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_problems_are_reported_at_once_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = parse_bodies({"agents": [{"id": "a", "nam": "x"}, {"id": "b", "tols": []}]})
     with pytest.raises(InvalidDefinitions) as raised:
         loaded.raise_errors()

@@ -1,4 +1,4 @@
-"""References between definitions: they lead somewhere, not in circles, and tell what a run may use."""
+"""References between definitions: their targets exist, they have no cycles, and they define what a run may use."""
 
 from __future__ import annotations
 
@@ -36,32 +36,39 @@ def step(name: str, kind: str = "print", **fields: Any) -> dict[str, Any]:
     return {"id": name, "type": kind, **least, **fields}
 
 
-def only(told: list[str]) -> str:
-    assert len(told) == 1, told
-    return told[0]
+def only(messages: list[str]) -> str:
+    assert len(messages) == 1, messages
+    return messages[0]
 
 
 @pytest.mark.parametrize(
-    ("bodies", "says"),
+    ("bodies", "expected"),
     [
         ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writr")]}]},
          'step "s", field agent_id: The agent "writr" does not exist (did you mean "writer"?). Known: writer.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "evaluator", route_map={"a": None}, agent_id="x")]}]},
-         'field agent_id: The agent "x" does not exist'),
+         'field agent_id: The agent "x" does not exist. Known: writer.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="serch")]}]},
-         'field forced_tool: The tool "serch" does not exist (did you mean "search"?)'),
+         ('field forced_tool: The tool "serch" does not exist (did you mean "search"?), '
+          "and its prefix is not an MCP server. Tools: search. Servers: files.")),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="fils__read")]}]},
          'The tool "fils__read" does not exist, and its prefix is not an MCP server. Tools: search. Servers: files.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writer", allowed_tools=["x"])]}]},
-         'field allowed_tools: The tool "x" does not exist'),
+         ('field allowed_tools: The tool "x" does not exist, '
+          "and its prefix is not an MCP server. Tools: search. Servers: files.")),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "orchestration", orchestration_id="x")]}]},
          'field orchestration_id: The orchestration "x" does not exist. Known: o.'),
-        ({"agents": [{"id": "a", "tools": ["x"]}]}, 'agent "a", field tools: The tool "x" does not exist'),
-        ({"agents": [{"id": "a", "delegate_agent_ids": ["writers"]}]}, 'field delegate_agent_ids: The agent'),
-        ({"agents": [{"id": "a", "type": "orchestrator", "orchestration_id": "x"}]}, '"x" does not exist'),
+        ({"agents": [{"id": "a", "tools": ["x"]}]},
+         ('agent "a", field tools: The tool "x" does not exist, '
+          "and its prefix is not an MCP server. Tools: search. Servers: files.")),
+        ({"agents": [{"id": "a", "delegate_agent_ids": ["writers"]}]},
+         ('agent "a", field delegate_agent_ids: The agent "writers" does not exist (did you mean "writer"?). '
+          "Known: a, writer.")),
+        ({"agents": [{"id": "a", "type": "orchestrator", "orchestration_id": "x"}]},
+         'agent "a", field orchestration_id: The orchestration "x" does not exist. Known: none.'),
     ],
 )  # fmt: skip
-def test_a_reference_to_nothing_is_told(bodies: dict[str, list[Any]], says: str) -> None:
+def test_a_reference_to_nothing_is_reported(bodies: dict[str, list[Any]], expected: str) -> None:
     others: dict[str, list[Any]] = {
         "agents": [{"id": "writer"}],
         "tools": [{"name": "search", "url": "https://example.com"}],
@@ -69,7 +76,7 @@ def test_a_reference_to_nothing_is_told(bodies: dict[str, list[Any]], says: str)
     }
     for folder, given in bodies.items():
         others[folder] = [*others.get(folder, []), *given]
-    assert says in only(errors(load(**others)))
+    assert expected in only(errors(load(**others)))
 
 
 def test_a_registered_task_can_be_called_as_a_tool() -> None:
@@ -86,18 +93,18 @@ def test_a_registered_task_can_be_called_as_a_tool() -> None:
 def test_tasks_are_checked_where_they_are_known() -> None:
     bodies = [{"id": "o", "steps": [step("s", "task", task="sed")]}]
     assert errors(load(orchestrations=bodies)) == []
-    told = only(errors(load(orchestrations=bodies, tasks=["send"])))
-    assert 'field task: No task "sed" is registered (did you mean "send"?). Registered: send.' in told
+    message = only(errors(load(orchestrations=bodies, tasks=["send"])))
+    assert 'field task: No task "sed" is registered (did you mean "send"?). Registered: send.' in message
 
 
 def test_names_are_taken_once() -> None:
-    told = only(
+    message = only(
         errors(load(agents=[{"id": "a"}, {"id": "a", "name": "other"}], tools=[{"name": "a", "url": "http://x"}]))
     )
-    assert told.startswith('agent "a": The name is already used')
+    assert message.startswith('agent "a": The name is already used')
 
 
-def test_a_reference_to_something_broken_is_no_second_error() -> None:
+def test_a_reference_to_something_broken_is_not_a_second_error() -> None:
     parsed = parse_bodies(
         {
             "agents": [{"id": "a", "nope": 1}],
@@ -114,20 +121,20 @@ def call(name: str, *targets: str) -> dict[str, Any]:
     return {"id": name, "steps": steps or [step("end", "end")]}
 
 
-def test_orchestrations_that_start_themselves_are_told() -> None:
-    told = only(errors(load(orchestrations=[call("a", "a")])))
-    assert 'orchestration "a", step "s0": The orchestration would start itself endlessly: a -> a.' in told
-    told_all = errors(
+def test_orchestrations_that_start_themselves_are_reported() -> None:
+    message = only(errors(load(orchestrations=[call("a", "a")])))
+    assert 'orchestration "a", step "s0": The orchestration would start itself endlessly: a -> a.' in message
+    messages = errors(
         load(orchestrations=[call("a", "x", "b"), call("b", "c"), call("c", "a"), call("x"), call("y", "a")])
     )
-    assert [line.split(": ")[2] for line in told_all] == [
+    assert [line.split(": ")[2] for line in messages] == [
         "a -> b -> c -> a. Break the cycle.",
         "b -> c -> a -> b. Break the cycle.",
         "c -> a -> b -> c. Break the cycle.",
     ]
 
 
-def test_orchestrations_that_start_themselves_through_agents_are_told() -> None:
+def test_orchestrations_that_start_themselves_through_agents_are_reported() -> None:
     loaded = load(
         orchestrations=[{"id": "a", "steps": [step("s", "agent", agent_id="boss")]}],
         agents=[
@@ -192,7 +199,7 @@ def test_tools_of_servers_whose_names_contain_the_separator() -> None:
     assert scope.server_of("__read") is None
 
 
-def test_an_agent_may_say_that_missing_tools_are_left_out() -> None:
+def test_an_agent_may_leave_missing_tools_out() -> None:
     agent = {"id": "a", "tools": ["x"], "on_missing_tools": "skip"}
     loaded = load(agents=[agent])
     assert errors(loaded) == []

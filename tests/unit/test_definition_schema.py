@@ -1,4 +1,4 @@
-"""What is told of definitions, to editors and people, is what the parser does."""
+"""The schemas and pages about definitions match the parser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def orchestration(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"id": "o", "steps": list(steps), **fields}
 
 
-def test_the_reference_page_is_what_the_classes_say() -> None:
+def test_the_reference_page_matches_the_classes() -> None:
     path = Path(__file__).parents[2] / "docs" / "reference" / "definitions.md"
     assert path.read_text() == page(), (
         "Write it again: python -m tests.pages.definitions > docs/reference/definitions.md"

@@ -20,7 +20,7 @@ def problems(folder: str, **fields: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("folder", "fields", "says"),
+    ("folder", "fields", "expected"),
     [
         ("tools", {"headers": {"Authorization": f"Bearer {VALUE}"}}, "headers.Authorization"),
         ("tools", {"headers": {"Authorization": VALUE}}, "write {secret.AUTHORIZATION}"),
@@ -44,11 +44,11 @@ def problems(folder: str, **fields: Any) -> list[str]:
         ("mcp_servers", {"label": f"ghp_{'a1' * 18}"}, "field label: This contains a credential"),
     ],
 )
-def test_credentials_are_refused_and_not_repeated(folder: str, fields: dict[str, Any], says: str) -> None:
-    told = problems(folder, **fields)
-    assert len(told) == 1, told
-    assert says in told[0]
-    assert VALUE not in told[0]
+def test_credentials_are_refused_and_not_repeated(folder: str, fields: dict[str, Any], expected: str) -> None:
+    messages = problems(folder, **fields)
+    assert len(messages) == 1, messages
+    assert expected in messages[0]
+    assert VALUE not in messages[0]
 
 
 @pytest.mark.parametrize(

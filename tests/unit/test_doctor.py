@@ -1,4 +1,4 @@
-"""The doctor's judgement of what it sees."""
+"""How the doctor rates what it finds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def judge(lane: Lane, *workers: WorkerInfo) -> Finding:
     return finding
 
 
-def test_variables_that_nobody_reads_are_told_with_the_nearest_name() -> None:
+def test_unknown_variables_are_reported_with_the_nearest_name() -> None:
     environment = {"RUNLANE_CONCURENCY": "5", "RUNLANE_URL": "x", "RUNLANE_LEASE_SECONDS": "9", "OTHER": "1"}
     (finding,) = unknown_settings(environment)
     assert finding.level is Level.WARNING
@@ -53,12 +53,12 @@ def test_variables_that_nobody_reads_are_told_with_the_nearest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "workers", "level", "said"),
+    ("found", "workers", "level", "expected"),
     [
         (lane(), [worker()], Level.OK, "none is stuck"),
         (lane(queued=0), [], Level.OK, "none is stuck"),
         (lane(), [worker("bulk")], Level.OK, "none is stuck"),
-        (lane(), [], Level.OK, "none is stuck"),  # that nobody works at all is told by the check of the workers
+        (lane(), [], Level.OK, "none is stuck"),  # the check of the workers reports that none runs
         (lane(), [worker("mail")], Level.BROKEN, "no worker serves it"),
         (lane(), [worker("mail"), worker(status="draining")], Level.BROKEN, "no worker serves it"),
         (lane(enabled=False), [worker()], Level.WARNING, "disabled"),
@@ -68,10 +68,10 @@ def test_variables_that_nobody_reads_are_told_with_the_nearest_name() -> None:
         (lane(oldest_queued_at_us=NOW - 90_000_000, max_slots=1, running=1), [worker()], Level.OK, "none is stuck"),
     ],
 )
-def test_lanes(found: Lane, workers: list[WorkerInfo], level: Level, said: str) -> None:
+def test_lanes(found: Lane, workers: list[WorkerInfo], level: Level, expected: str) -> None:
     finding = judge(found, *workers)
     assert finding.level is level
-    assert said in finding.message
+    assert expected in finding.message
     assert (finding.cure is None) == (level is Level.OK)
 
 
@@ -90,8 +90,8 @@ def test_workers() -> None:
         ([worker("bulk", targets=("ship",)), worker("mail", targets=("pack",))], Level.BROKEN),
         ([worker("bulk", targets=("ship",)), worker(targets=("pack",), status="draining")], Level.BROKEN),
         ([worker(targets=("ship",)), worker("bulk", targets=("pack",))], Level.OK),
-        ([worker(targets=("ship",)), worker()], Level.OK),  # one of an older release, which does not tell
-        ([worker("mail", targets=("ship",))], Level.OK),  # that nobody serves the lane is told by its own check
+        ([worker(targets=("ship",)), worker()], Level.OK),  # an older release does not report its targets
+        ([worker("mail", targets=("ship",))], Level.OK),  # another check reports a lane without workers
     ],
 )
 def test_tasks(workers: list[WorkerInfo], level: Level) -> None:
@@ -107,7 +107,7 @@ def test_orchestrations_and_agents_are_known_to_every_worker() -> None:
     assert finding.level is Level.OK
 
 
-def test_tasks_without_workers_are_not_told_twice() -> None:
+def test_tasks_without_workers_are_not_reported_twice() -> None:
     assert list(task_findings([WaitingInLane("bulk", "pack", 3)], [])) == []
 
 
@@ -119,7 +119,7 @@ def test_clock_and_dead_letters() -> None:
     assert "1000 or more" in letters_finding(1000).message
 
 
-def test_secrets_without_their_key_are_broken_and_older_keys_are_told() -> None:
+def test_secrets_without_their_key_are_broken_and_older_keys_are_reported() -> None:
     assert secrets_finding({}, []).level is Level.NOTE
     assert secrets_finding({"aa": 2}, ["aa"]).level is Level.OK
     older = secrets_finding({"aa": 2, "bb": 1}, ["bb", "aa"])

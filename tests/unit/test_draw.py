@@ -77,7 +77,7 @@ def test_branches_meet_at_the_join() -> None:
     ("fields", "label"),
     [({"loop_count": 4}, "4 times"), ({"for_each": "[1]"}, "each"), ({"while_condition": "1"}, "while")],
 )
-def test_loops_go_round(fields: dict[str, Any], label: str) -> None:
+def test_a_loop_is_drawn_as_a_cycle(fields: dict[str, Any], label: str) -> None:
     found = ways(
         step("l", "loop", loop_step_ids=["a", "b"], next_step_id="c", **fields),
         step("a", next_step_id="c"), step("b"), step("c"),

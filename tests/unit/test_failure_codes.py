@@ -41,7 +41,7 @@ NOT_OF_STEPS = {
     "forbidden",
     "invalid_definitions",
     "invalid_settings",
-    "outbound_timeout",  # told as tool_timeout
+    "outbound_timeout",  # reported as tool_timeout
     "run_not_found",
     "schema_outdated",
     "schema_too_new",

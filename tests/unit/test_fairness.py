@@ -1,4 +1,4 @@
-"""Sharing between tenants: one that wants everything cannot keep the others from their turn."""
+"""Sharing between tenants: one that requests everything cannot keep the others from their turn."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_request_above_every_bound_is_served_alone() -> None:
     assert queue.try_take("b", 1)
 
 
-def test_what_is_charged_without_a_question_counts() -> None:
+def test_charged_amounts_count_without_a_request() -> None:
     queue: FairQueue[str] = FairQueue(10, 5)
     queue.charge("a", 7)
     assert queue.held_by("a") == queue.used == 7

@@ -105,7 +105,7 @@ def test_values_that_do_not_fit_are_refused_by_field(type_: str, given: Any) -> 
 
 
 @pytest.mark.parametrize("type_", ["text", "textarea", "number", "boolean", "date", "email", "select", "multiselect"])
-def test_what_is_required_must_be_there_and_what_is_not_may_be_left_out(type_: str) -> None:
+def test_required_fields_must_be_given_and_others_may_be_left_out(type_: str) -> None:
     empty: list[Mapping[str, Any]] = [{}, {"it": None}, {"it": "  "}]
     if type_ == "multiselect":
         empty.append({"it": []})
@@ -131,7 +131,7 @@ def test_defaults_fill_in_and_are_made_clean_too() -> None:
         validate([field("number", default="many")], {})
 
 
-def test_several_fields_and_none_that_was_not_asked_for() -> None:
+def test_several_fields_are_accepted_and_unknown_ones_refused() -> None:
     fields = [field("text", name="name", required=True), field("number", name="age"), field("boolean", name="ok")]
     assert validate(fields, {"ok": "yes", "name": "Ann"}) == {"name": "Ann", "age": None, "ok": True}
     with pytest.raises(InvalidInput, match=r'^"nmae" is not a field of this form \(did you mean "name"\?\)'):
@@ -151,6 +151,6 @@ def test_a_bare_text_answers_one_field_or_none() -> None:
 @pytest.mark.parametrize(
     "answer", [{"other": "x"}, {"response": 5}, {"response": "x" * (MAX_TEXTAREA + 1)}, {"response": "\x00"}]
 )
-def test_a_question_without_fields_takes_one_text(answer: dict[str, Any]) -> None:
+def test_a_question_without_fields_takes_one_string(answer: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         validate([], answer)

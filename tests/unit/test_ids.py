@@ -1,4 +1,4 @@
-"""Ids sort by the time they were made, and lock numbers are the same in every process."""
+"""Ids sort by their time of creation, and lock numbers are the same in every process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_first_bits_are_the_milliseconds(clock: list[int]) -> None:
     assert uuid_of(new_id("run")).int >> 80 == clock[0] // 1_000_000
 
 
-def test_ids_grow_while_the_clock_stands_still(clock: list[int]) -> None:
+def test_ids_grow_while_the_clock_is_stopped(clock: list[int]) -> None:
     made = [new_id("run") for _ in range(20_000)]
     assert made == sorted(made)
     assert len(set(made)) == len(made)

@@ -1,4 +1,4 @@
-"""Ctrl-C wakes a command whose event loop sleeps, also if the sleep itself is not interrupted by it."""
+"""Ctrl-C wakes a command whose event loop sleeps, even if the sleep itself is not interrupted by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def wait():
     try:
         await asyncio.Event().wait()
     finally:
-        print("heard", flush=True)
+        print("woken", flush=True)
 
 try:
     run_interruptibly(wait())
@@ -31,4 +31,4 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_wakes_a_loop_that_sleeps() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == ("heard\n-1\n", "")
+    assert (done.stdout, done.stderr) == ("woken\n-1\n", "")

@@ -1,4 +1,4 @@
-"""The journal of a step: what is in it is not asked for again, and nothing is in it that is not stored."""
+"""The journal of a step: an answer in it is not requested again, and everything in it is stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def bench() -> AsyncIterator[Bench]:
     await made.services.sandbox.close()
 
 
-async def test_a_kept_answer_is_not_asked_for_again(bench: Bench) -> None:
+async def test_a_stored_answer_is_not_requested_again(bench: Bench) -> None:
     kept: list[CallRecord] = []
 
     async def keep(record: CallRecord) -> None:
@@ -41,7 +41,7 @@ async def test_a_kept_answer_is_not_asked_for_again(bench: Bench) -> None:
         context = bench.context(bench.pending(AGENT, answers=ANSWERS))
         assert await perform_step(context) == Done("done", None, None, 0)
     assert [record.kind for record in kept] == [CallKind.MODEL, CallKind.TOOL, CallKind.MODEL]
-    assert len(bench.told("model_request")) == 2
+    assert len(bench.emitted("model_request")) == 2
     assert len(bench.task_calls) == 1
 
 

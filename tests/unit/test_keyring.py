@@ -1,4 +1,4 @@
-"""The keyring: what is sealed opens again, with its own key, for its own tenant and name, and unchanged."""
+"""The keyring: an encrypted value is decrypted only with its key, for its tenant and name, and unchanged."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_first_key_encrypts_and_all_decrypt() -> None:
     both = ring(new, old)
     assert both.open("acme", "TOKEN", sealed) == VALUE
     assert both.seal("acme", "TOKEN", VALUE)[0] == key_id_of(parse_secret_keys(new)[0]) != old_id
-    with pytest.raises(SecretUnreadable, match=f"kept with the key {old_id}") as caught:
+    with pytest.raises(SecretUnreadable, match=f"encrypted with the key {old_id}") as caught:
         ring(new).open("acme", "TOKEN", sealed)
     assert old not in str(caught.value)
 
@@ -123,7 +123,7 @@ def test_beside_the_embedded_file_a_key_is_made_once(tmp_path: Path, monkeypatch
     assert Keyring(Settings()).key_ids == [made[0]]
 
 
-def test_a_key_shows_itself_nowhere() -> None:
+def test_a_key_is_shown_nowhere() -> None:
     key = new_key()
     settings = load_settings(database_url=URL, secret_key=key)
     keys = Keyring(settings)

@@ -16,7 +16,7 @@ slot_counts = st.integers(0, 60)
 
 @st.composite
 def queue_lists(draw: st.DrawFn, *, tenants: int = 3) -> list[Queue]:
-    """Queues as a claim sees them: the bounds of a lane and of a tenant are the same wherever they appear."""
+    """Queues as a claim sees them: the bounds of a lane and of a tenant are the same in every queue."""
     lanes = {f"lane-{number}": (draw(caps), draw(st.booleans())) for number in range(draw(st.integers(0, 6)))}
     of_tenants = {f"tenant-{number}": draw(caps) for number in range(tenants)} | {None: SlotCap()}
     return [

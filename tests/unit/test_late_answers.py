@@ -1,4 +1,4 @@
-"""What an attempt finds when it continues a run: answers that were given in time, and costs that were paid before."""
+"""What an attempt restores when it continues a run: answers that came in time, and costs that were paid before."""
 
 from __future__ import annotations
 
@@ -40,9 +40,27 @@ def wait(*, answered: bool) -> Wait:
 def test_an_answer_in_time_counts_even_if_it_is_read_late(answered: bool, outcome: Done) -> None:
     machine = Machine.start({"main": orchestration(say("a"))}, "main", {})
     waits = OpenWaits()
-    waits.learn([wait(answered=answered)], machine.pending_steps())
+    stored = [wait(answered=answered)]
+    waits.learn(stored, machine.pending_steps())
+    assert waits.unconfirmed is not answered
+    if not answered:
+        # The deadline alone decides nothing: an answer may be stored that this process has not loaded.
+        assert list(waits.answered()) == []
+        waits.confirm_expired(stored)
+    assert not waits.unconfirmed
     ((_, _, found, over),) = waits.answered()
     assert (found, over) == (outcome, ["a"])
+
+
+def test_the_deadline_of_a_question_is_that_of_the_database() -> None:
+    machine = Machine.start({"main": orchestration(say("a"))}, "main", {})
+    waits = OpenWaits()
+    waits.learn([wait(answered=False)], machine.pending_steps())
+    waits.confirm_expired([replace(wait(answered=False), due_in_us=3_600_000_000)])
+    assert list(waits.answered()) == []
+    left = waits.seconds_left()
+    assert left is not None
+    assert 3000 < left <= 3600
 
 
 def test_a_wait_for_a_time_does_not_expire() -> None:

@@ -1,4 +1,4 @@
-"""The shape of the source: one meaning per public class name, files and functions that are read at a sitting."""
+"""The shape of the source: one meaning per public class name, short files and functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of MCP servers with their secrets, and what is taken out of what servers say."""
+"""Definitions of MCP servers with their secrets, and what is redacted in the output of servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(**fields: Any) -> McpServer:
     return McpServer.model_validate({**REMOTE, **fields})
 
 
-def test_secrets_are_filled_where_they_stand() -> None:
+def test_secrets_are_filled_where_they_are_referenced() -> None:
     assert secrets_of(server()) == {"PATH_KEY", "TOKEN", "KEY"}
     target = target_of("default", server(), SECRETS)
     assert target.url == "https://example.com/a%2Fb%20c/mcp"
@@ -70,8 +70,8 @@ def test_headers_that_cannot_be_sent_are_refused_without_their_value(value: str)
 
 def test_secrets_that_come_back_are_hidden_in_all_their_forms() -> None:
     target = target_of("default", server(), SECRETS)
-    told = target.redact('tok-en-value, quote\\"d value, quote"d value, a%2Fb%20c, quote%22d%20value')
-    assert told == ", ".join([REDACTED] * 5)
+    shown = target.redact('tok-en-value, quote\\"d value, quote"d value, a%2Fb%20c, quote%22d%20value')
+    assert shown == ", ".join([REDACTED] * 5)
     assert target.redact_value({"tok-en-value": ["x tok-en-value", 1, None, {"a": True}]}) == {
         REDACTED: [f"x {REDACTED}", 1, None, {"a": True}]
     }
@@ -86,7 +86,7 @@ def test_values_that_are_nested_too_deeply_are_refused() -> None:
         target.redact_value(value)
 
 
-def test_no_half_of_a_known_value_is_left_where_a_text_is_cut() -> None:
+def test_no_half_of_a_secret_is_left_where_a_string_is_cut() -> None:
     encoded = base64.b64encode(SECRETS["KEY"].encode()).decode()
     target = target_of("default", server(), SECRETS)
     assert encoded[:6] not in target.redact("x" * 10 + encoded, 20)

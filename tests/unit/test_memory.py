@@ -1,4 +1,4 @@
-"""Memory of a worker: what runs hold, what a tenant may hold, and who waits."""
+"""Memory of a worker: what runs hold, what a tenant may hold, and which runs wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_a_tenant_that_renders_much_waits_for_itself_and_for_no_other() ->
     second.close()
 
 
-async def test_a_step_gives_its_slot_back_when_there_is_no_room_in_time() -> None:
+async def test_a_step_releases_its_slot_when_there_is_no_room_in_time() -> None:
     memory = WorkerMemory(1000, 0.0)
     first, second = memory.account("a"), memory.account("a")
     await first.take(500)

@@ -1,4 +1,4 @@
-"""A bare model name belongs to its provider where only one serves it, and to nobody otherwise."""
+"""A bare model name belongs to its provider where only one serves it, and to none otherwise."""
 
 from __future__ import annotations
 
@@ -98,6 +98,6 @@ def test_an_ambiguous_name_fails_with_the_candidates() -> None:
     assert "Write ollama:llama3 or openrouter:llama3." in caught.value.message
 
 
-def test_an_unknown_name_fails_with_what_there_is() -> None:
-    with pytest.raises(ModelFailed, match="Names here begin with: openai"):
+def test_an_unknown_name_fails_with_the_known_ones() -> None:
+    with pytest.raises(ModelFailed, match="Known prefixes: openai"):
         _models(openai=()).find("house-model", ModelContext())

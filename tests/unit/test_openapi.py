@@ -1,4 +1,4 @@
-"""OpenAPI descriptions become tools; what cannot is told."""
+"""OpenAPI descriptions become tools; what cannot become one is reported."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_writing_operations(method: str) -> None:
     assert misfit({"name": "Rex", "age": 0}, tool.input_schema) is not None
 
 
-def test_bodies_that_are_no_plain_object_are_one_argument() -> None:
+def test_bodies_that_are_not_a_plain_object_are_one_argument() -> None:
     schemas: list[Any] = [
         {"type": "array", "items": TEXT},
         {"oneOf": [TEXT, {"type": "number"}]},
@@ -178,7 +178,9 @@ def test_deleting_is_done_once() -> None:
          'a parameter named "body"'),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_tool_is_left_out(operation: dict[str, Any], method: str, path: str, why: str) -> None:
+def test_operations_that_cannot_be_a_tool_are_left_out(
+    operation: dict[str, Any], method: str, path: str, why: str
+) -> None:
     assert why in left_out(operation, method, path)
 
 
@@ -193,14 +195,14 @@ NOTED: list[Any] = [
 
 
 @pytest.mark.parametrize(("operation", "method", "note"), NOTED)
-def test_what_is_different_is_noted(operation: dict[str, Any], method: str, note: str) -> None:
+def test_differences_of_an_import_are_noted(operation: dict[str, Any], method: str, note: str) -> None:
     found = import_openapi(spec({"/x": {method: operation}}))
     assert len(tools(found)) == 1
     assert note in found.notes[0].why
     assert len(found.notes) == 1
 
 
-def test_a_body_is_sent_as_the_kind_of_json_that_the_service_wants() -> None:
+def test_a_body_is_sent_as_the_kind_of_json_that_the_service_accepts() -> None:
     patch: dict[str, Any] = {"application/merge-patch+json": {"schema": {"type": "object", "properties": {"a": {}}}}}
     made = one({"requestBody": {"content": patch}}, "patch")
     assert made.headers == {"Content-Type": "application/merge-patch+json"}
@@ -221,15 +223,13 @@ def test_a_body_is_sent_as_the_kind_of_json_that_the_service_wants() -> None:
         ({"type": "apiKey", "in": "cookie", "name": "sid"}, "Cookie", "a header such as Cookie: sid={secret.NAME}"),
     ],
 )
-def test_it_is_told_where_credentials_belong_until_they_are_given(
-    scheme: dict[str, Any], header: str, note: str
-) -> None:
+def test_a_note_names_the_place_of_missing_credentials(scheme: dict[str, Any], header: str, note: str) -> None:
     described = spec({"/x": {"get": {"security": [{"key": []}]}}})
     described["components"]["securitySchemes"] = {"key": scheme}
-    (told,) = import_openapi(described).notes
-    assert note in told.why
-    (told,) = import_openapi(described, headers={"X-Other": "1"}).notes
-    assert note in told.why
+    (found,) = import_openapi(described).notes
+    assert note in found.why
+    (found,) = import_openapi(described, headers={"X-Other": "1"}).notes
+    assert note in found.why
     if header:
         assert import_openapi(described, headers={header: "{secret.NAME}"}).notes == []
 
@@ -253,7 +253,7 @@ def test_names() -> None:
     assert [note.why for note in found.notes] == ["Another operation has the same name, so this one is named same_2."]
 
 
-def test_headers_that_are_given_are_no_arguments() -> None:
+def test_headers_that_are_given_are_not_arguments() -> None:
     operation: dict[str, Any] = {"parameters": [{"name": "x-api-key", "in": "header", "required": True, "schema": {}}]}
     tool = one(operation, headers={"X-API-Key": "{secret.K}"})
     assert (tool.headers, tool.input_schema["properties"]) == ({"X-API-Key": "{secret.K}"}, {})
@@ -292,7 +292,7 @@ def test_references_in_a_circle_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ([], "must be a JSON object"),
         ({}, "The version None is not"),
@@ -302,8 +302,8 @@ def test_references_in_a_circle_end() -> None:
         ({"openapi": "3.1.0", "paths": {}, "x": "\0"}, "NUL"),
     ],
 )
-def test_what_is_no_description_is_refused(given: Any, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said.replace("(", r"\(")):
+def test_invalid_descriptions_are_refused(given: Any, expected: str) -> None:
+    with pytest.raises(InvalidRequest, match=expected.replace("(", r"\(")):
         import_openapi(given)
 
 
@@ -353,7 +353,7 @@ TREES = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["get", "post", "parameters", "servers"]), TREES, max_size=3), TREES)
 def test_no_description_breaks_the_import(item: dict[str, Any], schema: Any) -> None:
-    """What comes out is a tool or a reason, and its parts are checked like anybody's."""
+    """What comes out is a tool or a reason, and its parts are checked like those of any other tool."""
     document = spec({"/x/{id}": item, "/y": {"post": json_body(schema)}})
     found = import_openapi(document)
     loaded = check_loaded(parse_bodies({"tools": found.tools}), ())

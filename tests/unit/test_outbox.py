@@ -108,7 +108,7 @@ async def test_a_failed_commit_reaches_the_next_caller() -> None:
         outbox.store_soon()
 
 
-async def test_what_is_added_while_the_attempt_ends_is_stored_with_its_end() -> None:
+async def test_entries_added_while_the_attempt_ends_are_stored_with_its_end() -> None:
     commits = Commits()
     outbox = outbox_over(commits)
     outbox.add_event("one")

@@ -1,4 +1,4 @@
-"""Performers that need no model: what they give, what they wait for, and how they fail."""
+"""Steps that need no model: what they return, what they wait for, and how they fail."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_transform(bench: Bench) -> None:
     step = {"type": "transform", "transform_code": "result = [x * 2 for x in state.xs]"}
     assert await bench.done(step, {"xs": [1, 2]}) == Done([2, 4])
-    assert bench.told("transform_result") == [{"result": "[2,4]"}]
+    assert bench.emitted("transform_result") == [{"result": "[2,4]"}]
     assert (await bench.done({"type": "transform", "transform_code": "result = 'x' * 9000"})).output == "x" * 9000
-    assert len(bench.told("transform_result")[1]["result"]) == 500
+    assert len(bench.emitted("transform_result")[1]["result"]) == 500
     failed = await bench.failed({"type": "transform", "transform_code": "x = 1\nresult = 1 / 0"})
     assert (failed.code, failed.retryable) == ("expression_error", False)
     assert failed.message.startswith("Line 2: ZeroDivisionError")
@@ -38,7 +38,7 @@ async def test_if_else_and_switch(bench: Bench) -> None:
     assert (await bench.done({"type": "if_else", "if_condition": "state.n"}, {"n": []})).output is False
     switch = {"type": "switch", "switch_expression": "state.kind.lower()", "switch_cases": {"a": None}}
     assert (await bench.done(switch, {"kind": "A"})).output == "a"
-    # An error is no false, and no default.
+    # An error is neither false nor the default.
     assert (await bench.failed({"type": "if_else", "if_condition": "state.n > 2"}, {})).code == "expression_error"
     assert (await bench.failed(switch, {})).code == "expression_error"
     assert (await bench.failed({"type": "if_else", "if_condition": "().__class__"}, {})).code == "sandbox_refused"
@@ -53,7 +53,7 @@ async def test_parts_of_loops(bench: Bench) -> None:
     for wrong in ({}, {"rows": "abc"}, {"rows": {"a": 1}}, {"rows": 5}):
         failed = await bench.failed(items, wrong, part="items")
         assert failed.code == "expression_error"
-        assert "must give a list" in failed.message
+        assert "must return a list" in failed.message
     many = {"type": "loop", "loop_step_ids": ["it"], "for_each": "[0] * 100_001"}
     assert (await bench.failed(many, part="items")).code == "too_many_items"
 
@@ -62,10 +62,10 @@ async def test_print(bench: Bench) -> None:
     state = {"user": {"name": "Ann"}, "xs": [1]}
     step = {"type": "print", "print_content": "Hi {state.user.name}: {{xs}}"}
     assert await bench.done(step, state) == Done("Hi Ann: [1]")
-    assert bench.told("final") == [{"response": "Hi Ann: [1]"}]
-    failed = await bench.failed({"type": "print", "print_content": "{state.nobody}"}, state)
+    assert bench.emitted("final") == [{"response": "Hi Ann: [1]"}]
+    failed = await bench.failed({"type": "print", "print_content": "{state.missing}"}, state)
     assert failed.code == "unknown_placeholder"
-    assert "nobody" in failed.message
+    assert "missing" in failed.message
 
 
 MAKERS = [
@@ -143,8 +143,8 @@ async def test_merge_of_nothing_fails(bench: Bench) -> None:
 async def test_extract_json(bench: Bench, text: Any, found: Any) -> None:
     step = {"type": "extract_json", "input_keys": ["text"]}
     assert (await bench.done(step, {"text": text})).output == found
-    assert bench.told("final") == [{"response": found}]
-    assert len(bench.told("step_warning")) == (found is None)
+    assert bench.emitted("final") == [{"response": found}]
+    assert len(bench.emitted("step_warning")) == (found is None)
     if found is None:
         assert (await bench.failed({**step, "required": True}, {"text": text})).code == "no_json"
 
@@ -180,7 +180,9 @@ async def test_task(bench: Bench) -> None:
         (KeyError("k"), "task_error", True),
     ],
 )
-async def test_what_a_task_raises_fails_the_step(bench: Bench, raised: Exception, code: str, retryable: bool) -> None:
+async def test_an_exception_of_a_task_fails_the_step(
+    bench: Bench, raised: Exception, code: str, retryable: bool
+) -> None:
     bench.task_result = raised
     failed = await bench.failed({"type": "task", "task": "ship"})
     assert (failed.code, failed.retryable) == (code, retryable)
@@ -214,7 +216,7 @@ async def test_a_performer_that_breaks_fails_its_step_only(bench: Bench) -> None
         {"type": "loop", "loop_step_ids": ["it"], "loop_count": 2},
     ],
 )
-async def test_what_the_machine_does_itself_is_not_performed(bench: Bench, step: Any) -> None:
+async def test_steps_that_the_machine_handles_are_not_performed(bench: Bench, step: Any) -> None:
     assert (await bench.failed(step)).code == "step_error"
 
 

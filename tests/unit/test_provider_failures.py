@@ -1,4 +1,4 @@
-"""What a provider says is shown shortened and without keys; what is not installed is named."""
+"""Messages of providers are shown shortened and without keys; a missing package is named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runlane.settings import load_settings
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "shown"),
     [
         ("It is\n  too   long", "It is too long"),
         ("Wrong key hunter2-hunter2!", "Wrong key [redacted]!"),
@@ -26,8 +26,8 @@ from runlane.settings import load_settings
         ("task-oriented and risk-free words stay", "task-oriented and risk-free words stay"),
     ],
 )
-def test_keys_do_not_get_into_messages(said: str, shown: str) -> None:
-    assert shortened(said, Redactor(["hunter2-hunter2"])) == shown
+def test_keys_do_not_get_into_messages(message: str, shown: str) -> None:
+    assert shortened(message, Redactor(["hunter2-hunter2"])) == shown
 
 
 def test_long_messages_are_cut_after_keys_were_taken_out() -> None:
@@ -43,7 +43,7 @@ def test_no_half_of_a_known_value_is_left_where_a_message_is_cut() -> None:
         assert known[:6] not in shortened("x" * length + known, redactor)
 
 
-async def test_a_provider_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_provider_package_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     async def values(tenant: str, names: Collection[str]) -> Mapping[str, str]:
         return {}
 

@@ -37,7 +37,7 @@ def test_defaults_are_by_what_comes_before_the_colon_or_the_at(credential: str, 
 
 
 @pytest.mark.parametrize("credential", ["", " openai", "a{b}", "ope nai", "a\x00", "x" * 201, "a/b", "@x"])
-def test_what_is_no_credential_is_refused(credential: str) -> None:
+def test_invalid_credentials_are_refused(credential: str) -> None:
     with pytest.raises(InvalidRequest, match="is not a valid credential"):
         check_credential(credential)
 
@@ -91,9 +91,9 @@ def test_one_more_call_is_let_in_or_not(
     assert refused_by(limits, load, tokens) == kind
 
 
-def test_refusals_are_plain_words() -> None:
+def test_refusals_are_plain_sentences() -> None:
     limits = ProviderLimits(8, 60, 1000)
-    said = [
+    refusals = [
         describe_refusal("openai", limits, CredentialLoad(in_flight=8), LimitKind.IN_FLIGHT, 5, None).reason,
         describe_refusal("openai", limits, CredentialLoad(in_flight=7, ahead=2), LimitKind.IN_FLIGHT, 5, None).reason,
         describe_refusal("openai", ProviderLimits(0), CredentialLoad(), LimitKind.IN_FLIGHT, 5, None).reason,
@@ -103,7 +103,7 @@ def test_refusals_are_plain_words() -> None:
             "openai", limits, CredentialLoad(slow_seconds=11.2, slow_reason="429"), LimitKind.SLOW, 5, None
         ).reason,
     ]
-    assert said == [
+    assert refusals == [
         "openai: 8 of 8 calls are in flight",
         "openai: 7 of 8 calls are in flight, and 2 processes wait longer",
         "openai: paused, its limit is 0 calls in flight",
@@ -113,7 +113,7 @@ def test_refusals_are_plain_words() -> None:
     ]
 
 
-def test_when_there_is_room_again_is_known() -> None:
+def test_the_time_until_there_is_room_is_known() -> None:
     used = {50: 3, 10: 2}
     assert seconds_until_room(used, 6, 1) is None
     assert seconds_until_room(used, 5, 1) == 11
@@ -121,7 +121,7 @@ def test_when_there_is_room_again_is_known() -> None:
     assert seconds_until_room({}, 0, 1) == 60
 
 
-def test_nobody_reserves_more_than_the_limit() -> None:
+def test_reservations_never_exceed_the_limit() -> None:
     assert counted_tokens(ProviderLimits(), 5000) == 5000
     assert counted_tokens(ProviderLimits(tokens_per_minute=100), 5000) == 100
     assert counted_tokens(ProviderLimits(), -3) == 0

@@ -1,4 +1,4 @@
-"""Questions in the terminal: what is asked, what is refused, and what the answer becomes."""
+"""Questions in the terminal: what is prompted for, what is refused, and what the answer becomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answered(asked: Question, *lines: str) -> tuple[dict[str, Any], str]:
     return ask(asked, typed(*lines), written.append), "\n".join(written)
 
 
-def test_every_type_is_asked_for_until_it_fits() -> None:
+def test_every_type_is_prompted_for_until_it_is_valid() -> None:
     asked = question(
         {"name": "decision", "type": "select", "options": ["approve", "reject"], "required": True},
         {"name": "count", "type": "number", "label": "How many"},
@@ -63,7 +63,7 @@ def test_every_type_is_asked_for_until_it_fits() -> None:
     assert '"count" must be a number' in written
 
 
-def test_a_question_without_fields_takes_a_text() -> None:
+def test_a_question_without_fields_takes_a_string() -> None:
     answer, written = answered(question(context="The draft"), "looks good")
     assert answer == {"response": "looks good"}
     assert "The draft" in written
@@ -74,12 +74,12 @@ def test_an_option_that_is_a_number_is_meant_as_itself() -> None:
     assert answered(asked, "1")[0] == {"size": "1"}
 
 
-def test_nobody_there() -> None:
+def test_a_closed_input_ends_the_question() -> None:
     with pytest.raises(EOFError):
         answered(question({"name": "x"}))
 
 
-def test_in_a_pipe_it_is_told_how_to_answer() -> None:
+def test_in_a_pipe_it_explains_how_to_answer() -> None:
     asked = question({"name": "decision", "type": "select", "options": ["approve", "reject"], "required": True})
     assert describe_question(asked, several=True) == [
         "ask asks: Publish?",
@@ -121,13 +121,13 @@ def test_the_one_open_question_is_asked() -> None:
         (["deny", "too much"], {"decision": "deny", "reason": "too much"}),
     ],
 )
-def test_what_a_decision_has_no_use_for_is_not_asked(lines: list[str], answer: dict[str, Any]) -> None:
+def test_fields_that_a_decision_does_not_use_are_not_prompted_for(lines: list[str], answer: dict[str, Any]) -> None:
     fields = (
         {"name": "decision", "type": "select", "options": ["approve", "edit", "deny"], "required": True},
         {"name": "arguments", "type": "textarea"},
         {"name": "reason", "type": "text"},
     )
     assert answered(question(*fields, path="ask!0/approve/0/call_0"), *lines)[0] == answer
-    # A form of one's own is asked as it is written.
+    # A custom form is prompted for as it is written.
     with pytest.raises(EOFError):
         answered(question(*fields), *lines)

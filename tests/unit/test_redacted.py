@@ -51,7 +51,7 @@ def test_the_reference_was_understood() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(EVENTS))
-def test_names_numbers_and_places_of_an_event_stay_whatever_is_secret(kind: str) -> None:
+def test_names_numbers_and_paths_of_an_event_stay_whatever_is_secret(kind: str) -> None:
     """A tenant that stores words of Runlane's own as secrets, and uses them, still has events that can be read."""
     nested = {"type": "ValueError", "message": "m", "traceback": "t", "tool_name": "n", "description": "d"}
     data: dict[str, Any] = {name: f"a {name}" for name in FIELDS}
@@ -74,7 +74,7 @@ def test_names_numbers_and_places_of_an_event_stay_whatever_is_secret(kind: str)
         assert after["fields"][0].keys() == nested.keys()
     if kind == "model_response":
         assert after["tool_calls"][0].keys() == nested.keys()
-    # Texts are still cleaned.
+    # Strings are still cleaned.
     assert after["duration_seconds"] == f"a {REDACTED}"
 
 
@@ -166,5 +166,5 @@ def test_steps_questions_ends_and_live_pieces_keep_their_names() -> None:
     assert json.loads(stored.finish.error or "") == {"type": "E", "message": REDACTED, "traceback": REDACTED}
     assert json.loads(stored.finish.result or "") == {REDACTED: 1}
     piece = {"progress": 0.5, "offset": 12345678, "text": f"x {SECRET}", "path": "progress"}
-    told = redacted_delta(Delta("run_1", 1, "text", json.dumps(piece)), known)
-    assert json.loads(told.data) == piece | {"text": f"x {REDACTED}"}
+    cleaned = redacted_delta(Delta("run_1", 1, "text", json.dumps(piece)), known)
+    assert json.loads(cleaned.data) == piece | {"text": f"x {REDACTED}"}

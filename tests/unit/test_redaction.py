@@ -1,4 +1,4 @@
-"""Redaction: a value that was learned is found in every form, and nothing else is touched."""
+"""Redaction: a registered value is found in every form, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_value_is_found_in_the_forms_it_takes(form: str) -> None:
 
 
 @given(value=values, before=st.text(), after=st.text())
-def test_no_value_survives_wherever_it_stands(value: str, before: str, after: str) -> None:
+def test_no_value_survives_wherever_it_occurs(value: str, before: str, after: str) -> None:
     assert value not in Redactor([value]).clean(f"{before}{value}{after}").replace(REDACTED, "\0")
 
 
@@ -81,7 +81,7 @@ def test_many_values_are_found_as_well_as_few(count: int) -> None:
         assert cleaned.count(REDACTED) == 3
 
 
-def test_of_two_that_begin_alike_the_longer_one_is_replaced() -> None:
+def test_of_two_values_that_begin_alike_the_longer_one_is_replaced() -> None:
     redactor = Redactor(["password-1", "password-1-long"])
     assert redactor.clean("a password-1-long b") == f"a {REDACTED} b"
 
@@ -96,7 +96,7 @@ def test_a_value_of_several_lines_is_found_line_by_line() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "1234567", "aaaaaaaaaaaa", "ababababab", "        "])
-def test_what_would_damage_ordinary_text_is_not_learned(value: str) -> None:
+def test_values_that_would_damage_ordinary_text_are_not_redacted(value: str) -> None:
     assert Redactor([value]).is_empty
 
 
@@ -114,7 +114,7 @@ def test_json_stays_json(text: str, wanted: Any) -> None:
     assert json.loads(Redactor(["12345678"]).clean_json(text)) == wanted
 
 
-def test_what_is_no_json_is_cleaned_as_text() -> None:
+def test_values_that_are_not_json_are_cleaned_as_text() -> None:
     assert Redactor(["12345678"]).clean_json("{12345678") == f"{{{REDACTED}"
 
 
@@ -132,7 +132,7 @@ def test_a_value_without_secrets_is_the_same_object() -> None:
 
 
 def in_pieces(known: list[str], data: st.DataObject) -> list[str]:
-    """A text that may have these values in it, cut anywhere."""
+    """Draw a string that may contain these values, cut anywhere."""
     parts = st.lists(st.one_of(st.text(max_size=5), *(st.just(value) for value in known)), max_size=6)
     rest, pieces = "".join(data.draw(parts)), list[str]()
     while rest:
@@ -143,12 +143,12 @@ def in_pieces(known: list[str], data: st.DataObject) -> list[str]:
 
 
 @given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
-def test_a_text_in_pieces_is_cleaned_as_the_whole(known: list[str], data: st.DataObject) -> None:
+def test_text_in_pieces_is_cleaned_as_the_whole(known: list[str], data: st.DataObject) -> None:
     pieces = in_pieces(known, data)
     redactor = Redactor(known)
     stream = RedactedStream(redactor)
-    told = "".join(stream.feed(piece) for piece in pieces)
-    assert told + stream.rest() == redactor.clean("".join(pieces))
+    shown = "".join(stream.feed(piece) for piece in pieces)
+    assert shown + stream.rest() == redactor.clean("".join(pieces))
 
 
 def test_a_stream_holds_back_no_more_than_it_must() -> None:
@@ -161,22 +161,22 @@ def test_a_stream_holds_back_no_more_than_it_must() -> None:
 
 
 @given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
-def test_a_text_that_pauses_tells_no_value_and_loses_nothing(known: list[str], data: st.DataObject) -> None:
+def test_text_that_pauses_reveals_no_value_and_loses_nothing(known: list[str], data: st.DataObject) -> None:
     pieces = in_pieces(known, data)
     whole = "".join(pieces)
     redactor = Redactor(known)
-    stream, told = RedactedStream(redactor), ""
+    stream, shown = RedactedStream(redactor), ""
     for piece in pieces:
-        told += stream.feed(piece)
+        shown += stream.feed(piece)
         if data.draw(st.booleans()):
-            told += stream.pause()
-    told += stream.rest()
-    assert not any(value in told for value in known)
+            shown += stream.pause()
+    shown += stream.rest()
+    assert not any(value in shown for value in known)
     if redactor.clean(whole) == whole:
-        assert told == whole
+        assert shown == whole
 
 
-def test_a_pause_tells_too_little_to_be_of_use() -> None:
+def test_a_pause_reveals_too_little_to_be_of_use() -> None:
     stream = RedactedStream(Redactor(["password-1"]))
     assert stream.feed("my pass") == "my "
     assert stream.pause() == "pass"
@@ -221,22 +221,22 @@ def test_log_lines_of_ours_and_of_libraries_are_cleaned(capfd: pytest.CaptureFix
         try:
             raise ValueError("it is canary-of-a-secret")
         except ValueError:
-            log.exception("broken", told={"token": "canary-of-a-secret"}, count=3)
+            log.exception("broken", shown={"token": "canary-of-a-secret"}, count=3)
             logging.getLogger("library").exception("with %s", "canary-of-a-secret")
         configure_logs(dev=True)
         structlog.get_logger("other").warning("canary-of-a-secret")
     finally:
         structlog.configure(**before)
         logging.root.handlers[:] = handlers
-    said = capfd.readouterr().err
-    assert "canary-of-a-secret" not in said
-    assert said.count(REDACTED) >= 5
-    first = json.loads(said.splitlines()[0])
-    assert (first["told"], first["count"]) == ({"token": REDACTED}, 3)
+    output = capfd.readouterr().err
+    assert "canary-of-a-secret" not in output
+    assert output.count(REDACTED) >= 5
+    first = json.loads(output.splitlines()[0])
+    assert (first["shown"], first["count"]) == ({"token": REDACTED}, 3)
 
 
 def test_the_log_of_a_failure_shows_no_values_of_variables(capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither what a run was given nor what it found belongs into a terminal, whatever else is installed."""
+    """Neither the input nor the values of a run belong in a terminal, whatever else is installed."""
     import structlog
 
     from runlane.cli.logs import configure_logs
@@ -252,15 +252,15 @@ def test_the_log_of_a_failure_shows_no_values_of_variables(capfd: pytest.Capture
     finally:
         structlog.configure(**before)
         logging.root.handlers[:] = handlers
-    said = capfd.readouterr().err
-    assert "ValueError: 18" in said
-    assert given not in said
+    output = capfd.readouterr().err
+    assert "ValueError: 18" in output
+    assert given not in output
 
 
 # --- what it costs
 
 
-def test_a_long_value_is_found_in_all_forms_though_only_their_begin_is_kept() -> None:
+def test_a_long_value_is_found_in_all_forms_though_only_its_prefix_is_kept() -> None:
     value = "".join(f"{number:05x}/" for number in range(10_000))
     redactor = Redactor([value])
     assert redactor.size_bytes < 2 * len(value)
@@ -272,11 +272,11 @@ def test_a_long_value_is_found_in_all_forms_though_only_their_begin_is_kept() ->
     assert redactor.clean(value[:-1]) == value[:-1]
 
 
-def test_a_long_value_in_pieces_is_held_back_to_its_end() -> None:
+def test_a_long_value_in_pieces_is_held_back_until_its_end() -> None:
     value = "".join(f"{number:04x}-" for number in range(400))
     stream = RedactedStream(Redactor([value]))
-    told = "".join(stream.feed(value[start : start + 7]) for start in range(0, len(value), 7))
-    assert told + stream.feed("!") + stream.rest() == f"{REDACTED}!"
+    shown = "".join(stream.feed(value[start : start + 7]) for start in range(0, len(value), 7))
+    assert shown + stream.feed("!") + stream.rest() == f"{REDACTED}!"
     other = RedactedStream(Redactor([value]))
     assert other.feed(value[:-1]) == ""
     assert other.feed("?") == f"{value[:-1]}?"

@@ -1,4 +1,4 @@
-"""RUNLANE_REDIS_URL: its forms are understood, and what is none is refused without showing a password."""
+"""RUNLANE_REDIS_URL: its forms are parsed, and an invalid one is refused without showing a password."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_credentials(rest: str, found: dict[str, Any]) -> None:
         "redis+cluster://user:secret@host:port",
     ],
 )
-def test_what_is_no_url_is_refused_without_its_password(url: str) -> None:
+def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(InvalidSettings, match="RUNLANE_REDIS_URL") as caught:
         open_client(url)
     assert "secret" not in str(caught.value)

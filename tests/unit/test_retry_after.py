@@ -25,12 +25,12 @@ from runlane.domain.retry_after import retry_after_seconds
         (None, None),
     ],
 )
-def test_what_a_server_asks_for(text: str | None, seconds: float | None) -> None:
+def test_retry_after_is_parsed_as_the_server_sends_it(text: str | None, seconds: float | None) -> None:
     assert retry_after_seconds(text) == seconds
 
 
 def test_a_date_is_as_far_as_it_is_from_now() -> None:
     at = datetime.now(UTC) + timedelta(seconds=3600)
-    told = retry_after_seconds(format_datetime(at, usegmt=True))
-    assert told is not None
-    assert 3000 < told <= 3600
+    wait_seconds = retry_after_seconds(format_datetime(at, usegmt=True))
+    assert wait_seconds is not None
+    assert 3000 < wait_seconds <= 3600

@@ -47,7 +47,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(("status", "cause"), list(product(Status, Cause)))
-def test_every_status_and_cause_leads_where_the_design_says(status: Status, cause: Cause) -> None:
+def test_every_status_and_cause_leads_to_the_designed_status(status: Status, cause: Cause) -> None:
     expected = frozenset(Status(name) for name in EXPECTED[status].get(cause, "").split())
     assert may_become(status, cause) == expected
 
@@ -61,7 +61,7 @@ def test_a_status_is_terminal_or_waiting_or_running(status: Status) -> None:
     assert [status.terminal, status.waiting, status is Status.RUNNING].count(True) == 1
 
 
-def test_terminal_and_waiting_are_the_sets_they_say() -> None:
+def test_terminal_and_waiting_match_the_statuses() -> None:
     assert {status for status in Status if status.terminal} == TERMINAL
     assert {status for status in Status if status.waiting} == WAITING
 

@@ -1,4 +1,4 @@
-"""The sandbox: what it computes, what it refuses within its limits, and that it lives on after everything."""
+"""The sandbox: what it computes, what it refuses within its limits, and that it keeps working after every failure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def hasty() -> AsyncIterator[Sandbox]:
 
 
 def processes() -> dict[int, bytes]:
-    """The sandbox processes of this one, with their environments."""
+    """Return the sandbox processes of this one, with their environments."""
     found: dict[int, bytes] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -124,7 +124,7 @@ result = {"total": total, "new": state.new, "caps": re.findall("[A-Z]", state.na
     assert repr(STATE) == before
 
 
-async def test_deep_state_goes_in_and_comes_out(sandbox: Sandbox) -> None:
+async def test_deep_state_is_passed_in_and_returned(sandbox: Sandbox) -> None:
     deep: Any = 1
     for _ in range(150):
         deep = {"d": deep}
@@ -197,9 +197,9 @@ LIMITED = {
     "a huge list": "result = [0] * 10 ** 9",
     "a huge range": "result = list(range(10 ** 9))",
     "a huge text": "result = 'x' * 10 ** 10",
-    "a doubling text": "x = 'x' * 1000\nwhile True: x += x\nresult = 1",
+    "a doubling string": "x = 'x' * 1000\nwhile True: x += x\nresult = 1",
     "a huge number": "result = 10 ** 10 ** 9",
-    "a text past all address space": "result = ' ' * (1 << 60)",
+    "a string past all address space": "result = ' ' * (1 << 60)",
     "deep recursion": "def f():\n    return f()\nresult = f()",
     "recursion that catches": "def f():\n try:\n  return f()\n except RecursionError:\n  return f()\nresult = f()",
     "a deep value": "x = []\nfor _ in range(100000): x = [x]\nresult = x",
@@ -236,11 +236,11 @@ async def test_a_condition_has_a_limit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "line", "said"),
+    ("code", "line", "expected"),
     [
         ("a = 1\nb = a / 0\nresult = b", 2, "ZeroDivisionError"),
         ("\n\nresult = nowhere", 3, "state.key"),
-        ("result = state['nowhere']", 1, "state.key gives None"),
+        ("result = state['nowhere']", 1, "state.key is None"),
         ("x = state.nowhere\nresult = x > 1", 2, "A missing key is None"),
         ("result = state.nowhere.upper()", 1, "A missing key is None"),
         ("def f(x):\n    return x.nope\nresult = f(5)", 2, "AttributeError"),
@@ -249,11 +249,11 @@ async def test_a_condition_has_a_limit_of_its_own() -> None:
         ("result = = 1", 1, "invalid syntax"),
     ],
 )
-async def test_an_error_names_its_line_and_its_cure(sandbox: Sandbox, code: str, line: int, said: str) -> None:
+async def test_an_error_names_its_line_and_its_cure(sandbox: Sandbox, code: str, line: int, expected: str) -> None:
     error = await failure(sandbox.script(code, STATE))
     assert error.code == "expression_error"
     assert error.message.startswith(f"Line {line}: ")
-    assert said in error.message
+    assert expected in error.message
     assert not error.retryable
 
 
@@ -261,14 +261,14 @@ async def test_an_error_names_its_line_and_its_cure(sandbox: Sandbox, code: str,
     "code",
     ["{1, 2}", "lambda: 1", "float('nan')", "float('inf')", "[len]", "b'x'", "range(3)", "len"],
 )
-async def test_what_is_not_json_does_not_come_out(sandbox: Sandbox, code: str) -> None:
+async def test_results_that_are_not_json_are_refused(sandbox: Sandbox, code: str) -> None:
     error = await failure(sandbox.expression(code, STATE))
     assert error.code == "expression_error"
     assert "not JSON" in error.message
 
 
 @pytest.mark.parametrize("answer", ["5", "'not json'", "None", "'[' * 3000"])
-async def test_a_script_that_forges_the_handover_gives_no_value(sandbox: Sandbox, answer: str) -> None:
+async def test_a_script_that_forges_its_result_returns_no_value(sandbox: Sandbox, answer: str) -> None:
     code = f"""
 class Forged:
     def dumps(self, value, ensure_ascii=True):
@@ -279,14 +279,14 @@ result = 1
     assert (await failure(sandbox.script(code, STATE))).code == "expression_error"
 
 
-async def test_a_script_without_a_result_says_so(sandbox: Sandbox) -> None:
+async def test_a_script_without_a_result_is_an_error(sandbox: Sandbox) -> None:
     assert "never sets result" in (await failure(sandbox.script("x = 1", STATE))).message
     assert (
         "without setting result" in (await failure(sandbox.script("if state.missing:\n    result = 1", STATE))).message
     )
 
 
-async def test_evaluations_know_nothing_of_each_other(sandbox: Sandbox) -> None:
+async def test_evaluations_share_nothing(sandbox: Sandbox) -> None:
     assert await sandbox.script("secret = 'x'\nimport json as leaked\nresult = 1", {}) == 1
     for _ in range(4):
         assert (await failure(sandbox.expression("secret", {}))).code == "expression_error"
@@ -415,7 +415,7 @@ async def test_no_process_before_the_first_evaluation() -> None:
 
 
 def test_a_process_that_used_the_sandbox_exits_cleanly() -> None:
-    """Several times: the way the pool is driven decides whether an exiting interpreter aborts now and then."""
+    """Several times, because a wrong use of the pool makes an exiting interpreter abort only now and then."""
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""No schema and no value make a check run without an end, and ordinary ones are not refused."""
+"""No schema and no value make a check run endlessly, and ordinary ones are not refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_product_of_schema_and_value_is_refused() -> None:
     assert (misfit(list(range(3000)), schema) or "").startswith(REFUSED)
 
 
-def test_a_pattern_gets_fewer_steps_the_more_texts_there_are() -> None:
+def test_a_pattern_gets_fewer_steps_the_more_strings_there_are() -> None:
     schema = {"items": {"anyOf": [{"pattern": "^(?:(?=a)a|a(?=a))+b$"}, True]}}
     assert misfit(["a" * 40 + str(number) for number in range(3000)], schema) == (
         "the arguments cannot be matched against its pattern in reasonable time"
@@ -61,7 +61,7 @@ def test_a_pattern_gets_fewer_steps_the_more_texts_there_are() -> None:
     assert limits == [100_000, 100_000, 10_000, 1000, 100]
 
 
-def test_keys_are_texts_too() -> None:
+def test_keys_count_as_strings_too() -> None:
     assert size_of({"a": "b", "c": [1, {"d": "e"}]}, 10) == ValueSize(6, 5, 3)
     assert size_of(nested(11), 10) is None
 

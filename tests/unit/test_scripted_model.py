@@ -30,7 +30,7 @@ def registry(*directories: Path, default: str | None = None) -> ModelRegistry:
     return models
 
 
-async def said(
+async def reply_of(
     name: str | None, scene: ModelContext, *directories: Path, prompt: str = "hello", number: int = 0, **more: Any
 ) -> ModelReply:
     full_name, model = registry(*directories).find(name, scene)
@@ -44,77 +44,79 @@ def refusal(name: str | None, scene: ModelContext, *directories: Path) -> ModelF
     return caught.value
 
 
-async def test_where_answers_come_from() -> None:
+async def test_answers_of_the_agent_come_before_those_of_the_step() -> None:
     script = orchestration(ask=["of the step"], other=["of the name"])
-    assert (await said("scripted", ModelContext(script, agent(["of the agent"]), "ask"))).text == "of the agent"
-    assert (await said("scripted", ModelContext(script, agent(), "ask"))).text == "of the step"
-    assert (await said("scripted", ModelContext(script, None, "ask"))).text == "of the step"
-    assert (await said("scripted:other", ModelContext(script, agent(["of the agent"]), "ask"))).text == "of the name"
+    assert (await reply_of("scripted", ModelContext(script, agent(["of the agent"]), "ask"))).text == "of the agent"
+    assert (await reply_of("scripted", ModelContext(script, agent(), "ask"))).text == "of the step"
+    assert (await reply_of("scripted", ModelContext(script, None, "ask"))).text == "of the step"
+    assert (
+        await reply_of("scripted:other", ModelContext(script, agent(["of the agent"]), "ask"))
+    ).text == "of the name"
 
 
 async def test_answers_without_when_go_by_the_number_of_the_call_and_the_last_repeats() -> None:
     scene = ModelContext(orchestration(ask=["one", {"say": "two"}, "three"]), None, "ask")
-    told = [(await said("scripted", scene, number=number)).text for number in (0, 1, 2, 3, 99, 1)]
-    assert told == ["one", "two", "three", "three", "three", "two"]
+    answers = [(await reply_of("scripted", scene, number=number)).text for number in (0, 1, 2, 3, 99, 1)]
+    assert answers == ["one", "two", "three", "three", "three", "two"]
 
 
 async def test_answers_with_when_go_first_and_do_not_count() -> None:
     script = ["one", {"when": "cost", "say": "money"}, "two", {"when": "cost of", "say": "never"}]
     scene = ModelContext(orchestration(ask=script), None, "ask")
-    assert (await said("scripted", scene, prompt="the cost of it")).text == "money"
-    assert (await said("scripted", scene, prompt="the Cost")).text == "one"
-    assert (await said("scripted", scene, number=1)).text == "two"
+    assert (await reply_of("scripted", scene, prompt="the cost of it")).text == "money"
+    assert (await reply_of("scripted", scene, prompt="the Cost")).text == "one"
+    assert (await reply_of("scripted", scene, number=1)).text == "two"
 
 
 async def test_a_script_without_a_fitting_answer_fails() -> None:
     scene = ModelContext(orchestration(ask=[{"when": "x", "say": "y"}]), None, "ask")
     with pytest.raises(ModelFailed, match="hello") as caught:
-        await said("scripted", scene)
+        await reply_of("scripted", scene)
     assert caught.value.code == "no_answer"
 
 
-async def test_what_an_answer_can_be() -> None:
+async def test_an_answer_may_have_text_calls_tokens_and_a_cost() -> None:
     entry = {"say": "calls", "tool": "find", "arguments": {"q": 1}, "tokens": 7, "cost_usd": 0.25}
-    reply = await said("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
+    reply = await reply_of("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
     assert (reply.text, reply.tokens_in + reply.tokens_out, reply.cost_usd) == ("calls", 7, 0.25)
     assert [(call.name, call.arguments) for call in reply.calls] == [("find", {"q": 1})]
-    plain = await said("scripted", ModelContext(orchestration(ask=["x"]), None, "ask"))
+    plain = await reply_of("scripted", ModelContext(orchestration(ask=["x"]), None, "ask"))
     assert (plain.calls, plain.cost_usd) == ((), None)
 
 
 async def test_an_answer_can_fail() -> None:
     entry = {"fail": {"code": "rate_limited", "message": "Too fast.", "retryable": False}}
     with pytest.raises(ModelFailed, match="Too fast") as caught:
-        await said("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
+        await reply_of("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
     assert (caught.value.code, caught.value.retryable) == ("rate_limited", False)
     with pytest.raises(ModelFailed) as caught:
-        await said("scripted", ModelContext(orchestration(ask=[{"fail": {}}]), None, "ask"))
+        await reply_of("scripted", ModelContext(orchestration(ask=[{"fail": {}}]), None, "ask"))
     assert (caught.value.code, caught.value.retryable) == ("model_error", True)
 
 
 async def test_an_answer_can_take_its_time_and_be_cancelled() -> None:
     scene = ModelContext(orchestration(ask=[{"say": "late", "delay_seconds": 3600}]), None, "ask")
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(said("scripted", scene), 0.05)
+        await asyncio.wait_for(reply_of("scripted", scene), 0.05)
     scene = ModelContext(orchestration(ask=[{"say": "soon", "delay_seconds": 0.001}]), None, "ask")
-    assert (await said("scripted", scene)).text == "soon"
+    assert (await reply_of("scripted", scene)).text == "soon"
 
 
 @pytest.mark.parametrize("text", ["", "short", "a longer text " * 300])
-async def test_text_is_told_piece_by_piece(text: str) -> None:
+async def test_text_is_streamed_piece_by_piece(text: str) -> None:
     pieces: list[str] = []
     scene = ModelContext(orchestration(ask=[text]), None, "ask")
 
     def delta(piece: ModelDelta) -> None:
         pieces.append(piece.text)
 
-    reply = await said("scripted", scene, delta=delta)
+    reply = await reply_of("scripted", scene, delta=delta)
     assert "".join(pieces) == reply.text == text
     assert len(pieces) <= 50
     assert len(pieces) > 1 or len(text) < 10
 
 
-async def test_a_slow_writer_has_said_its_first_piece_before_its_last() -> None:
+async def test_a_slow_answer_streams_its_first_piece_before_its_last() -> None:
     scene = ModelContext(orchestration(ask=[{"say": "one piece and another", "piece_delay_seconds": 60}]), None, "ask")
     begun = asyncio.Event()
     pieces: list[str] = []
@@ -123,7 +125,7 @@ async def test_a_slow_writer_has_said_its_first_piece_before_its_last() -> None:
         pieces.append(piece.text)
         begun.set()
 
-    writing = asyncio.create_task(said("scripted", scene, delta=delta))
+    writing = asyncio.create_task(reply_of("scripted", scene, delta=delta))
     await asyncio.wait_for(begun.wait(), 30)
     assert pieces == ["one piec"]
     assert not writing.done()
@@ -149,10 +151,10 @@ def test_a_script_that_makes_no_sense_is_refused(script: list[Any]) -> None:
     assert refusal("scripted:s", ModelContext(orchestration(s=script), None, "ask")).code == "bad_script"
 
 
-def test_names_that_nobody_knows_are_told_with_those_that_exist() -> None:
+def test_unknown_names_are_reported_with_those_that_exist() -> None:
     scene = ModelContext(orchestration(draft=["x"]), None, "ask")
-    for name, told in {
-        "gpt-5": "Names here begin with: scripted",
+    for name, expected in {
+        "gpt-5": "Known prefixes: scripted",
         "scriptd:draft": 'did you mean "scripted"',
         "scripted:drafts": 'did you mean "draft"',
         "scripted:none": "scripted:draft",
@@ -162,13 +164,13 @@ def test_names_that_nobody_knows_are_told_with_those_that_exist() -> None:
     }.items():
         error = refusal(name, scene)
         assert error.code == "unknown_model"
-        assert told in error.message
+        assert expected in error.message
         assert not error.retryable
     with pytest.raises(ModelFailed, match="No models are registered"):
         ModelRegistry().find("x", scene)
 
 
-def test_which_model_is_asked() -> None:
+def test_which_model_is_called() -> None:
     script = orchestration(a=["x"], b=["x"], c=["x"])
     models = registry(default="scripted:c")
     of_agent = ModelContext(script, agent(model="scripted:b"), "ask")
@@ -206,11 +208,11 @@ async def test_a_file_is_read_from_the_allowed_directories(tmp_path: Path) -> No
     (tmp_path / "deep").mkdir()
     (tmp_path / "one.json").write_text('["from the file"]')
     (tmp_path / "deep" / "two.json").write_text('{"answers": [{"when": "hello", "say": "deep"}]}')
-    assert (await said("scripted:one.json", ModelContext(), tmp_path)).text == "from the file"
-    assert (await said("scripted:deep/two.json", ModelContext(), tmp_path)).text == "deep"
-    assert (await said("scripted:two.json", ModelContext(), tmp_path, tmp_path / "deep")).text == "deep"
+    assert (await reply_of("scripted:one.json", ModelContext(), tmp_path)).text == "from the file"
+    assert (await reply_of("scripted:deep/two.json", ModelContext(), tmp_path)).text == "deep"
+    assert (await reply_of("scripted:two.json", ModelContext(), tmp_path, tmp_path / "deep")).text == "deep"
     (tmp_path / "one.json").write_text('["changed"]')
-    assert (await said("scripted:one.json", ModelContext(), tmp_path)).text == "changed"
+    assert (await reply_of("scripted:one.json", ModelContext(), tmp_path)).text == "changed"
 
 
 def test_no_name_leads_out_of_the_allowed_directories(tmp_path: Path) -> None:
@@ -238,9 +240,11 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, content: str) -> 
 async def test_calls_are_written_down_one_line_each_also_those_that_fail(tmp_path: Path) -> None:
     answers: list[Any] = ["x", {"when": "bad", "fail": {}}]
     (tmp_path / "s.json").write_text(json.dumps({"calls": "calls.jsonl", "answers": answers}))
-    await asyncio.gather(*(said("scripted:s.json", ModelContext(), tmp_path, number=number) for number in range(20)))
+    await asyncio.gather(
+        *(reply_of("scripted:s.json", ModelContext(), tmp_path, number=number) for number in range(20))
+    )
     with pytest.raises(ModelFailed):
-        await said("scripted:s.json", ModelContext(), tmp_path, prompt="bad\n" + "x" * 10_000)
+        await reply_of("scripted:s.json", ModelContext(), tmp_path, prompt="bad\n" + "x" * 10_000)
     lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert len(lines) == 21
     assert {line["pid"] for line in lines} == {os.getpid()}

@@ -1,4 +1,4 @@
-"""The port of a server: nobody else serves there, also when several start at the same moment."""
+"""The port of a server: no other server uses it, even when several start at the same moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_of_two_dev_servers_each_has_a_port_of_its_own(monkeypatch: pytest.Monke
         assert other.getsockname()[1] != server_process.DEFAULT_PORT
 
 
-async def test_of_two_servers_on_one_port_the_second_says_that_it_cannot_serve(
+async def test_of_two_servers_on_one_port_the_second_reports_that_it_cannot_serve(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()

@@ -1,4 +1,4 @@
-"""The servers that the suite brings along: they start anywhere, survive a crash, and leave nothing."""
+"""The servers that the suite starts: they start anywhere, survive a crash, and leave nothing."""
 
 import os
 import signal
@@ -273,10 +273,10 @@ async def test_without_a_usable_account_root_takes_a_user_namespace(monkeypatch:
 
 
 async def test_programs_out_of_reach_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> Iterator[ServerAccount]:
+    def no_account() -> Iterator[ServerAccount]:
         return iter(())
 
-    monkeypatch.setattr(account, "_candidates", nobody)
+    monkeypatch.setattr(account, "_candidates", no_account)
     with PostgresServer() as server:
         assert await query(server.url, "select 7") == "7"
         home = home_of(server)

@@ -1,4 +1,4 @@
-"""Settings come from the environment, and a bad one is told by its variable and without secrets."""
+"""Settings come from the environment, and a bad one is reported by its variable and without secrets."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ BAD = {
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
     "DEFINITIONS_SOURCE": ["two words", "-x", "x" * 201],
     "PGBOUNCER": ["maybe"],
+    "POSTGRES_WAKEUPS": ["perhaps"],
     "MCP_STDIO": ["perhaps"],
     "DATABASE_CONNECTIONS": ["1", "201", "many"],
     "DATABASE_TIMEOUT_SECONDS": ["0", "-1", "soon"],
@@ -83,7 +84,7 @@ BAD_OF_PROVIDERS = (
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
-def test_a_bad_value_is_told_by_its_variable(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_value_is_reported_by_its_variable(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"RUNLANE_{name}", value)
     with pytest.raises(InvalidSettings) as caught:
         load_settings()
@@ -96,7 +97,9 @@ def test_a_bad_value_is_told_by_its_variable(name: str, value: str, monkeypatch:
 
 
 @pytest.mark.parametrize("name", BAD_OF_PROVIDERS)
-def test_a_bad_address_of_a_provider_is_told_by_its_usual_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_address_of_a_provider_is_reported_by_its_usual_variable(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, "localhost:11434")
     with pytest.raises(InvalidSettings, match=f": {name}: "):
         load_settings()
@@ -133,7 +136,7 @@ def test_the_key_of_a_compatible_server_is_the_variable_called_like_its_secret(m
     assert "hunter2" not in repr(acme)
 
 
-def test_several_bad_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_bad_values_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNLANE_CONCURRENCY", "0")
     monkeypatch.setenv("RUNLANE_LEASE_SECONDS", "x")
     with pytest.raises(InvalidSettings, match=r"RUNLANE_CONCURRENCY.*RUNLANE_LEASE_SECONDS"):
@@ -156,7 +159,7 @@ def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> No
     assert load_settings().sqlite_path == Path(".runlane/runlane.db")
 
 
-def test_the_environment_is_read_and_what_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_read_and_given_values_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNLANE_CONCURRENCY", "7")
     assert load_settings().concurrency == 7
     assert load_settings(concurrency=8).concurrency == 8
@@ -223,7 +226,7 @@ def test_settings_do_not_print_the_password() -> None:
     assert "hunter2" not in f"{settings!r} {settings}"
 
 
-def test_every_setting_says_what_it_is_or_has_a_telling_name() -> None:
+def test_every_setting_has_a_description_or_a_clear_name() -> None:
     undescribed: dict[str, Any] = {
         name: field for name, field in Settings.model_fields.items() if not field.description
     }

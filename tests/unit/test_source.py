@@ -1,4 +1,4 @@
-"""Code of conditions and scripts: dots become look-ups, lines stay, and what the state is read for is known."""
+"""Code of conditions and scripts: dots become lookups, lines stay, and the keys that it reads are known."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def script_text(code: str) -> str:
         ("state['n'] == 3  # state.n", "state['n'] == 3  # state.n"),
     ],
 )
-def test_dots_are_look_ups_and_methods_stay(code: str, expected: str) -> None:
+def test_dots_are_lookups_and_methods_stay(code: str, expected: str) -> None:
     assert expression_text(code) == expected
 
 
@@ -115,7 +115,7 @@ def test_names_with_two_underscores_are_refused_before_anything_runs(code: str) 
     ("code", "line"),
     [("1 +", 1), ("state.a ==\n== 1", 2), ("x = 1", 1), ("", 1), ("  # why", 1), ("(1", 1), ("while True: pass", 1)],
 )
-def test_what_is_no_expression_is_told_with_its_line(code: str, line: int) -> None:
+def test_an_invalid_expression_is_reported_with_its_line(code: str, line: int) -> None:
     with pytest.raises(StepFailed, match=rf"^Line {line}: ") as failure:
         source.expression(code)
     assert failure.value.code == "expression_error"
@@ -142,5 +142,5 @@ def test_code_that_no_parser_survives_is_an_error_like_any_other(code: str) -> N
     assert len(failure.value.message) < 1000
 
 
-def test_a_wrong_escape_is_no_warning_of_ours() -> None:
+def test_a_wrong_escape_emits_no_warning() -> None:
     assert source.expression(r"'\d' + state.a").keys == {"a"}

@@ -1,4 +1,4 @@
-"""The SSE parser: what the standard says, and that the size of the pieces never matters."""
+"""The SSE parser follows the standard, whatever the size of the pieces is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def message(data: str, number: str | None = None) -> SseFrame:
         (b"", []),
     ],
 )
-def test_what_the_standard_says(wire: bytes, frames: list[SseFrame]) -> None:
+def test_frames_are_parsed_as_the_standard_requires(wire: bytes, frames: list[SseFrame]) -> None:
     assert parse(wire) == frames
     assert parse(*(bytes([byte]) for byte in wire)) == frames
 
@@ -79,7 +79,7 @@ WIRES = st.one_of(
 
 
 @given(wire=WIRES, cuts=st.lists(st.integers(min_value=0, max_value=400), max_size=20))
-def test_any_pieces_give_the_same_frames(wire: bytes, cuts: list[int]) -> None:
+def test_frames_do_not_depend_on_the_pieces(wire: bytes, cuts: list[int]) -> None:
     at = [0, *sorted(cut for cut in cuts if cut < len(wire)), len(wire)]
     assert parse(*(wire[start:end] for start, end in pairwise(at))) == parse(wire)
 
@@ -91,7 +91,7 @@ TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="
     sent=st.lists(st.tuples(st.integers(1, 10**9), st.lists(TEXT, min_size=1, max_size=4))),
     end=st.sampled_from(["\n", "\r\n", "\r"]),
 )
-def test_what_was_written_is_read(sent: list[tuple[int, list[str]]], end: str) -> None:
+def test_written_frames_are_parsed_back(sent: list[tuple[int, list[str]]], end: str) -> None:
     wire = "".join(
         f"id: {number}{end}" + "".join(f"data: {line}{end}" for line in lines) + end for number, lines in sent
     )

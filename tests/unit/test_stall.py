@@ -11,7 +11,7 @@ from runlane.worker.health import WorkerHealth
 from runlane.worker.stall import LoopWatch, stall_limit
 
 
-def test_a_loop_may_stand_still_for_four_leases_unless_set() -> None:
+def test_an_event_loop_may_stall_for_four_leases_by_default() -> None:
     assert stall_limit(load_settings(lease_seconds=5)) == 20
     assert stall_limit(load_settings(lease_seconds=5, stall_seconds=5)) == 5
 
@@ -61,6 +61,6 @@ def test_a_claim_loop_counts_only_while_the_worker_claims() -> None:
     loop.close()
 
 
-def test_a_worker_that_gave_its_lease_up_is_not_ready() -> None:
+def test_a_worker_that_gave_up_its_lease_is_not_ready() -> None:
     health = WorkerHealth(1, stalled=True)
     assert health.problems() == ["the lease was abandoned: the event loop is blocked"]

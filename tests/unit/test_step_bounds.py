@@ -1,4 +1,4 @@
-"""Bounds of what steps render and give: refused while it is counted, with the step, the limit and the setting."""
+"""Bounds of what steps render and return: refused while it is counted, with the step, the limit and the setting."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def model(**fields: Any) -> dict[str, Any]:
     ],
     ids=lambda step: step["type"],
 )
-async def test_what_is_rendered_has_a_bound(bench: Bench, step: dict[str, Any]) -> None:
+async def test_a_rendered_string_has_a_bound(bench: Bench, step: dict[str, Any]) -> None:
     state = {"big": LARGE, "json": {"a": LARGE}}
     failed = await bench.failed(step, state, answers={"it": ["a"]})
     assert (failed.code, failed.retryable) == ("template_too_large", False)
@@ -77,7 +77,7 @@ async def test_an_answer_of_a_model_has_a_bound(bench: Bench) -> None:
     assert failed.code == "output_too_large"
 
 
-async def test_what_tools_return_to_an_agent_adds_up(bench: Bench) -> None:
+async def test_tool_results_of_an_agent_count_together(bench: Bench) -> None:
     calls: list[dict[str, Any]] = [{"tool": "ship", "arguments": {}} for _ in range(9)]
     agent: dict[str, Any] = {"id": "a", "model": "scripted", "tools": ["ship"], "answers": [*calls, "done"]}
     bench.have(agents=[agent])

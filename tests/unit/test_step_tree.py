@@ -109,14 +109,14 @@ def test_branches_rounds_and_inner_orchestrations_are_inside() -> None:
     assert events.shown()[-2:] == ["  asks sub", "    asks Ask  Go on?"]
 
 
-def test_what_waits_and_who_answered() -> None:
+def test_waits_and_their_answers_are_shown() -> None:
     events = Events().emit("step_start", "nap", step_type="wait").emit("paused", waiting_for=["nap"])
     assert events.shown() == ["run: paused", "  waits nap"]
     events.emit("resumed", "nap", by="ada")
     assert events.shown()[1] == "  runs nap  3.0 s  answered by ada"
 
 
-def test_a_claim_after_a_pause_is_no_new_attempt() -> None:
+def test_a_claim_after_a_pause_is_not_a_new_attempt() -> None:
     events = Events().emit("worker_picked_up", worker_id="w", tries=1).emit("paused", waiting_for=[])
     events.attempt = 2
     events.emit("worker_picked_up", worker_id="w", tries=1)
@@ -160,7 +160,7 @@ def test_notes_are_short() -> None:
     assert len(events.shown()[1]) < MAX_NOTE + 40
 
 
-def test_what_waits_inside_a_step_is_shown_at_the_step() -> None:
+def test_a_wait_inside_a_step_is_shown_at_the_step() -> None:
     events = Events().emit("step_start", "work", step_type="agent")
     events.emit("human_input_required", "work!0/approve/0/call_0", prompt="May pay be called?")
     events.emit("paused", waiting_for=["work!0/approve/0/call_0", "!0/cap/run/flow/0"])

@@ -27,7 +27,7 @@ def test_the_public_names_are_unique_and_exist() -> None:
     assert all(hasattr(runlane, name) for name in runlane.__all__)
 
 
-def test_the_package_says_that_it_has_types() -> None:
+def test_the_package_declares_its_types() -> None:
     assert files(runlane).joinpath("py.typed").is_file()
 
 
@@ -74,7 +74,7 @@ def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
         ),
     ],
 )
-def test_what_is_not_used_is_not_loaded(program: str, unwanted: str) -> None:
+def test_unused_packages_are_not_imported(program: str, unwanted: str) -> None:
     check = f"{program}\nimport sys\nprint([name for name in {unwanted.split()!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Arguments are checked when a run is accepted, and the error says which of them does not fit."""
+"""Arguments are checked when a run is accepted, and the error names those that are not valid."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_arguments_that_fit_become_json_text_as_they_were_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, "path is missing"),
         ({"path": "a", "widht": 3}, 'widht is not an argument (did you mean "width"?)'),
@@ -60,15 +60,15 @@ def test_arguments_that_fit_become_json_text_as_they_were_sent() -> None:
         ({"path": None}, "path: input should be a valid string, not None"),
     ],
 )
-def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any], said: str) -> None:
+def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check(thumbnail, arguments)
     message = str(caught.value)
-    assert said in message
-    assert "The input does not fit job(path: " in message
+    assert expected in message
+    assert "The input does not match job(path: " in message
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput, match=r"path is missing; width: .*; extra is not an argument"):
         check(thumbnail, {"width": "x", "extra": 1})
 
@@ -89,13 +89,13 @@ def test_dates_models_and_dataclasses_are_read_from_json() -> None:
     assert loaded == {"day": date(2026, 1, 31), "size": Size(width=3), "crop": Crop(1)}
 
 
-def test_objects_may_be_sent_as_themselves() -> None:
+def test_objects_may_be_passed_directly() -> None:
     text = check(typed, {"day": date(2026, 1, 31), "size": {"width": 3}, "crop": Crop(1)})
     assert text == '{"day":"2026-01-31","size":{"width":3},"crop":{"left":1}}'
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"day": "31.1.2026"}, "day: "),
         ({"size": {"width": "x"}}, "size.width: "),
@@ -103,11 +103,11 @@ def test_objects_may_be_sent_as_themselves() -> None:
         ({"mode": "medium"}, "mode: input should be 'fast' or 'slow', not 'medium'"),
     ],
 )
-def test_what_is_wrong_inside_a_value_is_named_by_its_place(change: dict[str, Any], said: str) -> None:
+def test_a_problem_inside_a_value_is_named_with_its_location(change: dict[str, Any], expected: str) -> None:
     good: dict[str, Any] = {"day": "2026-01-31", "size": {"width": 3}, "crop": {"left": 1}}
     with pytest.raises(InvalidInput) as caught:
         check(typed, good | change)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_a_default_stays_the_functions_own() -> None:
@@ -165,7 +165,7 @@ class ModuleLike:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "expected"),
     [
         (positional_only, "cannot be filled by name. Use ordinary or keyword-only parameters"),
         (star, "cannot be filled by name"),
@@ -176,15 +176,15 @@ class ModuleLike:
         (no_json_type, "a parameter's type cannot be read from JSON"),
     ],
 )
-def test_a_function_that_no_run_could_call_is_refused_when_it_is_registered(function: Any, said: str) -> None:
+def test_a_function_that_no_run_could_call_is_refused_when_it_is_registered(function: Any, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         task_of(function)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert function.__name__ in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"name": ""}, "The task name is empty"),
         ({"name": "x" * 201}, "The task name has 201 characters"),
@@ -199,11 +199,11 @@ def test_a_function_that_no_run_could_call_is_refused_when_it_is_registered(func
         ({"timeout_seconds": math.inf}, "timeout_seconds=inf"),
     ],
 )
-def test_options_out_of_bounds_are_refused_when_the_task_is_registered(options: dict[str, Any], said: str) -> None:
+def test_options_out_of_bounds_are_refused_when_the_task_is_registered(options: dict[str, Any], expected: str) -> None:
     fields: dict[str, Any] = {"name": "job"}
     with pytest.raises(ConfigurationError) as caught:
         make_task(thumbnail, **(fields | options))
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -235,7 +235,7 @@ def test_null_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ([1], "must be an object with its arguments by name, not [1]"),
         ("text", "must be an object"),
@@ -246,10 +246,10 @@ def test_null_is_fine() -> None:
         ({"path": 2**70}, "is not JSON"),
     ],
 )
-def test_what_is_not_json_is_refused_with_the_reason(arguments: Any, said: str) -> None:
+def test_input_that_is_not_json_is_refused_with_the_reason(arguments: Any, expected: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check(thumbnail, arguments)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert "job" in str(caught.value)
 
 

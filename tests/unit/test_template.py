@@ -1,4 +1,4 @@
-"""Templates: what is a place, what fills it, and what is left alone."""
+"""Templates: what is a placeholder, what fills it, and what is left unchanged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ STATE: dict[str, Any] = {
         ("line\n{{\ntopic\n}}\nline", "line\nqueues\nline"),
     ],
 )
-def test_places_are_filled(text: str, expected: str) -> None:
+def test_placeholders_are_filled(text: str, expected: str) -> None:
     assert render(text, STATE) == expected
 
 
@@ -117,7 +117,7 @@ def test_other_braces_are_text(text: str) -> None:
         ("{{state.topic} x", "{queues x"),
     ],
 )
-def test_places_among_other_braces(text: str, expected: str) -> None:
+def test_placeholders_are_found_among_other_braces(text: str, expected: str) -> None:
     assert render(text, STATE) == expected
 
 
@@ -136,7 +136,7 @@ def test_places_among_other_braces(text: str, expected: str) -> None:
         (r"\{{unknown}}", "{{unknown}}"),
     ],
 )
-def test_a_backslash_makes_a_place_text(text: str, expected: str) -> None:
+def test_a_backslash_makes_a_placeholder_text(text: str, expected: str) -> None:
     assert render(text, STATE) == expected
     assert render_value(text, STATE) == expected
 
@@ -159,7 +159,7 @@ def test_a_backslash_makes_a_place_text(text: str, expected: str) -> None:
         "{{имя}}",
     ],
 )
-def test_what_was_meant_as_a_place_is_not_taken_for_text(text: str) -> None:
+def test_what_was_meant_as_a_placeholder_is_not_taken_for_text(text: str) -> None:
     for act in (lambda: render(text, STATE), lambda: placeholders(text), lambda: render_value({"a": [text]}, STATE)):
         with pytest.raises(InvalidPlaceholder, match="backslash") as raised:
             act()
@@ -167,7 +167,7 @@ def test_what_was_meant_as_a_place_is_not_taken_for_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "missing", "says"),
+    ("path", "missing", "expected"),
     [
         ("topik", "topik", 'did you mean "topic"'),
         ("zzz", "zzz", "Known: answer, count"),
@@ -184,13 +184,13 @@ def test_what_was_meant_as_a_place_is_not_taken_for_text(text: str) -> None:
         ("items.99999999999", "99999999999", "a list of 2"),
     ],
 )
-def test_an_unknown_place_names_what_is_missing_and_what_is_there(path: str, missing: str, says: str) -> None:
+def test_an_unknown_placeholder_names_what_is_missing_and_what_exists(path: str, missing: str, expected: str) -> None:
     for text in (f"{{state.{path}}}", f"{{{{{path}}}}}"):
         for act in (lambda text=text: render(f"x {text}", STATE), lambda text=text: render_value(text, STATE)):
             with pytest.raises(UnknownPlaceholder) as raised:
                 act()
             assert (raised.value.path, raised.value.missing) == (path, missing)
-            assert says in str(raised.value)
+            assert expected in str(raised.value)
             assert f"{{state.{path}}}" in str(raised.value)
             assert isinstance(raised.value, InvalidRequest)
 
@@ -202,13 +202,13 @@ def test_a_message_stays_short_however_many_names_there_are() -> None:
     assert len(str(raised.value)) < 2000
 
 
-def test_what_is_filled_in_is_not_looked_at_again() -> None:
+def test_filled_in_values_are_not_rendered_again() -> None:
     state = {"a": "{state.b} {{b}} \\{{b}}", "b": "secret"}
     assert render("{{a}}", state) == state["a"]
     assert render_value(["{{a}}", "-{{a}}"], state) == [state["a"], f"-{state['a']}"]
 
 
-def test_a_text_that_is_one_place_gives_the_value_itself() -> None:
+def test_a_template_of_one_placeholder_gives_the_value_itself() -> None:
     given_items = STATE["items"]
     assert render_value("{state.items}", STATE) is given_items
     assert render_value("{{count}}", STATE) == 3
@@ -237,7 +237,7 @@ def test_states_may_be_any_mapping() -> None:
     assert render("{{a.b}} {{c}} {{a}}", layered) == '1 2 {"b":1}'
 
 
-def test_placeholders_are_told_once_in_order() -> None:
+def test_placeholders_are_listed_once_in_order() -> None:
     assert placeholders("{{b.x.0}} {state.a} {{b.x.0}} {{state.a}} \\{{c}}") == ["b.x.0", "a"]
     assert placeholders_in({"{{key}}": ["{{b}}", {"x": "{state.a.c} {{b}}"}, 1, None]}) == ["b", "a.c"]
 
@@ -254,7 +254,7 @@ def test_placeholders_are_told_once_in_order() -> None:
         (r"\{{topic}} \\{{topic}}", r"\{{topic}} \\{state.user_input}"),
     ],
 )
-def test_places_of_one_key_become_places_of_another(text: str, expected: str) -> None:
+def test_placeholders_of_one_key_become_those_of_another(text: str, expected: str) -> None:
     assert with_key(text, "topic", "user_input") == expected
 
 
@@ -274,7 +274,7 @@ def test_values_as_prose() -> None:
     ]
 
 
-def test_a_filled_text_has_a_largest_size() -> None:
+def test_a_rendered_string_has_a_largest_size() -> None:
     state = {"big": "x" * 100}
     assert len(render("{{big}}" * 10, state, RenderBudget(1000))) == 1000
     with pytest.raises(TemplateTooLarge, match=r"1000 bytes \(RUNLANE_MAX_STEP_BYTES\)"):
@@ -291,7 +291,7 @@ def test_bytes_are_counted_and_not_characters() -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * 1_000_000, {"a": "x" * 1_000_000}])
-def test_a_text_that_is_too_large_is_refused_before_it_is_built(value: Any) -> None:
+def test_a_result_that_is_too_large_is_refused_before_it_is_built(value: Any) -> None:
     """A thousand places of one megabyte: the value is there once, and nothing of its size is allocated for each."""
     template = "{{big}}{state.big}" * 1000
     amplified = {"a": ["{{big}}"] * 1000, "b": template}
@@ -371,7 +371,7 @@ _plain = st.text(st.characters(blacklist_characters="{}\\", blacklist_categories
 
 
 @given(st.lists(st.tuples(_plain, _keys, _values), max_size=6), _plain)
-def test_any_text_between_places_is_kept(parts: list[tuple[str, str, Any]], tail: str) -> None:
+def test_any_text_between_placeholders_is_kept(parts: list[tuple[str, str, Any]], tail: str) -> None:
     state = {key: value for _, key, value in parts}
     for form in ("{{%s}}", "{state.%s}", "{{ state.%s }}"):
         text = "".join(f"{before}{form % key}" for before, key, _ in parts) + tail
@@ -392,8 +392,8 @@ def test_any_value_comes_through_whole(key: str, value: Any) -> None:
         max_leaves=12,
     )
 )
-def test_json_is_never_a_place(value: Any) -> None:
-    # Texts within the value may hold anything, so only its own braces are looked at.
+def test_json_is_never_a_placeholder(value: Any) -> None:
+    # Strings within the value may hold anything, so only its own braces are looked at.
     bare = json.dumps(_without_braces(value))
     assert render(bare, {}) == bare
 

@@ -1,4 +1,4 @@
-"""Limits and keys of tenants, with a clock of our own."""
+"""Limits and keys of tenants, with a given clock."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_slow_rate_lets_one_run_through_at_a_time() -> None:
     assert admit("t", limits, now, 1) is None
 
 
-def test_a_group_larger_than_a_limit_is_told_so() -> None:
+def test_a_group_larger_than_a_limit_is_refused() -> None:
     for limits in (TenantLimits(rate_per_second=5), TenantLimits(max_queued=5)):
         refusal = admit("t", limits, usage(), 6)
         assert "At most 5 can be accepted at once" in str(refusal)
@@ -94,7 +94,7 @@ def test_no_span_gets_more_than_the_rate_and_one_second_on_top(rate: float, step
 
 
 @given(rate=st.floats(min_value=0.001, max_value=10_000), burst=st.integers(1, 30))
-def test_the_wait_that_is_told_is_long_enough(rate: float, burst: int) -> None:
+def test_the_reported_wait_is_long_enough(rate: float, burst: int) -> None:
     now, limits = usage(), TenantLimits(rate_per_second=rate)
     for _ in range(burst):
         admit("t", limits, now, 1)

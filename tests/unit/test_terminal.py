@@ -1,4 +1,4 @@
-"""What the command line writes: no control characters of others, and all of it through one module."""
+"""What the command line writes: no control characters from data, and all of it through one module."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_json_stays_the_same_value(value: dict[str, str]) -> None:
         ("[/][bold]", "[/][bold]"),
     ],
 )
-def test_what_is_escaped_and_what_is_not(given: str, shown: str) -> None:
+def test_only_control_characters_are_escaped(given: str, shown: str) -> None:
     assert one_line(given) == shown
 
 

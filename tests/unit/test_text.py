@@ -1,4 +1,4 @@
-"""What a database refuses is refused or repaired before it gets there."""
+"""Text that a database would refuse is refused or repaired before it is stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nested(depth: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [
         ("", "is empty"),
         ("x" * 11, "has 11 characters; at most 10"),
@@ -34,8 +34,8 @@ def nested(depth: int) -> list[Any]:
         ("a\ud800", "contains half of a surrogate pair"),
     ],
 )
-def test_text_that_cannot_be_stored_is_refused_by_name(value: str, said: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^The key {said}") as caught:
+def test_text_that_cannot_be_stored_is_refused_by_name(value: str, expected: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^The key {expected}") as caught:
         check_text(value, "The key", 10)
     assert caught.value.code == "invalid_input"
 
@@ -119,7 +119,7 @@ class Point:
     x: int
 
 
-def test_values_of_everyday_types_are_told_as_json() -> None:
+def test_values_of_everyday_types_become_json() -> None:
     value = {
         "model": Colour(name="red"),
         "point": Point(3),
@@ -156,18 +156,18 @@ values = st.recursive(
 def test_named_values_are_cut_to_any_length(fields: dict[str, Any], limit: int) -> None:
     text = dump_fields(fields, limit)
     assert len(text) <= limit
-    told = load_json(text)
+    loaded = load_json(text)
     whole = dump_json(fields)
     if len(whole) <= limit:
         assert text == whole
     else:
-        assert told != load_json(whole)
+        assert loaded != load_json(whole)
 
 
-def test_what_is_cut_can_be_seen() -> None:
+def test_a_cut_string_is_marked() -> None:
     fields = {"small": 1, "large": ["x" * 30] * 30, "late": "y" * 1000, "later": 2}
-    told = load_json(dump_fields(fields, 300))
-    assert told["small"] == 1
-    assert told["large"].startswith('["xxx')
-    assert told["large"].endswith("…")
-    assert told["…"] == "2 more"
+    loaded = load_json(dump_fields(fields, 300))
+    assert loaded["small"] == 1
+    assert loaded["large"].startswith('["xxx')
+    assert loaded["large"].endswith("…")
+    assert loaded["…"] == "2 more"

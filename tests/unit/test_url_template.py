@@ -1,4 +1,4 @@
-"""URL templates: whatever the arguments are, the request goes where its author meant it to."""
+"""URL templates: whatever the arguments are, the request goes to the host and path of the template."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_rest_becomes_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, '"id" is missing'),
         ({"id": None}, '"id" is missing'),
@@ -64,8 +64,8 @@ def test_the_rest_becomes_parameters() -> None:
         ({"id": "x" * 20_000}, "more than 16000"),
     ],
 )
-def test_arguments_that_would_make_another_path_are_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(UrlTemplateError, match=said):
+def test_arguments_that_would_make_another_path_are_refused(arguments: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UrlTemplateError, match=expected):
         fill("https://h.example/items/{id}", arguments)
 
 
@@ -106,12 +106,12 @@ def test_dots_of_the_template_and_of_an_argument_are_seen_together() -> None:
         "{url}",
     ],
 )
-def test_what_is_no_template(template: str) -> None:
+def test_invalid_templates_are_refused(template: str) -> None:
     with pytest.raises(UrlTemplateError):
         parse_url(template)
 
 
-def test_what_a_template_needs_is_known() -> None:
+def test_a_template_lists_the_arguments_that_it_needs() -> None:
     found = parse_url("https://h.example/{a}/{secret.S}?b={b}&c={data.c}&d={data}")
     assert (found.fields, found.path_fields, found.secrets, found.takes_all_arguments) == (
         {"a", "b", "c"},
@@ -164,7 +164,7 @@ def test_the_rest_arrives_as_it_was(rest: dict[str, str]) -> None:
     assert parse_qsl(url.query.decode(), keep_blank_values=True) == [("fixed", "1"), *rest.items()]
 
 
-def test_headers_have_places_too() -> None:
+def test_headers_have_placeholders_too() -> None:
     assert header_placeholders("Bearer {secret.KEY} {a} {json: 1}") == ({"a"}, {"KEY"})
     assert fill_header("x", "Bearer {secret.KEY} {a}", {"a": 1}, {"KEY": "k\n"}) == "Bearer k 1"
     assert fill_header("x", "{a}", {}, {}) is None

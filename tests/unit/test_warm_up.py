@@ -1,4 +1,4 @@
-"""What a worker loads ahead is what the definitions of its database need, and nothing else."""
+"""A worker preloads what the definitions of its database need, and nothing else."""
 
 from __future__ import annotations
 

@@ -1178,6 +1178,24 @@ SELECT chat_sessions.id
 FROM chat_sessions
 WHERE chat_sessions.id = $1::VARCHAR FOR UPDATE;
 
+-- maintenance_survey
+-- Find out which maintenance services have work.
+SELECT EXISTS (SELECT *
+FROM workers
+WHERE workers.status IN ('online', 'draining') AND (workers.lease_until < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint OR workers.heartbeat_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    CAST($1::FLOAT * $2::INTEGER AS BIGINT))) AS reaper, (EXISTS (SELECT *
+FROM runs
+WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1))) OR (EXISTS (SELECT *
+FROM runs
+WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_2))) AS timers, EXISTS (SELECT *
+FROM run_children
+WHERE run_children.cancel_at IS NOT NULL) AS children, (SELECT count(*) AS count_1
+FROM workers
+WHERE workers.status IN ('online', 'draining')) AS workers;
+
 -- mark_child_seen
 -- Note that the parent has read the result of a child run.
 UPDATE run_children SET seen_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE run_children.key =
@@ -1243,6 +1261,16 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
     definition_versions.version = definitions.version
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT $1::INTEGER;
+
+-- next_due
+-- Read when the next scheduled or paused run is due.
+SELECT (SELECT min(runs.due_at) AS min_1
+FROM runs
+WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    AS scheduled, (SELECT min(runs.due_at) AS min_2
+FROM runs
+WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    paused;
 
 -- old_runs
 -- Find ended runs past their retention.

@@ -17,7 +17,7 @@ from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
-# Notes of last use that are written at the same time; further ones are left for a later request.
+# Updates of last use that are written concurrently; further ones are left to a later request.
 _MAX_NOTES = 4
 
 
@@ -46,7 +46,7 @@ class Authenticator:
         return found.principal
 
     async def close(self) -> None:
-        """Wait for the notes that are on their way. Safe to call twice."""
+        """Wait for pending updates of last use. Safe to call twice."""
         await asyncio.gather(*self._notes.values())
 
     def _note_use(self, key_id: str) -> None:
@@ -54,10 +54,10 @@ class Authenticator:
             self._notes[key_id] = asyncio.create_task(self._touch(key_id), name="runlane-key-use")
 
     async def _touch(self, key_id: str) -> None:
-        # A note for people: a request must neither wait for it nor fail by it.
+        # Informational, so a request must neither wait for it nor fail because of it.
         try:
             await touch_key(self._database, key_id)
-        except Exception as error:  # noqa: BLE001 - the next request of this key notes it again
-            log.warning("key_use_not_noted", key=key_id, error=str(error))
+        except Exception as error:  # noqa: BLE001 - the next request of this key retries
+            log.warning("key_use_not_stored", key=key_id, error=str(error))
         finally:
             self._notes.pop(key_id, None)

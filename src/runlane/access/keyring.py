@@ -1,8 +1,8 @@
-"""The keyring: the keys that secrets are encrypted with, and the form of what is stored.
+"""The keyring: the keys that encrypt secrets, and the stored format.
 
 A sealed value is base64 of: a version byte, the key's id, a nonce, and AES-256-GCM cipher text. Version, key id, tenant
 and name are authenticated with it, so a row that was changed, or copied to another tenant or name, does not decrypt.
-The first key encrypts, all of them decrypt: that is how a key is changed while everything runs.
+The first key encrypts and all of them decrypt, so that a key can be rotated without downtime.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _HEAD: Final = len(_VERSION) + _ID_BYTES + _NONCE_BYTES
 
 
 def new_key() -> str:
-    """A key as the settings take it."""
+    """Return a new key in the format of the settings."""
     return base64.b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode()
 
 
 def key_id_of(key: bytes) -> str:
-    """What a key is called where it is not shown. Nothing of the key can be learned from it."""
+    """Return the public id of a key, which discloses nothing of the key."""
     return sha256(b"runlane secret key" + key).hexdigest()[: 2 * _ID_BYTES]
 
 
 class Keyring:
-    """The keys of this process, by the settings. A key file is read again when it has changed."""
+    """The keys of this process, from the settings. A key file is read again when it has changed."""
 
     def __init__(self, settings: Settings) -> None:
         self._given = settings.secret_key
         self._file = settings.secret_key_file
-        # Without any setting: a key is generated only beside the embedded SQLite file.
+        # Without any setting, a key is generated only next to the embedded SQLite file.
         self._own = self._given is None and self._file is None and settings.database_url is None
         self._keys: dict[str, Any] = {}
         self._read: tuple[int, int] | None = None
 
     @property
     def key_ids(self) -> list[str]:
-        """The ids of the keys, that of the one which encrypts first."""
+        """The ids of the keys; the first one encrypts."""
         self._load()
         return list(self._keys)
 
     def seal(self, tenant: str, name: str, value: str) -> tuple[str, str]:
-        """The id of the first key, and the value encrypted with it. NoSecretKey without one."""
+        """Return the id of the first key, and the value encrypted with it. Raises NoSecretKey without one."""
         self._load()
         if not self._keys and self._own:
             _make_file(EMBEDDED_KEY_FILE)
@@ -67,7 +67,7 @@ class Keyring:
         return key_id, base64.b64encode(head + nonce + sealed).decode()
 
     def open(self, tenant: str, name: str, sealed: str) -> str:
-        """The value. SecretUnreadable when its key is not here, or what is stored is not what was sealed."""
+        """Return the value. Raises SecretUnreadable if its key is missing, or the stored value was changed."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -81,8 +81,8 @@ class Keyring:
         self._load()
         if key_id not in self._keys:
             raise SecretUnreadable(
-                f'The secret "{name}" of tenant "{tenant}" is kept with the key {key_id}, which this process does not '
-                "have. Add it after the current one in RUNLANE_SECRET_KEY or the key file, or set the secret again."
+                f'The secret "{name}" of tenant "{tenant}" is encrypted with the key {key_id}, which this process '
+                "does not have. Add it after the current key in RUNLANE_SECRET_KEY or its file, or set it again."
             )
         try:
             return (
@@ -132,7 +132,7 @@ def _bound_to(head: bytes, tenant: str, name: str) -> bytes:
 
 def _damaged(tenant: str, name: str) -> SecretUnreadable:
     return SecretUnreadable(
-        f'The secret "{name}" of tenant "{tenant}" was not stored like this: its row was changed, or copied from '
+        f'The secret "{name}" of tenant "{tenant}" cannot be authenticated: its row was changed, or copied from '
         f"another one. Set it again: runlane secrets set {name}"
     )
 

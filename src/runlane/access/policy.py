@@ -21,43 +21,43 @@ def require(
     tenant: str | None = None,
     missing: RunlaneError | None = None,
 ) -> None:
-    """Refuse what the role does not allow, and what belongs to another tenant as if it were not there.
+    """Raise Forbidden if the role lacks the permission, and `missing` if the resource belongs to another tenant.
 
-    `missing` is the error for that, such as RunNotFound(run_id).
+    `missing` is the error of a resource that does not exist, such as RunNotFound(run_id).
     """
     if permission not in principal.permissions:
         raise Forbidden(
             f'The key "{principal.name}" has the role {principal.role}, which does not include {permission.value}. '
-            "Ask for a key with a role that does."
+            "Use a key with a role that does."
         )
     if tenant is not None and not may_see(principal, tenant):
-        raise missing or NotFound("There is nothing here of this name.")
+        raise missing or NotFound("It does not exist.")
 
 
 def require_everywhere(principal: Principal, permission: Permission) -> None:
-    """For what holds in every tenant: tenants themselves, and roles."""
+    """Require a permission for what applies to every tenant: tenants themselves, and roles."""
     require(principal, permission)
     if not principal.everywhere:
         raise Forbidden(
-            f'This holds for every tenant, and the key "{principal.name}" acts in "{principal.tenant}" only. '
+            f'This applies to every tenant, and the key "{principal.name}" acts in "{principal.tenant}" only. '
             f"Use a key with the role {PLATFORM_ADMIN}."
         )
 
 
 def may_see(principal: Principal, tenant: str) -> bool:
-    """Whether a tenant's things exist for this principal."""
+    """Return whether resources of a tenant exist for this principal."""
     return principal.everywhere or principal.tenant == tenant
 
 
 def tenant_to_list(principal: Principal, wanted: str | None = None) -> str | None:
-    """The tenant that a list is confined to; None for all of them, which platform_admin gets unless it names one."""
+    """Return the tenant to which a list is restricted; None for all, which platform_admin gets unless it names one."""
     if principal.everywhere:
         return wanted
     return tenant_to_use(principal, wanted)
 
 
 def tenant_to_use(principal: Principal, wanted: str | None = None) -> str:
-    """The tenant that something new belongs to: the key's own unless platform_admin names another."""
+    """Return the tenant of a new resource: the key's own unless platform_admin names another."""
     if wanted is None:
         return principal.tenant
     if not may_see(principal, wanted):
@@ -66,7 +66,7 @@ def tenant_to_use(principal: Principal, wanted: str | None = None) -> str:
 
 
 def check_grant(principal: Principal, role: Role, tenant: str) -> None:
-    """Refuse to hand out more than one has: a key may only make keys for its tenant that can do no more than itself."""
+    """Raise Forbidden if the role allows more than the principal has, or belongs to another tenant."""
     require(principal, Permission.KEYS_MANAGE)
     tenant_to_use(principal, tenant)
     lacking = _lacking(principal, role)

@@ -32,7 +32,7 @@ from runlane.store.sql.database import Database
 
 KEEP_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 30.0
-# The batch of a rotation: few enough to keep its locks short.
+# The batch of a rotation, small enough to keep its locks short.
 AT_ONCE = 50
 _MAX_KEPT: Final = 10_000
 
@@ -45,7 +45,7 @@ class _Kept:
 
 
 class SecretVault:
-    """The secrets of a database. `values` is what tools and providers are given."""
+    """The secrets of a database."""
 
     def __init__(self, database: Database, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -56,7 +56,7 @@ class SecretVault:
         self.keyring = Keyring(settings)
 
     async def values(self, tenant: str, names: Collection[str]) -> dict[str, str]:
-        """The values of these secrets; names that do not exist are absent. SecretUnreadable if one has lost its key."""
+        """Return these secrets, without missing ones. Raises SecretUnreadable if the key of one is missing."""
         wanted = set(names)
         if not self._fresh(tenant, wanted, KEEP_SECONDS):
             # One query serves all waiting callers; otherwise each second would start with one query per step.
@@ -70,9 +70,9 @@ class SecretVault:
         return found
 
     async def set(self, tenant: str, name: str, value: str, *, actor: str) -> tuple[Secret | None, Secret]:
-        """Store a value; what was there before, and what is now.
+        """Store a value; return the secret before and after.
 
-        NoSecretKey if there is nothing to encrypt it with, SecretQuotaExceeded if the tenant has too many.
+        Raises NoSecretKey without an encryption key, and SecretQuotaExceeded if the tenant has too many.
         """
         check_name(name)
         check_value(value)
@@ -80,22 +80,22 @@ class SecretVault:
         stored = await put_secret(
             self._database, tenant, name, key_id=key_id, value=sealed, quota=self._quota, actor=actor
         )
-        # What this process knew as the value before is not a secret of this name any more.
+        # The value that this process has cached is no longer a secret of this name.
         self._kept.pop((tenant, name), None)
         LOGS.learn_secret((tenant, name), value)
         return stored
 
     async def delete(self, tenant: str, name: str, *, actor: str) -> Secret:
-        """Delete a secret; what it was. NotFound if there is none of this name."""
+        """Delete a secret and return its last description. Raises NotFound if it does not exist."""
         deleted = await delete_secret(self._database, tenant, name, actor=actor)
         self._kept.pop((tenant, name), None)
         LOGS.forget_secret((tenant, name))
         return deleted
 
     async def rotate(self, *, actor: str, tenant: str | None = None) -> RotatedSecrets:
-        """Encrypt everything with the first key, of all tenants or of one, a few at a time.
+        """Encrypt everything with the first key, of all tenants or of one, in small batches.
 
-        It may be interrupted and repeated, and others may set and read secrets meanwhile: what is through stays.
+        It may be interrupted and repeated, and secrets may be set and read meanwhile; committed batches stay.
         """
         current = next(iter(await asyncio.to_thread(lambda: self.keyring.key_ids)), None)
         if current is None:
@@ -122,7 +122,7 @@ class SecretVault:
         return all((kept := self._kept.get((tenant, name))) is not None and kept.checked_at >= oldest for name in names)
 
     async def _read(self, tenant: str, names: Collection[str]) -> None:
-        asked_at = self._clock()
+        read_at = self._clock()
         try:
             found = {sealed.name: sealed.value for sealed in await read_sealed(self._database, tenant, names)}
         except Unavailable:
@@ -135,10 +135,10 @@ class SecretVault:
         for name in names:
             sealed, before = found.get(name), self._kept.get((tenant, name))
             if before is not None and before.sealed == sealed:
-                read[name] = _Kept(sealed, before.value, asked_at)
+                read[name] = _Kept(sealed, before.value, read_at)
             else:
                 value = None if sealed is None else self.keyring.open(tenant, name, sealed)
-                read[name] = _Kept(sealed, value, asked_at)
+                read[name] = _Kept(sealed, value, read_at)
         for name, kept in read.items():
             if kept.value is None:
                 LOGS.forget_secret((tenant, name))

@@ -23,17 +23,17 @@ from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
-ROUND_SECONDS = 2.0
+CHECK_SECONDS = 2.0
 UNCHECKED_SECONDS = 30.0
 
 
 @dataclass(eq=False, slots=True)
-class _Post:
-    """Something open: whose it is, what it needs, how to end it, and when its key was good for the last time."""
+class _GuardedStream:
+    """An open stream: its principal, the permission it needs, how to end it, and when its key was last valid."""
 
     principal: Principal
     permission: Permission
-    expel: Callable[[RunlaneError], None]
+    revoke: Callable[[RunlaneError], None]
     checked_at: float
 
 
@@ -42,66 +42,66 @@ class StreamRevocation:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._posts: set[_Post] = set()
+        self._streams: set[_GuardedStream] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to look after what is guarded."""
-        self._task = asyncio.create_task(self._loop(), name="runlane-sentry")
+        """Start to check the guarded streams."""
+        self._task = asyncio.create_task(self._loop(), name="runlane-revocation")
 
     async def stop(self) -> None:
-        """End. Safe to call twice."""
+        """Stop. Safe to call twice."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     def guard(
-        self, principal: Principal, permission: Permission, expel: Callable[[RunlaneError], None]
+        self, principal: Principal, permission: Permission, revoke: Callable[[RunlaneError], None]
     ) -> Callable[[], None]:
-        """Call `expel` once the principal's key no longer allows this; the answer ends that."""
-        post = _Post(principal, permission, expel, time.monotonic())
+        """Call `revoke` once the principal's key no longer allows this; return the function that ends the guard."""
+        stream = _GuardedStream(principal, permission, revoke, time.monotonic())
         # The local user has no key that could be revoked.
         if principal is not LOCAL:
-            self._posts.add(post)
-        return lambda: self._posts.discard(post)
+            self._streams.add(stream)
+        return lambda: self._streams.discard(stream)
 
     async def _loop(self) -> None:
-        """Policy for errors: look again in the next round, and let nothing stay open for long unchecked."""
+        """Check periodically. Policy for errors: retry in the next pass, and close what stays unchecked too long."""
         while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            if not self._posts:
+            await asyncio.sleep(CHECK_SECONDS)
+            if not self._streams:
                 continue
             try:
-                await self.round()
+                await self.run_once()
             except Unavailable as error:
                 outage.failed("a check of keys", str(error))
-                self._expel_unchecked()
+                self._revoke_unchecked()
             except Exception:
-                log.exception("sentry_failed")
-                self._expel_unchecked()
+                log.exception("revocation_check_failed")
+                self._revoke_unchecked()
 
-    async def round(self) -> None:
-        """Look every key up once."""
-        asked_at = time.monotonic()
-        posts = list(self._posts)
-        found = await find_principals(self._database, sorted({post.principal.key_id for post in posts}))
-        for post in posts:
-            refusal = _refusal(found.get(post.principal.key_id), post.permission)
+    async def run_once(self) -> None:
+        """Look up every key once."""
+        started_at = time.monotonic()
+        streams = list(self._streams)
+        found = await find_principals(self._database, sorted({stream.principal.key_id for stream in streams}))
+        for stream in streams:
+            refusal = _refusal(found.get(stream.principal.key_id), stream.permission)
             if refusal is None:
-                post.checked_at = asked_at
+                stream.checked_at = started_at
             else:
-                self._expel(post, refusal)
+                self._revoke(stream, refusal)
 
-    def _expel_unchecked(self) -> None:
+    def _revoke_unchecked(self) -> None:
         oldest = time.monotonic() - UNCHECKED_SECONDS
-        for post in [post for post in self._posts if post.checked_at < oldest]:
-            self._expel(post, Unavailable("Whether the API key is still valid cannot be checked right now."))
+        for stream in [stream for stream in self._streams if stream.checked_at < oldest]:
+            self._revoke(stream, Unavailable("Whether the API key is still valid cannot be checked right now."))
 
-    def _expel(self, post: _Post, why: RunlaneError) -> None:
-        self._posts.discard(post)
-        log.info("expelled", key=post.principal.key_id, reason=why.code)
-        post.expel(why)
+    def _revoke(self, stream: _GuardedStream, why: RunlaneError) -> None:
+        self._streams.discard(stream)
+        log.info("stream_revoked", key=stream.principal.key_id, reason=why.code)
+        stream.revoke(why)
 
 
 def _refusal(principal: Principal | None, permission: Permission) -> RunlaneError | None:

@@ -1,12 +1,10 @@
-"""Conversations with a model: one turn at a time, each answer kept in the journal before anything is made of it.
+"""Conversations with a model: one turn at a time, each answer stored in the journal before it is used.
 
-An answer that the journal has is not asked for again. One that cannot be had is asked for again after a while, then of
-the fallback models in their order; what the provider says about slowing down holds for everybody who uses the same
-credential. Waiting that takes long gives the worker's slot back.
-
-A call that was made comes to its end, also if its step is given up meanwhile: it is billed, so it is kept. An answer
-is kept before its place among the calls in flight is given up, and whoever had to wait for a place looks at the budget
-again: so a cap is passed by the calls that were in flight when it was reached, and by no others.
+An answer in the journal is not requested again. A retryable failure is retried with backoff, then the fallback models
+are called in order. A throttled call slows down all users of its credential. A long wait releases the worker slot.
+A call continues even if its step is abandoned: it is billed, so its answer is stored. An answer is stored before its
+slot among the calls in flight is released, and a call that waited for a slot checks the budget again. So a cap is
+exceeded only by the calls that were in flight when it was reached.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ from runlane.steps.context import StepContext, visits_before
 from runlane.steps.wait_steps import StepWait, Suspend, WaitKind
 from runlane.store.orchestration.calls import CallKind
 
-# What a token is in characters, about; only to reserve room at a provider, the true number corrects it.
+# An estimate, to reserve tokens at a provider; the true number corrects it.
 _CHARACTERS_PER_TOKEN: Final = 4
 _ANSWER_TOKENS: Final = 500
-# Results of tools add up over the turns of an agent.
+# Tool results accumulate over the turns of an agent.
 _MAX_CONVERSATION: Final = 4
-# A model's own delay that takes longer releases the worker slot.
+# A longer delay of a model releases the worker slot.
 _SHORT_DELAY_SECONDS: Final = 1.0
 
 Call = Callable[[InflightCall], Coroutine[Any, Any, ModelReply]]
@@ -66,21 +64,21 @@ class Conversation:
         self._context = context
         self._agent = agent
         self._journal = journal
-        scene = context.model_context(agent)
+        model_context = context.model_context(agent)
         find = context.services.models.find
         names = [model, *(context.step.fallback_models or (agent.fallback_models if agent is not None else ()))]
-        self._models = [find(name, scene) for name in names]
+        self._models = [find(name, model_context) for name in names]
         self._settings = agent.model_settings if agent is not None else ModelSettings()
         self._instructions = agent.system_prompt if agent is not None else ""
         self.turn = 0
         self.messages: list[Message] = []
 
     def add_user_message(self, text: str) -> None:
-        """Say something to the model, with the next question."""
+        """Add a message for the model's next turn."""
         self.messages.append(Message("user", text))
 
     def refuse(self, why: str) -> None:
-        """Add why the last answer is not accepted. A call in it, which is not made, gets this as its result."""
+        """Add the reason why the last answer is rejected. A call in it, which is not made, gets it as its result."""
         calls = self.messages[-1].calls
         if not calls:
             self.add_user_message(why)
@@ -88,11 +86,11 @@ class Conversation:
             self.answer_call(call, why, failed=True)
 
     def answer_call(self, call: ToolCall, text: str, *, failed: bool = False) -> None:
-        """Tell the model what became of a call."""
+        """Add the result of a call."""
         self.messages.append(Message("tool", text, tool=call.name, call_id=call.id, failed=failed))
 
     async def ask(self, offers: Sequence[ToolOffer] = (), *, must_call: bool = False) -> ModelReply:
-        """The next answer. It is a part of the conversation now, and on the bill."""
+        """Return the next answer, which is now part of the conversation and the bill."""
         key = f"model/{self.turn}"
         reply = self._journal.find_reply(key)
         if reply is None:
@@ -134,9 +132,9 @@ class Conversation:
         failpoint("call.answered")
         # A scripted answer costs nothing, whatever it claims.
         if reply.cost_usd is None and credential:
-            doubt = await self._context.unpriced_warning(reply.model)
-            if doubt is not None:
-                self._context.note(EventType.STEP_WARNING, message=doubt, code="price_unknown")
+            warning = await self._context.unpriced_warning(reply.model)
+            if warning is not None:
+                self._context.note(EventType.STEP_WARNING, message=warning, code="price_unknown")
         self._context.note(
             EventType.MODEL_RESPONSE,
             answer=flight.kept_as,
@@ -153,20 +151,20 @@ class Conversation:
         return reply
 
     async def _first_available(self, request: ModelRequest, key: str) -> ModelReply:
-        """The answer of the first model that gives one."""
+        """Return the answer of the first model that gives one."""
         *first, last = self._models
         for position, (name, model) in enumerate(first):
             try:
-                return await self._insist(model, replace(request, model=name), key)
+                return await self._with_retries(model, replace(request, model=name), key)
             except ModelFailed as error:
                 following = self._models[position + 1][0]
-                message = f"{name} cannot answer, {following} is asked: {error.message}"
+                message = f"{name} cannot answer; calling {following}: {error.message}"
                 await self._context.emit(EventType.STEP_WARNING, message=message, code=error.code)
-        return await self._insist(last[1], replace(request, model=last[0]), key)
+        return await self._with_retries(last[1], replace(request, model=last[0]), key)
 
-    async def _insist(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
-        """Ask until there is an answer, as often as it makes sense."""
-        patience = self._context.services.retry_policy
+    async def _with_retries(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
+        """Call a model, with the retries of the policy."""
+        policy = self._context.services.retry_policy
         credential = await model.credential()
         tries = 0
         while True:
@@ -174,17 +172,17 @@ class Conversation:
             try:
                 return await self._once(model, credential, request, key)
             except ModelFailed as error:
-                # A scripted failure is intended, and no other process needs to back off for it.
-                if not error.retryable or not credential or tries >= patience.tries:
+                # A scripted failure is intended, so other processes need not back off for it.
+                if not error.retryable or not credential or tries >= policy.tries:
                     raise
                 seconds = error.retry_after_seconds
                 if seconds is None:
-                    longest = min(patience.backoff_seconds * 2 ** (tries - 1), patience.max_backoff_seconds)
-                    seconds = random.uniform(longest / 2, longest)  # noqa: S311 - spreads callers, guards nothing
+                    longest = min(policy.backoff_seconds * 2 ** (tries - 1), policy.max_backoff_seconds)
+                    seconds = random.uniform(longest / 2, longest)  # noqa: S311 - jitter
                 await self._context.emit(
-                    EventType.STEP_WARNING, message=f"{error.message} Asks again in {seconds:.1f} s.", code=error.code
+                    EventType.STEP_WARNING, message=f"{error.message} Retry in {seconds:.1f} s.", code=error.code
                 )
-                if seconds > patience.hold_seconds:
+                if seconds > policy.hold_seconds:
                     raise self._later(error.message, seconds) from error
                 await asyncio.sleep(seconds)
 
@@ -211,12 +209,12 @@ class Conversation:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
         async with contextlib.AsyncExitStack() as held:
             await held.enter_async_context(slot)
-            # As long as no call is made.
+            # No tokens are used until the call is made.
             slot.tokens_used = 0
             if has_waited:
                 await self._check_budget()
             return await self._call(
-                model, request, key, _Place(limiter, credential, slot, held, context.services.redactor)
+                model, request, key, _HeldSlot(limiter, credential, slot, held, context.services.redactor)
             )
 
     async def _after_delay(self, model: Model, request: ModelRequest) -> ModelRequest:
@@ -229,15 +227,15 @@ class Conversation:
         if self._journal.find(over) is None:
             if self._journal.find(begun) is None:
                 await self._journal.keep(CallKind.BEGUN, begun, {"seconds": delay})
-            # The journal has the end of the wait, so the step that is performed again after it does not wait again.
+            # The journal has the end of the wait, so that the step does not wait again when it is performed after it.
             raise self._later(f"{request.model} delays its answer.", min(delay, limit), over, aside={"over": True})
         if delay > limit:
-            # A wait stops the clock of the step, so the delay is held against its limit here.
+            # A wait stops the clock of the step, so the delay is compared with its limit here.
             raise StepFailed("timeout", timeout_message(limit), retryable=True)
         return replace(request, waited_seconds=delay)
 
     def _delay_key(self, model: Model) -> str:
-        """Return where a delay is kept; another try of the step and a fallback model have their own."""
+        """Return the key of a delay; each try of the step and each fallback model has its own."""
         position = next(number for number, (_, known) in enumerate(self._models) if known is model)
         return f"delay/{self.turn}/{self._context.pending.tries}/{position}"
 
@@ -245,12 +243,12 @@ class Conversation:
         step = self._context.step
         await self._context.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
 
-    async def _call(self, model: Model, request: ModelRequest, key: str, place: _Place | None = None) -> ModelReply:
-        """Make the call. It completes even if its caller is cancelled, and it owns the place."""
+    async def _call(self, model: Model, request: ModelRequest, key: str, held: _HeldSlot | None = None) -> ModelReply:
+        """Make the call. It completes even if its caller is cancelled, and it owns the slot."""
         context, turn, name = self._context, self.turn + 1, self._journal.name(key)
         known = self._journal.find_reply(key)
         if known is not None:
-            return known  # an earlier try has given it up, and here it is
+            return known  # a call of an abandoned try has stored it
 
         async def call(flight: InflightCall) -> ModelReply:
             def delta(piece: ModelDelta) -> None:
@@ -259,16 +257,14 @@ class Conversation:
 
             with DeltaStream(delta, name, context.services.redactor) as showing:
                 reply = await model.answer(request, showing)
-            return await self._keep(flight, turn, reply, "" if place is None else place.credential)
+            return await self._keep(flight, turn, reply, "" if held is None else held.credential)
 
-        return await context.services.inflight.make(
-            context.pending, name, call if place is None else place.around(call)
-        )
+        return await context.services.inflight.make(context.pending, name, call if held is None else held.around(call))
 
     def _later(
         self, reason: str, seconds: float, key: str | None = None, aside: Mapping[str, Any] | None = None
     ) -> Suspend:
-        """Give the slot back and come again."""
+        """Return a suspension that releases the worker slot and performs the step again later."""
         name = self._journal.name(key or f"later/{self.turn}")
         return Suspend(
             StepWait(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=name, name="later", aside=aside)
@@ -276,8 +272,8 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A place among the calls in flight at a provider. A call that has begun in it gives it back, and nobody else."""
+class _HeldSlot:
+    """A slot among the calls in flight at a provider. A call that has begun owns and releases it."""
 
     limiter: Limiter
     credential: str
@@ -286,7 +282,7 @@ class _Place:
     redactor: Redactor
 
     def around(self, call: Call) -> Call:
-        """The call in this place."""
+        """Return the call within this slot."""
 
         async def within(flight: InflightCall, held: contextlib.AsyncExitStack) -> ModelReply:
             async with held:
@@ -294,8 +290,7 @@ class _Place:
                     reply = await call(flight)
                 except ModelFailed as error:
                     if error.throttled:
-                        # Before the slot is given back: nobody may begin between the provider's word and its being
-                        # heard.
+                        # Before the slot is released, so that no call begins before the backoff is known.
                         # The reason is shown to every process that uses the credential.
                         reason = self.redactor.clean(error.message)
                         await self.limiter.slow_down(self.credential, error.retry_after_seconds, reason)
@@ -311,12 +306,12 @@ class _Place:
 
 
 def _redacted_reply(reply: ModelReply, redactor: Redactor) -> ModelReply:
-    """The answer as it is kept: every call has an id of its own, and nothing in it is a secret of the run."""
+    """Return the answer to store: every call has a unique id, and secrets of the run are redacted."""
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls):
-        told = redactor.clean(call.id)
-        name = told if told and told not in seen else f"{told}.{number}"
+        given = redactor.clean(call.id)
+        name = given if given and given not in seen else f"{given}.{number}"
         seen.add(name)
         arguments = redactor.clean_value(dict(call.arguments))
         calls.append(replace(call, id=name, name=redactor.clean(call.name), arguments=arguments))
@@ -324,5 +319,5 @@ def _redacted_reply(reply: ModelReply, redactor: Redactor) -> ModelReply:
 
 
 def _estimate(request: ModelRequest) -> int:
-    said = sum(len(message.text) for message in request.messages) + len(request.instructions)
-    return said // _CHARACTERS_PER_TOKEN + (request.settings.max_tokens or _ANSWER_TOKENS)
+    characters = sum(len(message.text) for message in request.messages) + len(request.instructions)
+    return characters // _CHARACTERS_PER_TOKEN + (request.settings.max_tokens or _ANSWER_TOKENS)

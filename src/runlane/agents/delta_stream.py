@@ -1,7 +1,7 @@
-"""Showing an answer while it comes in: each piece with its place, without secrets of the run, and not too often.
+"""Publish an answer while it arrives: each piece with its offset, redacted, and not too often.
 
-A provider sends a piece per token, hundreds in a second. Each would cost a message to every reader, and nobody reads
-that fast: the first piece goes at once, those that follow within a moment go together.
+A provider sends a piece per token, hundreds per second, and each would cost a message to every reader. The first piece
+is sent at once; those that follow within TOGETHER_SECONDS are sent together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOGETHER_SECONDS: Final = 0.02
 
 
 class DeltaStream:
-    """Takes the pieces of one answer, for the length of a `with` block; at its end everything has been sent."""
+    """Publishes the pieces of one answer within a `with` block; at its end everything has been sent."""
 
     def __init__(self, delta: Delta, answer: str, redactor: Redactor) -> None:
         self._delta = delta
@@ -39,35 +39,35 @@ class DeltaStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            # What was held back because it might have become a secret.
+            # Text that was held back because it might have been the beginning of a secret.
             for piece, stream in self._streams.values():
                 self._add(piece, stream.rest())
         if self._timer is not None:
             self._timer.cancel()
-        self._tell()
+        self._send()
 
     def __call__(self, piece: ModelDelta) -> None:
         kind = (piece.kind, piece.call_id)
         if self._last not in (None, kind):
-            # Readers print what comes as it comes: the end of a thought does not belong behind the answer.
+            # Readers print pieces as they arrive, so the end of a thought must not follow the answer.
             before, held = self._streams[self._last]
             self._add(before, held.pause())
         self._last = kind
         _, stream = self._streams.setdefault(kind, (piece, RedactedStream(self._redactor)))
         self._add(piece, stream.feed(piece.text))
         if self._timer is None and self._texts:
-            self._tell()
+            self._send()
             self._wait()
 
     def _add(self, piece: ModelDelta, text: str) -> None:
         if not text:
             return
         if self._first is None or (self._first.kind, self._first.call_id) != (piece.kind, piece.call_id):
-            self._tell()
+            self._send()
             self._first = piece
         self._texts.append(text)
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         if self._first is None:
             return
         piece, text = self._first, "".join(self._texts)
@@ -84,5 +84,5 @@ class DeltaStream:
     def _waited(self) -> None:
         self._timer = None
         if self._texts:
-            self._tell()
+            self._send()
             self._wait()

@@ -48,24 +48,24 @@ class AgentTask:
 async def work_on(
     context: StepContext[AsksModels], agent: Agent, task: AgentTask, journal: Journal, above: tuple[str, ...] = ()
 ) -> Any:
-    """The agent's answer: a text, or an object that fits the schema. `above` are the agents that wait for it."""
+    """Return the agent's answer: a string, or an object that matches the schema. `above` are the agents that wait."""
     if agent.type == "orchestrator":
         raise StepFailed(
             "orchestrator_agent",
-            f'The agent "{agent.id}" is an orchestration; it is started as one and cannot be asked by a model.',
+            f'The agent "{agent.id}" is an orchestration and cannot be called by a model. Start it as a run.',
         )
     box = await toolbox_of(context, agent, task.allowed, journal)
     offers = box.offers if task.schema is None else (*box.offers, _final_answer(task.schema))
-    asking = Conversation(context, agent, journal, model=task.model)
-    asking.messages += task.before
-    asking.add_user_message(task.text)
+    conversation = Conversation(context, agent, journal, model=task.model)
+    conversation.messages += task.before
+    conversation.add_user_message(task.text)
     calls_made = 0
     while True:
-        reply = await asking.ask(offers, must_call=task.schema is not None)
-        done, answer = await _answer(context, asking, reply, task.schema, journal)
+        reply = await conversation.ask(offers, must_call=task.schema is not None)
+        done, answer = await _answer(context, conversation, reply, task.schema, journal)
         if done:
             return answer
-        if asking.turn >= task.turns:
+        if conversation.turn >= task.turns:
             # A tool whose result the model will not read must not be called.
             raise StepFailed(
                 "turn_limit",
@@ -80,20 +80,20 @@ async def work_on(
                 f'The agent "{agent.id}" has no answer after {task.tool_calls} tool calls. Raise max_tool_calls, or '
                 "make the task smaller.",
             )
-        await _use_tools(context, box, asking, calls, journal, (*above, agent.id))
+        await _use_tools(context, box, conversation, calls, journal, (*above, agent.id))
 
 
 async def fitting_answer(
-    context: StepContext[AsksModels], asking: Conversation, schema: Mapping[str, Any], turns: int
+    context: StepContext[AsksModels], conversation: Conversation, schema: Mapping[str, Any], turns: int
 ) -> Any:
     """Return an answer that matches a schema, from a model without tools."""
     while True:
-        reply = await asking.ask((_final_answer(schema),), must_call=True)
-        done, answer = await _answer(context, asking, reply, schema, context.journal)
+        reply = await conversation.ask((_final_answer(schema),), must_call=True)
+        done, answer = await _answer(context, conversation, reply, schema, context.journal)
         if done:
             return answer
-        if asking.turn >= turns:
-            raise StepFailed("bad_answer", f"The model gave no answer that fits output_schema in {turns} turns.")
+        if conversation.turn >= turns:
+            raise StepFailed("bad_answer", f"The model gave no answer that matches output_schema in {turns} turns.")
 
 
 def ask_agent(context: StepContext[AsksModels], above: tuple[str, ...] = ()) -> AskAgent:
@@ -106,10 +106,10 @@ def ask_agent(context: StepContext[AsksModels], above: tuple[str, ...] = ()) -> 
                 "unknown_agent", f'The agent "{agent_id}" does not exist{nearest(agent_id, context.services.agents)}.'
             )
         if agent_id in above:
-            way = " -> ".join((*above[above.index(agent_id) :], agent_id))
-            raise StepFailed("circle", f'The agent "{agent_id}" waits for this task to be done: {way}.')
+            cycle = " -> ".join((*above[above.index(agent_id) :], agent_id))
+            raise StepFailed("circle", f'The agent "{agent_id}" waits for this task: {cycle}.')
         if len(above) > MAX_DEPTH:
-            raise StepFailed("too_deep", f"Agents hand tasks on at most {MAX_DEPTH} levels deep.")
+            raise StepFailed("too_deep", f"Agents may delegate at most {MAX_DEPTH} levels deep.")
         task = AgentTask(text, None, agent.max_turns, _DELEGATED_CALLS, agent.output_schema)
         return await work_on(context, agent, task, journal, above)
 
@@ -118,12 +118,12 @@ def ask_agent(context: StepContext[AsksModels], above: tuple[str, ...] = ()) -> 
 
 async def _answer(
     context: StepContext[AsksModels],
-    asking: Conversation,
+    conversation: Conversation,
     reply: ModelReply,
     schema: Mapping[str, Any] | None,
     journal: Journal,
 ) -> tuple[bool, Any]:
-    """Whether this is the answer, and what it is. One that does not fit is refused, and the model may try again."""
+    """Return whether this is the answer, and the answer. An invalid one is rejected, and the model may try again."""
     if schema is None:
         return (False, None) if reply.calls else (True, reply.text)
     final = next((call for call in reply.calls if call.name == FINAL_ANSWER), None)
@@ -133,51 +133,51 @@ async def _answer(
     if given is None:
         problem: str | None = "the answer is not one JSON object"
     elif INVALID_JSON in given:
-        problem = "it is no JSON"
+        problem = "it is not JSON"
     else:
         problem = misfit(given, {"type": "object", **schema})
     if problem is None:
         return True, given
-    told = f"The answer does not fit: {problem}. Call {FINAL_ANSWER} with one that does."
+    message = f"The answer is not valid: {problem}. Call {FINAL_ANSWER} with one that does."
     if final is not None:
-        await refuse_call(context, journal, f"{asking.turn - 1}/{final.id}", final, told)
-        asking.answer_call(final, told, failed=True)
+        await refuse_call(context, journal, f"{conversation.turn - 1}/{final.id}", final, message)
+        conversation.answer_call(final, message, failed=True)
     else:
-        asking.add_user_message(told)
+        conversation.add_user_message(message)
     return False, None
 
 
 async def _use_tools(
     context: StepContext[AsksModels],
     box: Toolbox,
-    asking: Conversation,
+    conversation: Conversation,
     calls: list[ToolCall],
     journal: Journal,
     above: tuple[str, ...],
 ) -> None:
     """Make the calls concurrently and add their results to the conversation, in their order."""
-    turn = asking.turn - 1
+    turn = conversation.turn - 1
 
     async def use(call: ToolCall) -> ToolResult:
-        place = f"{turn}/{call.id}"
+        key = f"{turn}/{call.id}"
         usable = box.find(call.name)
         if usable is None:
-            told = f"There is no tool {call.name!r} here{nearest(call.name, box.names)}. Tools: {', '.join(box.names)}."
-            return await refuse_call(context, journal, place, call, told[:_SHOWN])
-        problem = "its arguments are no JSON"
+            message = f"No tool {call.name!r} exists{nearest(call.name, box.names)}. Tools: {', '.join(box.names)}."
+            return await refuse_call(context, journal, key, call, message[:_SHOWN])
+        problem = "its arguments are not JSON"
         if INVALID_JSON not in call.arguments:
             problem = usable.misfit(dict(call.arguments))
         if problem is not None:
-            return await refuse_call(context, journal, place, call, f"The tool {call.name} was not called: {problem}.")
-        return await ToolCallExecution(context, usable, call, journal, place).result(ask_agent(context, above))
+            return await refuse_call(context, journal, key, call, f"The tool {call.name} was not called: {problem}.")
+        return await ToolCallExecution(context, usable, call, journal, key).result(ask_agent(context, above))
 
-    # All of them come to their end, also beside one that fails: what they did is kept.
+    # All calls complete, even if one fails, so that their results are stored.
     results = await asyncio.gather(*(use(call) for call in calls), return_exceptions=True)
     _raise_first(results)
-    # The results are stored. If there is no memory for them, the step continues with them later.
+    # The results are stored, so without memory for them the step continues with them later.
     await context.memory.take(sum(utf8_size(result.text) for result in cast("list[ToolResult]", results)))
     for call, result in zip(calls, cast("list[ToolResult]", results), strict=True):
-        asking.answer_call(call, result.text, failed=result.failed)
+        conversation.answer_call(call, result.text, failed=result.failed)
 
 
 def _raise_first(results: Sequence[ToolResult | BaseException]) -> None:

@@ -22,9 +22,9 @@ def message(state: Mapping[str, Any]) -> str:
 
 
 async def prompt(context: StepContext[Step], template: str | None, *, with_history: bool = False) -> str:
-    """The task with the values that the step is given, what people answered and, if asked for, earlier outputs.
+    """Return the task with the step's input values, the answers of people and, if requested, earlier outputs.
 
-    The task is the template, filled, or else the run's message.
+    The task is the rendered template, or else the run's message.
     """
     pending, budget = context.pending, context.budget()
     if template is None or not template.strip():
@@ -43,7 +43,7 @@ async def prompt(context: StepContext[Step], template: str | None, *, with_histo
 
 
 def label(step: Step | PreviousStep) -> str:
-    """How a step is called where its output stands."""
+    """Return the name of a step next to its output."""
     if isinstance(step, PreviousStep):
         return f"{step.title} ({step.step_id})"
     return f"{step.title} ({step.id})"

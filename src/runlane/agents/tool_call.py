@@ -1,8 +1,8 @@
 """One tool call: it is checked, approved if necessary, made, and its result stored.
 
-The definition of a tool declares whether it may be called twice. A call that must not be doubled is announced in the
-journal before it is made; if an announced call has no result, its effect is unknown, and a person decides. The
-idempotency key of a call is the same whenever it is made again.
+The definition of a tool declares whether it may be called twice. A call that must not be repeated is announced in the
+journal before it is made; if an announced call has no result, its effect is unknown, and a person decides. A repeated
+call has the same idempotency key.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ AskAgent = Callable[[str, str, Journal], Awaitable[Any]]
 
 
 class ToolCallExecution:
-    """One call of a tool. `place` names it within the journal, and with the run it names it everywhere."""
+    """One call of a tool. `key` identifies it within the journal, and together with the run everywhere."""
 
     def __init__(
-        self, context: StepContext[Step], usable: CallableTool, call: ToolCall, journal: Journal, place: str
+        self, context: StepContext[Step], usable: CallableTool, call: ToolCall, journal: Journal, key: str
     ) -> None:
         self._context = context
         self._usable = usable
         self._call = call
         self._journal = journal
-        self._place = place
+        self._key = key
         self._arguments: Mapping[str, Any] = call.arguments
 
     async def result(self, ask_agent: AskAgent) -> ToolResult:
-        """The result, from the journal or from the call. Raises MustAsk if a person has to decide first."""
-        known = find_result(self._journal, self._place)
+        """Return the result, from the journal or from the call. Raises Suspend if a person has to decide first."""
+        known = find_result(self._journal, self._key)
         if known is not None:
             return known
         refusal = self._approved()
@@ -64,17 +64,17 @@ class ToolCallExecution:
         await self._context.emit(
             EventType.TOOL_EXECUTION, tool_name=self._usable.name, call_id=self._call.id, args=dict(self._arguments)
         )
-        value = await self._insist(ask_agent)
+        value = await self._with_retries(ask_agent)
         failpoint("tool.answered")
         return await self._keep(value)
 
-    # --- who has to agree
+    # --- approval
 
     def _approved(self) -> ToolResult | None:
-        """None if the call may be made; a refusal if it may not."""
+        """Return None if the call is approved, otherwise the result that rejects it."""
         if not self._usable.needs_approval:
             return None
-        key = f"approve/{self._place}"
+        key = f"approve/{self._key}"
         answer = self._journal.find(key)
         if answer is None:
             raise Suspend(self._question(key))
@@ -83,7 +83,7 @@ class ToolCallExecution:
             try:
                 self._arguments = edited_arguments(answer, self._usable.arguments_schema)
             except InvalidInput as error:
-                # Edits are validated when they are stored; this one comes from a release that did not validate.
+                # Edits are validated when they are stored; this one was stored by a release that did not validate.
                 return ToolResult(f"A person edited the arguments. {error}", failed=True)
             return None
         if decision == "approve":
@@ -95,7 +95,7 @@ class ToolCallExecution:
         fields = (
             _field("decision", "select", "Decision", ["approve", EDIT, "deny"], required=True),
             _field(ARGUMENTS, "textarea", "Arguments as JSON, to edit them"),
-            _field("reason", "text", "Reason, told to the model"),
+            _field("reason", "text", "Reason, for the model"),
         )
         return StepWait(
             kind=WaitKind.HUMAN,
@@ -108,16 +108,16 @@ class ToolCallExecution:
         )
 
     async def _announce(self, error: str | None = None) -> ToolResult | None:
-        """Announce the call; return its result instead if it was made before and the result is known.
+        """Announce the call; return its result instead if a person has entered it.
 
-        `error` is how it just failed, which shows a person where to look.
+        `error` is the failure of the call, which helps the person to find its effect.
         """
         number = 1
-        while self._journal.find(f"begun/{self._place}/{number}") is not None:
-            key = f"unknown/{self._place}/{number}"
+        while self._journal.find(f"begun/{self._key}/{number}") is not None:
+            key = f"unknown/{self._key}/{number}"
             answer = self._journal.find(key)
             if answer is None:
-                raise Suspend(self._doubt(key, error))
+                raise Suspend(self._unknown_outcome(key, error))
             match answer.get("decision"):
                 case "call_again":
                     number += 1
@@ -126,17 +126,17 @@ class ToolCallExecution:
                 case _:
                     raise StepFailed("tool_unknown", f"A person gave up the call of {self._usable.name}.")
         await self._journal.keep(
-            CallKind.BEGUN, f"begun/{self._place}/{number}", {"tool": self._usable.name, "args": dict(self._arguments)}
+            CallKind.BEGUN, f"begun/{self._key}/{number}", {"tool": self._usable.name, "args": dict(self._arguments)}
         )
         return None
 
-    def _doubt(self, key: str, error: str | None) -> StepWait:
+    def _unknown_outcome(self, key: str, error: str | None) -> StepWait:
         return StepWait(
             kind=WaitKind.HUMAN,
             name=f"unknown outcome of {self._usable.name}",
             prompt=(
-                f"The call of {self._usable.name} was interrupted, and nobody knows whether it had its effect. Look "
-                "there, then say how to go on: done (give its result), call_again, or give_up."
+                f"The call of {self._usable.name} was interrupted, and its effect is unknown. Check it, then choose "
+                "how to continue: done (with its result), call_again, or give_up."
             ),
             fields=(
                 _field("decision", "select", "Decision", ["done", "call_again", "give_up"], required=True),
@@ -156,13 +156,13 @@ class ToolCallExecution:
 
     @property
     def _local_key(self) -> str:
-        return f"{self._context.pending.path}#{self._journal.name(self._place)}"
+        return f"{self._context.pending.path}#{self._journal.name(self._key)}"
 
     @property
     def _idempotency_key(self) -> str:
         return f"{self._journal.run_id}/{self._local_key}"
 
-    async def _insist(self, ask_agent: AskAgent) -> ToolResult:
+    async def _with_retries(self, ask_agent: AskAgent) -> ToolResult:
         tries = 0
         while True:
             tries += 1
@@ -176,29 +176,29 @@ class ToolCallExecution:
                         prompt=wait.reason,
                         due_in_seconds=wait.seconds,
                         name=f"result of {self._usable.name}",
-                        key=self._journal.name(f"later/{self._place}"),
+                        key=self._journal.name(f"later/{self._key}"),
                     )
                 ) from wait
             except (ToolFailed, StepFailed) as error:
                 if not error.retryable:
                     if self._named_by_step(error.code):
-                        # Passing, so that the next try continues the conversation and makes this call again.
+                        # Retryable, so that the next try continues the conversation and repeats this call.
                         raise StepFailed(error.code, error.message, retryable=True) from error
                     return self._describe(error)
-                unsure = not isinstance(error, ToolFailed) or error.begun
-                if unsure and self._usable.effect != "repeatable":
+                may_have_begun = not isinstance(error, ToolFailed) or error.begun
+                if may_have_begun and self._usable.effect != "repeatable":
                     # It may have had its effect. The announcement in the journal makes the next attempt ask a person.
                     await self._announce(self._describe(error).text)
-                patience = self._context.services.retry_policy
-                if tries >= min(_TRIES, patience.tries):
-                    if self._tried_again_by_step(error.code):
+                policy = self._context.services.retry_policy
+                if tries >= min(_TRIES, policy.tries):
+                    if self._retried_by_step(error.code):
                         raise
                     return self._describe(error)
-                wished = error.retry_after_seconds if isinstance(error, ToolFailed) else None
-                seconds = wished or patience.backoff_seconds * 2 ** (tries - 1)
-                await asyncio.sleep(min(seconds, patience.hold_seconds))
+                requested = error.retry_after_seconds if isinstance(error, ToolFailed) else None
+                seconds = requested or policy.backoff_seconds * 2 ** (tries - 1)
+                await asyncio.sleep(min(seconds, policy.hold_seconds))
 
-    def _tried_again_by_step(self, code: str) -> bool:
+    def _retried_by_step(self, code: str) -> bool:
         """Return whether the step fails, so that a retry repeats the call; else the model gets the error."""
         step = self._context.step
         if not isinstance(step, AgentStep):
@@ -206,11 +206,11 @@ class ToolCallExecution:
         return step.retry is not None and step.retry.allows(code, self._context.pending.tries, retryable=True)
 
     def _describe(self, error: ToolFailed | StepFailed) -> ToolResult:
-        """Return what the model is given of a call that failed."""
+        """Return the result for the model of a failed call."""
         return ToolResult(self._context.services.redactor.clean(f"{error.code}: {error.message}"), failed=True)
 
     def _named_by_step(self, code: str) -> bool:
-        """Whether an agent's step wants to be tried again after this failure, which else only the model is told."""
+        """Return whether an agent's step is retried after this failure, which otherwise only the model receives."""
         retry = self._context.step.retry
         return (
             isinstance(self._context.step, AgentStep)
@@ -238,7 +238,7 @@ class ToolCallExecution:
             caller = services.callers.get("http")
             if caller is None:
                 raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
-            # Waiting for a connection takes none of the time that the tool has to answer.
+            # Waiting for a connection does not count against the tool's timeout.
             async with services.connection():
                 return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
         return bounded(tool, await self._make_here(tool, tool.tool_type, ask_agent))
@@ -263,14 +263,14 @@ class ToolCallExecution:
     @property
     def _task(self) -> str:
         """Return the message for an agent: the only string among the arguments, or all of them."""
-        texts = [value for value in self._arguments.values() if isinstance(value, str)]
-        return texts[0] if len(texts) == len(self._arguments) == 1 else text_of(dict(self._arguments))
+        strings = [value for value in self._arguments.values() if isinstance(value, str)]
+        return strings[0] if len(strings) == len(self._arguments) == 1 else text_of(dict(self._arguments))
 
     def _own_journal(self) -> Journal:
-        return self._journal.within(f"inside/{self._place}")
+        return self._journal.within(f"inside/{self._key}")
 
     async def _keep(self, result: ToolResult) -> ToolResult:
-        return await keep_result(self._context, self._journal, self._place, self._call, result)
+        return await keep_result(self._context, self._journal, self._key, self._call, result)
 
 
 async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:
@@ -301,7 +301,7 @@ def _result_given(text: Any) -> Any:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """The value as JSON gives it back: the same before and after a crash."""
+    """Return the value after a round trip through JSON, so that it is the same before and after a crash."""
     try:
         return load_json(dump_json(value))
     except TypeError as error:

@@ -25,18 +25,18 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """As the model reads it."""
+        """The result as the model reads it."""
         return text_of(self.value)
 
 
-def find_result(journal: Journal, place: str) -> ToolResult | None:
-    """What is kept of a call. `place` names it within the journal."""
-    known = journal.find(f"tool/{place}")
+def find_result(journal: Journal, key: str) -> ToolResult | None:
+    """Return the stored result of a call. `key` identifies it within the journal."""
+    known = journal.find(f"tool/{key}")
     return None if known is None else ToolResult(known["value"], known["failed"])
 
 
 async def keep_result(
-    context: StepContext[Step], journal: Journal, place: str, call: ToolCall, result: ToolResult
+    context: StepContext[Step], journal: Journal, key: str, call: ToolCall, result: ToolResult
 ) -> ToolResult:
     """Store the result of a call together with its event."""
     preview = result.text
@@ -44,10 +44,10 @@ async def keep_result(
         preview = preview[: MAX_PREVIEW - 1] + "…"
     failed = {"failed": True} if result.failed else {}
     context.note(EventType.TOOL_RESULT, tool_name=call.name, call_id=call.id, preview=preview, **failed)
-    await journal.keep(CallKind.TOOL, f"tool/{place}", {"value": result.value, "failed": result.failed})
+    await journal.keep(CallKind.TOOL, f"tool/{key}", {"value": result.value, "failed": result.failed})
     return result
 
 
-async def refuse_call(context: StepContext[Step], journal: Journal, place: str, call: ToolCall, why: str) -> ToolResult:
-    """The result of a call that is not made."""
-    return find_result(journal, place) or await keep_result(context, journal, place, call, ToolResult(why, failed=True))
+async def refuse_call(context: StepContext[Step], journal: Journal, key: str, call: ToolCall, why: str) -> ToolResult:
+    """Return the result of a call that is not made."""
+    return find_result(journal, key) or await keep_result(context, journal, key, call, ToolResult(why, failed=True))

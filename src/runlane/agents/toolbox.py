@@ -1,8 +1,8 @@
-"""The toolbox of a step: what can be called by which name, how a model sees it, and what may happen twice.
+"""The toolbox of a step: the tools by name, how a model sees them, and which may be repeated.
 
 Definitions of tools come first, then registered tasks, the tools of MCP servers as server__tool, and the agents that an
-agent may delegate to as ask_AGENT. What an MCP server offers is stored in the journal: an attempt that takes
-the step over continues with the same tools, and opens no connection if nothing has to be called.
+agent may delegate to as ask_AGENT. The tools of an MCP server are stored in the journal, so an attempt that takes the
+step over continues with the same tools, and opens no connection if no tool has to be called.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from runlane.errors import nearest
 from runlane.interpreter.failure import StepFailed
 from runlane.llm.models import ToolOffer
 from runlane.steps.context import StepContext
-from runlane.steps.services import RunServices
+from runlane.steps.run_services import RunServices
 from runlane.templates.json_schema import misfit
 
 ALL: Final = "all"
 BETWEEN: Final = "__"
-# A repeated call continues them: an agent by its journal, an orchestration as the same run.
+# A repeated call continues: an agent by its journal, an orchestration as the same run.
 _SAFE: Final = ("agent", "orchestration")
 DELEGATE: Final = "ask_"
 _TASK: Final[dict[str, Any]] = {
     "type": "object",
-    "properties": {"task": {"type": "string", "description": "What is to be done, with everything it takes."}},
+    "properties": {"task": {"type": "string", "description": "The task, with all the information it needs."}},
     "required": ["task"],
     "additionalProperties": False,
 }
@@ -44,7 +44,7 @@ _MESSAGE: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class CallableTool:
-    """Something that can be called, by the name that a model uses. Exactly one of the sources is set."""
+    """A tool, task or agent that a model can call. Exactly one of the sources is set."""
 
     offer: ToolOffer
     tool: Tool | None = None
@@ -54,12 +54,11 @@ class CallableTool:
 
     @property
     def name(self) -> str:
-        """What it is called."""
         return self.offer.name
 
     @property
     def effect(self) -> Effect:
-        """Return what is allowed when it is unknown whether a call had its effect."""
+        """Return how a call is handled whose effect is unknown."""
         if self.server is not None:
             return self.server.effects.get(self.plain_name, self.server.effect)
         if self.tool is None or self.tool.tool_type in _SAFE:
@@ -68,49 +67,47 @@ class CallableTool:
 
     @property
     def needs_approval(self) -> bool:
-        """Whether a person must let every call pass."""
+        """Whether a person must approve every call."""
         if self.tool is None:
             return self.effect == "ask"
         return self.tool.effect == "ask" or self.tool.requires_approval
 
     @property
     def plain_name(self) -> str:
-        """What its MCP server calls it."""
+        """The name of the tool on its MCP server."""
         return self.name.removeprefix(f"{self.server.name}{BETWEEN}") if self.server is not None else self.name
 
     @property
     def arguments_schema(self) -> dict[str, Any]:
-        """What arguments have to fit."""
+        """The schema of the arguments."""
         return {"type": "object", **self.offer.input_schema}
 
     def misfit(self, arguments: Any) -> str | None:
-        """Why these arguments do not fit, if they do not."""
+        """Return why these arguments do not match, or None."""
         return misfit(arguments, self.arguments_schema)
 
 
 class Toolbox:
-    """What one step, or one agent in it, may call."""
+    """The tools of a step, or of an agent within it."""
 
-    def __init__(self, things: Iterable[CallableTool]) -> None:
-        self._things = {thing.name: thing for thing in things}
+    def __init__(self, tools: Iterable[CallableTool]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
 
     @property
     def offers(self) -> tuple[ToolOffer, ...]:
-        """All of it, as a model sees it."""
-        return tuple(thing.offer for thing in self._things.values())
+        """All tools, as a model sees them."""
+        return tuple(tool.offer for tool in self._tools.values())
 
     def find(self, name: str) -> CallableTool | None:
-        """What has this name."""
-        return self._things.get(name)
+        return self._tools.get(name)
 
     @property
     def names(self) -> list[str]:
-        """What can be called."""
-        return list(self._things)
+        return list(self._tools)
 
 
 async def toolbox_of(context: StepContext[Step], agent: Agent, allowed: list[str] | None, journal: Journal) -> Toolbox:
-    """What an agent may call in this step."""
+    """Return the tools that an agent may call in this step."""
     services = context.services
     names = list(agent.tools)
     if ALL in names:
@@ -118,19 +115,19 @@ async def toolbox_of(context: StepContext[Step], agent: Agent, allowed: list[str
             *sorted({*services.tools, *services.tasks}),
             *(f"{server}{BETWEEN}" for server in sorted(services.servers)),
         ]
-    things: list[CallableTool] = []
+    found: list[CallableTool] = []
     for name in dict.fromkeys(names):
         server = _server_of(services, name)
         if server is None:
             if agent.on_missing_tools == "skip" and name not in services.tools and name not in services.tasks:
                 await _warn_missing(context, agent, name, journal)
             else:
-                things.append(one(services, name))
+                found.append(one(services, name))
             continue
         offered = await _offered(context, server, journal)
-        things += [thing for thing in offered if name in (thing.name, f"{server.name}{BETWEEN}")]
-    things += [_delegate(services, name) for name in agent.delegate_agent_ids if name in services.agents]
-    return Toolbox(thing for thing in things if allowed is None or thing.name in allowed)
+        found += [tool for tool in offered if name in (tool.name, f"{server.name}{BETWEEN}")]
+    found += [_delegate(services, name) for name in agent.delegate_agent_ids if name in services.agents]
+    return Toolbox(tool for tool in found if allowed is None or tool.name in allowed)
 
 
 async def _warn_missing(context: StepContext[Step], agent: Agent, name: str, journal: Journal) -> None:
@@ -138,13 +135,13 @@ async def _warn_missing(context: StepContext[Step], agent: Agent, name: str, jou
     if journal.find_reply("model/0") is None:
         await context.emit(
             EventType.STEP_WARNING,
-            message=f'There is no tool "{name}" in this run; the agent "{agent.id}" works without it.',
+            message=f'No tool "{name}" exists in this run; the agent "{agent.id}" continues without it.',
             code="unknown_tool",
         )
 
 
 async def find_tool(context: StepContext[Step], name: str, journal: Journal) -> CallableTool:
-    """The tool of this name. Raises if there is none."""
+    """Return the tool of this name. Raises StepFailed if it does not exist."""
     server = _server_of(context.services, name)
     if server is not None:
         found = Toolbox(await _offered(context, server, journal)).find(name)
@@ -154,7 +151,7 @@ async def find_tool(context: StepContext[Step], name: str, journal: Journal) -> 
 
 
 def _server_of(services: RunServices, name: str) -> McpServer | None:
-    """The MCP server that a tool of this name belongs to. A server's own name may have the separator in it too."""
+    """Return the MCP server of a tool's name. The name of a server may contain the separator too."""
     if name in services.tools or name in services.tasks:
         return None
     parts = name.split(BETWEEN)
@@ -163,7 +160,7 @@ def _server_of(services: RunServices, name: str) -> McpServer | None:
 
 
 def one(services: RunServices, name: str) -> CallableTool:
-    """A tool or a task. Raises if there is none of this name."""
+    """Return a tool or a task. Raises StepFailed if it does not exist."""
     tool = services.tools.get(name)
     if tool is not None:
         task = services.tasks.get(tool.task or "")
@@ -175,7 +172,7 @@ def one(services: RunServices, name: str) -> CallableTool:
     known = sorted({*services.tools, *services.tasks})
     raise StepFailed(
         "unknown_tool",
-        f'There is no tool "{name}" in this run{nearest(name, known)}. Known here: {", ".join(known[:20]) or "none"}.',
+        f'No tool "{name}" exists in this run{nearest(name, known)}. Known tools: {", ".join(known[:20]) or "none"}.',
     )
 
 

@@ -1,8 +1,8 @@
-"""The door: who asks, and whether they may. Every route names the permission it needs, or that it needs none.
+"""Authentication and authorization of requests. Every route declares the permission it needs, or that it needs none.
 
-A server with keys lets nobody in without one. An open server exists on loopback only; there the danger is a web page
-in the user's browser, so the Host must be a loopback name (a rebound DNS name is not) and an Origin must be our own.
-Whatever goes wrong while looking a key up, the answer is no.
+A server with keys rejects every request without one. An open server listens on loopback only. There the threat is a web
+page in the user's browser, so the Host must be a loopback name (a rebound DNS name is not) and an Origin must be the
+server's own. Any failure during the key lookup rejects the request.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from runlane.errors import RunlaneError
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
 
-# Where a request's scope keeps whoever asks.
+# The entry of a request's scope that holds the principal.
 _PRINCIPAL = "runlane.principal"
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class RequestAccess(StrEnum):
-    """Who is let in."""
+    """How requests are authenticated."""
 
     KEYS = "keys"
     OPEN_ON_LOOPBACK = "open on loopback"
@@ -58,18 +58,18 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None)
         if "authorization" not in request.headers and parts.access == RequestAccess.OPEN_ON_LOOPBACK:
             known = LOCAL
         else:
-            known = await parts.gate.identify(None if sent is None else sent.credentials)
+            known = await parts.authenticator.identify(None if sent is None else sent.credentials)
         request.scope[_PRINCIPAL] = known
     return known
 
 
-async def who(request: Request) -> Principal:
-    """Whoever asks, for code that runs before a route's own check. It is looked up once per request."""
+async def authenticate(request: Request) -> Principal:
+    """Return the principal, for code that runs before a route's own check. It is looked up once per request."""
     return await _identify(request, await _bearer(request))
 
 
 class AuthenticateFirst:
-    """Nobody makes us read and parse a body before we know who it is: what has one is refused without it."""
+    """Authenticate before reading the body, so that anonymous callers cannot make the server parse one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -77,7 +77,7 @@ class AuthenticateFirst:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in _WITH_A_BODY:
             try:
-                await who(Request(scope))
+                await authenticate(Request(scope))
             except RunlaneError as error:
                 await refusal(error)(scope, receive, send)
                 return
@@ -96,7 +96,7 @@ AuditRead = Annotated[Principal, Depends(RequiredPermission(Permission.AUDIT_REA
 
 
 class LoopbackOnly:
-    """For open servers: refuses requests that a browser makes for somebody else's page."""
+    """For open servers: rejects requests that a browser sends on behalf of another site."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -110,9 +110,9 @@ class LoopbackOnly:
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         refusal = None
         if not _names_loopback(host):
-            refusal = f'This server is open on loopback only, and "{host}" is no loopback name.'
+            refusal = f'This server is open on loopback only, and "{host}" is not a loopback name.'
         elif origin and origin not in (f"http://{host}", f"https://{host}"):
-            refusal = f'This server is open on loopback only and answers no page of "{origin}".'
+            refusal = f'This server is open on loopback only and does not serve pages of "{origin}".'
         if refusal is None:
             await self._app(scope, receive, send)
         else:

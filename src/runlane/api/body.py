@@ -1,4 +1,4 @@
-"""Request bodies: their limit, enforced while they arrive, and the parsing of large ones in a thread."""
+"""Request bodies: enforce their limit while they arrive, and parse large ones in a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runlane.offload import LARGE_BYTES
 
 
 class BodyLimit:
-    """Refuses a body by its announced length, or at the byte that is too much."""
+    """Rejects a body by its declared length, or as soon as it exceeds the limit."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app

@@ -1,9 +1,8 @@
-"""Following a conversation: the streams of its turns, one after another, as one.
+"""Follow a conversation: the streams of its turns, one after another, as one stream.
 
-Turns run one at a time, so a reader needs the feed of one run at a time. An event's id is the turn and the run's own
-number, `turn.number`, which is exact across turns: whoever comes back goes on in that turn, at that number. Frames are
-the run's own; only the id and the field `chat_turn` are put in (an answer of a model has a `turn`
-of its own).
+Turns run one at a time, so a reader needs the feed of one run at a time. An event's id is `turn.number`, the turn and
+the event number of its run, so a reader that reconnects resumes at the exact event. Frames are those of the run; only
+the id and the field `chat_turn` are added (`turn` is taken: a model answer has one).
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from runlane.errors import InvalidRequest, RunlaneError, RunNotFound
 from runlane.store.chat.turns import Turn, read_turns
 from runlane.store.sql.database import Database
 
-# The data of a frame is one line of JSON, so nothing that somebody said can look like the beginning of a line.
+# The data of a frame is one line of JSON, so the text of a message cannot look like the beginning of a line.
 _BEGINNING: Final = re.compile(rb"^(id: |data: \{)", re.MULTILINE)
-_PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
+_CURSOR: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 _SKIPPED: Final = 100
-# How soon a reader that stays learns of a turn that another process has taken, without and with a bus that tells it.
+# How often a follower looks for a turn that another process has accepted, without and with a bus that announces it.
 POLL_SECONDS: Final = 1.0
 SAFETY_POLL_SECONDS: Final = 5.0
 
 
 class ChatCursor(NamedTuple):
-    """How far a reader has come: an event's number within a turn's run. Turn 0 is before the first one."""
+    """A reader's position: the number of an event within the run of a turn. Turn 0 is before the first one."""
 
     turn: int = 0
     seq: int = 0
@@ -42,15 +41,15 @@ class ChatCursor(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> ChatCursor:
-        """A place as clients write it."""
-        found = _PLACE.fullmatch(text)
+        """Parse a cursor that a client sent."""
+        found = _CURSOR.fullmatch(text)
         if found is None:
-            raise ImpossibleEvent(f"{text[:40]!r} is no event of a chat. Their ids look like 2.17: turn and number.")
+            raise ImpossibleEvent(f"{text[:40]!r} is not an event id of a chat. Use TURN.NUMBER, such as 2.17.")
         return cls(int(found[1]), int(found[2]))
 
 
 class ChatFollower:
-    """One reader of one session, with the ways of a Follower."""
+    """One reader of one session, with the interface of a Follower."""
 
     def __init__(
         self, database: Database, tail: Tail, bus: Bus, session_id: str, after: ChatCursor, follow: bool
@@ -66,28 +65,28 @@ class ChatFollower:
         self._over = False
         self.complete = False
         self.refusal: RunlaneError | None = None
-        self._news = asyncio.Event()
-        self._unfollow = bus.follow(session_id, lambda _told: self._news.set())
-        self._unhear = tail.when_shut(self._news.set)
+        self._changed = asyncio.Event()
+        self._unfollow = bus.follow(session_id, lambda _notice: self._changed.set())
+        self._unsubscribe_shutdown = tail.when_shut(self._changed.set)
         self._when_closed: Callable[[], None] = lambda: None
         self._waiting: list[bytes] = []
 
     @property
     def ended(self) -> bool:
-        """True when nothing more will come and everything was handed out."""
+        """True when the stream has ended and everything was returned."""
         return self._over and not self._waiting
 
     async def open(self, last_turn: int) -> None:
-        """Go to the place that was asked for. ImpossibleEvent if there is none."""
+        """Go to the requested cursor. Raises ImpossibleEvent if it does not exist."""
         if self._after.turn > last_turn:
             raise ImpossibleEvent(f"Chat {self._session_id} has {last_turn} turns; {self._after} is in none of them.")
         try:
-            await self._go_on()
+            await self._open_next()
         except InvalidRequest as error:
             raise ImpossibleEvent(str(error)) from None
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Everything that waits, as one piece of bytes; empty when the time is up or the stream has ended."""
+        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
         deadline = time.monotonic() + timeout_seconds
         while not self._over:
             left = deadline - time.monotonic()
@@ -97,7 +96,7 @@ class ChatFollower:
                     self._waiting.append(mark(found, self._turn))
                 if self._current.ended:
                     self._leave_turn()
-            elif not await self._go_on():
+            elif not await self._open_next():
                 if not self._stays or self._tail.stopping:
                     self.complete = not self._tail.stopping
                     self._over = True
@@ -110,30 +109,30 @@ class ChatFollower:
         return waiting
 
     def when_closed(self, call: Callable[[], None]) -> None:
-        """Call this when the reader is gone."""
+        """Call this when the follower is closed."""
         self._when_closed = call
 
     def close(self) -> None:
-        """Read no more. Safe to call twice."""
+        """Stop reading. Safe to call twice."""
         self._unfollow()
-        self._unhear()
+        self._unsubscribe_shutdown()
         if self._current is not None:
             self._current.close()
         self._when_closed()
 
-    def expel(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read; what waits is not handed out."""
+    def revoke(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read. Pending frames are dropped."""
         self.refusal = why
         self._over = True
         self._waiting.clear()
-        self._news.set()
+        self._changed.set()
         if self._current is not None:
-            self._current.expel(why)
+            self._current.revoke(why)
 
-    async def _go_on(self) -> bool:
-        """Open the next turn; False if there is none yet."""
-        # Cleared first: a turn that is posted while we look is heard.
-        self._news.clear()
+    async def _open_next(self) -> bool:
+        """Open the next turn. Return False if none exists yet."""
+        # Cleared before the query, so a turn posted during it is noticed.
+        self._changed.clear()
         skipped = False
         while True:
             turns = await read_turns(self._database, self._session_id, self._turn, _SKIPPED)
@@ -151,7 +150,7 @@ class ChatFollower:
         try:
             self._current = await self._tail.follow(turn.run_id, seq)
         except RunNotFound:
-            # Retention took it just now.
+            # Retention deleted it meanwhile.
             return False
         self._turn = turn.turn
         return True
@@ -160,27 +159,27 @@ class ChatFollower:
         follower, self._current = self._current, None
         if follower is not None:
             follower.close()
-            # Shut, and not at its end: this process stops, or the reader may not stay.
+            # Not complete: this process stops, or the reader may no longer read.
             self._over = not follower.complete
 
     async def _wait(self, seconds: float) -> None:
         poll = SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(poll, seconds)):
-                await self._news.wait()
+                await self._changed.wait()
 
 
 def mark(frames: bytes, turn: int) -> bytes:
-    """The frames of a run as those of a turn."""
-    place, field = b"id: %d." % turn, b'data: {"chat_turn":%d,' % turn
-    return _BEGINNING.sub(lambda found: place if found[1] == b"id: " else field, frames)
+    """Return the frames of a run as frames of a turn."""
+    event_id, field = b"id: %d." % turn, b'data: {"chat_turn":%d,' % turn
+    return _BEGINNING.sub(lambda found: event_id if found[1] == b"id: " else field, frames)
 
 
 def mark_json(line: str, turn: int) -> str:
-    """The same for the JSON of one event."""
+    """Return the JSON of one event as an event of a turn."""
     return f'{{"chat_turn":{turn},{line[1:]}'
 
 
 def _skipped(session_id: str, first_turn: int) -> bytes:
-    told = f'{{"type":"truncated","session_id":"{session_id}","first_turn":{first_turn}}}'
-    return f"data: {told}\n\n".encode()
+    event = f'{{"type":"truncated","session_id":"{session_id}","first_turn":{first_turn}}}'
+    return f"data: {event}\n\n".encode()

@@ -1,10 +1,9 @@
-"""Errors as answers: one shape for every one of them, whoever raised it.
+"""Error responses: every error has the same shape.
 
-`detail` is what FastAPI's clients look for, `code` is stable and for programs, `message` is for people. An answer about
-a request that does not fit also names the fields. A server error tells nothing of its cause; the log has it.
-
-Nothing here is compared with secrets: whoever asks without a key could find one out by guessing. So a message must hold
-nothing but what the caller sent, and what every caller may know.
+`detail` is what FastAPI's clients look for, `code` is stable and for programs, `message` is for people. The response to
+an invalid request also lists the fields. A server error does not disclose its cause; the log has it.
+Messages are not redacted here, because an anonymous caller could then guess a secret by trial. So a message must
+contain only what the caller sent and what every caller may know.
 """
 
 from __future__ import annotations
@@ -45,26 +44,26 @@ _CODES = {
 }
 _UNAVAILABLE_SECONDS = 2
 _OUTAGE_SECONDS = 10.0
-_INTERNAL = "Something went wrong here; the server's log tells what."
+_INTERNAL = "Internal error. The server's log has the cause."
 
 
 class FieldError(BaseModel):
-    """One field that does not fit."""
+    """One invalid field."""
 
-    field: str = Field(description="Where it is.", examples=["body.priority"])
+    field: str = Field(description="Its location in the request.", examples=["body.priority"])
     message: str = Field(examples=["Input should be a valid integer"])
 
 
 class ErrorBody(BaseModel):
-    """Every error looks like this."""
+    """The shape of every error."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
                 {
-                    "detail": 'No run "run_1" is kept here.',
+                    "detail": 'No run "run_1" exists.',
                     "code": "run_not_found",
-                    "message": 'No run "run_1" is kept here.',
+                    "message": 'No run "run_1" exists.',
                 }
             ]
         }
@@ -73,20 +72,20 @@ class ErrorBody(BaseModel):
     detail: str = Field(description="The message again, where clients of FastAPI services look for it.")
     code: str = Field(description="Stable; for programs.")
     message: str = Field(description="What is wrong and what to do, for people.")
-    fields: list[FieldError] | None = Field(default=None, description="With 422: what does not fit.")
+    fields: list[FieldError] | None = Field(default=None, description="With 422: the invalid fields.")
 
 
 class BodyTooLarge(HTTPException):
-    """More bytes arrive than a request may have."""
+    """The request has more bytes than the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            413, f"The request has more than {limit} bytes (RUNLANE_API_MAX_BODY_BYTES). Send less at once."
+            413, f"The request has more than {limit} bytes (RUNLANE_API_MAX_BODY_BYTES). Send a smaller request."
         )
 
 
 class ImpossibleEvent(InvalidRequest):
-    """A stream cannot be resumed after a number that it never had."""
+    """A stream cannot be resumed after an event that it does not have."""
 
     code = "impossible_event_id"
     http_status = 400
@@ -95,7 +94,7 @@ class ImpossibleEvent(InvalidRequest):
 def problem(
     status: int, code: str, message: str, *, fields: list[dict[str, str]] | None = None, headers: Any = None
 ) -> JSONResponse:
-    """An error as an answer."""
+    """Return an error response."""
     body: dict[str, Any] = {"detail": message, "code": code, "message": message}
     if fields is not None:
         body["fields"] = fields
@@ -103,7 +102,7 @@ def problem(
 
 
 def handle_problems(api: FastAPI) -> None:
-    """Give every error its answer."""
+    """Register a response for every error."""
     api.add_exception_handler(RunlaneError, _runlane)
     api.add_exception_handler(RequestValidationError, _validation)
     api.add_exception_handler(HTTPException, _http)
@@ -119,34 +118,34 @@ async def _runlane(request: Request, error: Exception) -> Response:
 
 
 class _Outage:
-    """Logs what makes requests fail, with a count instead of a line for each of them."""
+    """Logs the cause of failing requests at intervals, with a count instead of one line per request."""
 
     def __init__(self) -> None:
-        self._told_at = -math.inf
+        self._logged_at = -math.inf
         self._since = 0
 
     def note(self, error: Unavailable) -> None:
-        """Count a request that failed."""
+        """Count a failed request."""
         self._since += 1
         now = time.monotonic()
-        if now - self._told_at >= _OUTAGE_SECONDS:
+        if now - self._logged_at >= _OUTAGE_SECONDS:
             log.warning("requests_unavailable", error=str(error), requests=self._since)
-            self._told_at, self._since = now, 0
+            self._logged_at, self._since = now, 0
 
 
 _outage = _Outage()
 
 
 def refusal(error: RunlaneError) -> JSONResponse:
-    """One of our own errors as an answer, which says nothing about the server itself; the log does."""
+    """Return the response for one of our own errors. It discloses nothing about the server itself; the log does."""
     if isinstance(error, Unavailable):
         _outage.note(error)
     message = _INTERNAL if error.http_status == 500 else error.public_message
     fields = None
     if isinstance(error, InvalidDefinitions):
-        fields = [{"field": place, "message": message} for place, message in error.problems]
+        fields = [{"field": location, "message": message} for location, message in error.problems]
     if isinstance(error, InvalidInput) and error.fields:
-        fields = [{"field": f"body.response.{name}", "message": told} for name, told in error.fields.items()]
+        fields = [{"field": f"body.response.{name}", "message": problem} for name, problem in error.fields.items()]
     return problem(error.http_status, error.code, message, fields=fields, headers=_headers(error))
 
 
@@ -161,7 +160,7 @@ def _headers(error: RunlaneError) -> dict[str, str] | None:
 
 
 def rate_headers(quota: RateQuota | None) -> dict[str, str]:
-    """Return the headers that tell a client what is left of its tenant's rate."""
+    """Return the headers with the remaining rate of the caller's tenant."""
     if quota is None:
         return {}
     return {
@@ -179,8 +178,8 @@ async def _validation(request: Request, error: Exception) -> Response:
             return problem(400, "invalid_json", f"The body is not JSON: {reason} at character {item['loc'][-1]}.")
         where = ".".join(str(part) for part in item["loc"])
         fields.append({"field": where, "message": item["msg"].removeprefix("Value error, ")})
-    told = "; ".join(f"{item['field']}: {item['message']}" for item in fields)
-    return problem(422, "invalid_request", f"The request does not fit: {told}.", fields=fields)
+    problems = "; ".join(f"{item['field']}: {item['message']}" for item in fields)
+    return problem(422, "invalid_request", f"The request is invalid: {problems}.", fields=fields)
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -188,36 +187,36 @@ async def _http(request: Request, error: Exception) -> Response:
     code = _CODES.get(known.status_code, "error")
     message = str(known.detail)
     if known.status_code == 404 and message == "Not Found":
-        message = f"There is nothing at {request.url.path}. See /docs for the paths."
+        message = f"{request.url.path} does not exist. See /docs for the paths."
     elif known.status_code == 405:
-        message = f"{request.method} is not possible at {request.url.path}. See /docs."
+        message = f"{request.method} is not allowed at {request.url.path}. See /docs."
     return problem(known.status_code, code, message, headers=known.headers)
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    # The client closed the connection, or was too slow, in the middle of its body. Nothing of this is sent.
+    # The client closed the connection, or was too slow, in the middle of its body, so nothing is sent.
     return Response(status_code=400)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    # Starlette logs the error itself and raises it on; this is what the caller sees of it.
+    # Starlette logs the error and raises it again; this is what the caller receives.
     return problem(500, "internal_error", _INTERNAL)
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of an endpoint, for OpenAPI; those that every endpoint can give are among them."""
-    told = {
+    """Return the error responses of an endpoint for OpenAPI, including those of every endpoint."""
+    descriptions = {
         400: "The body is not JSON, or an event number is impossible.",
         401: "The key is missing, unknown, expired or revoked.",
         403: "The key's role does not allow this.",
-        404: "There is no such thing, or it belongs to another tenant.",
+        404: "It does not exist, or it belongs to another tenant.",
         409: "The state does not allow this, or the Idempotency-Key was used with another body.",
         413: "The request or the input is too large.",
-        422: "A field does not fit; `fields` names it.",
-        429: "A limit of the tenant is reached; Retry-After says when to come back.",
-        503: "The database cannot be reached; Retry-After says when to come back.",
+        422: "A field is invalid; `fields` names it.",
+        429: "A limit of the tenant is reached; Retry-After says when to retry.",
+        503: "The database cannot be reached; Retry-After says when to retry.",
     }
     return {
-        status: {"model": ErrorBody, "description": told[status]}
+        status: {"model": ErrorBody, "description": descriptions[status]}
         for status in sorted({400, 401, 403, 422, 503, *statuses})
     }

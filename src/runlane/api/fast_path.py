@@ -1,8 +1,8 @@
-"""The short way for the one request that must be cheap: accepting a run.
+"""A fast path for the one request that must be cheap: accepting a run.
 
 FastAPI resolves a request's parameters one by one, which costs more than everything else that this process does for it.
-A request that is plainly right is taken here in a few lines; whatever is unusual or wrong about it takes the usual way,
-which also documents it, so that every refusal reads the same and no rule is written twice.
+A request that is plainly valid is handled here in a few lines. Any other request takes the usual path, which also
+documents it, so that errors read the same and no rule is written twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from runlane.access.policy import require
-from runlane.api.auth import who
+from runlane.api.auth import authenticate
 from runlane.api.body import LargeBodyRoute
 from runlane.api.idempotency import is_valid_key
 from runlane.api.schemas.tasks import TaskRunRequest
@@ -41,7 +41,7 @@ class FastPathRoute(LargeBodyRoute):
                 body = await offload_if(len(content) > LARGE_BYTES, TaskRunRequest.model_validate_json, content)
             except ValidationError:
                 return await usual(request)
-            principal = await who(request)
+            principal = await authenticate(request)
             require(principal, Permission.RUNS_WRITE)
             name: str = request.path_params["name"]
             return await self.endpoint(request, principal, name, body, key, headers.get("traceparent"))

@@ -1,7 +1,7 @@
-"""Idempotency-Key for changes other than creating a run: the answer of a call that succeeded is kept for a day.
+"""Idempotency-Key for changes other than creating a run: the response to a successful request is kept for a day.
 
-The key belongs to the caller's own API key, method and address. A call that failed is forgotten, since repeating it may
-succeed. See `store.answers` for what happens when a process dies in between.
+The key is scoped to the caller's API key, method and URL. A failed request is not kept, since repeating it may
+succeed. `store.access.idempotency` handles a process that dies in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import orjson
 from fastapi import Header, Request
 from starlette.responses import Response
 
-from runlane.api.auth import who
+from runlane.api.auth import authenticate
 from runlane.api.body import LargeBodyRoute
 from runlane.api.services import parts_of
 from runlane.errors import Conflict, InvalidRequest, RunlaneError
@@ -29,7 +29,7 @@ _VISIBLE = r"^[\x21-\x7e]+$"
 
 
 class RequestInProgress(Conflict):
-    """The first request with this key has no answer yet."""
+    """The first request with this key has no response yet."""
 
     code = "idempotency_under_way"
     retry_after_seconds = 1.0
@@ -49,22 +49,22 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=MAX_KEY,
         pattern=_VISIBLE,
-        description="Repeat a request with the same key and body and get the same answer; another body is 409.",
+        description="A repeated request with the same key and body gets the same response; another body is 409.",
     ),
 ]
 
 
 def is_valid_key(key: str) -> bool:
-    """Whether a header's value fits the declaration above."""
+    """Return whether a header's value matches the declaration above."""
     return len(key) <= MAX_KEY and re.fullmatch(_VISIBLE, key) is not None
 
 
 def idempotency_header(key: IdempotencyKey = None) -> None:
-    """Declares and checks the header; OnceRoute reads it."""
+    """Declare and validate the header; IdempotentRoute reads it."""
 
 
 class IdempotentRoute(LargeBodyRoute):
-    """A route that carries a request out once per Idempotency-Key."""
+    """A route that executes a request once per Idempotency-Key."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -81,7 +81,7 @@ class IdempotentRoute(LargeBodyRoute):
 async def _once(request: Request, key: str, handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> Response:
     if not 0 < len(key) <= MAX_KEY:
         raise InvalidRequest(f"The Idempotency-Key must have 1 to {MAX_KEY} characters.")
-    principal = await who(request)
+    principal = await authenticate(request)
     database = parts_of(request).database
     where = f"{request.url.path}?{request.url.query}"
     scope = "\x1f".join((principal.tenant, principal.key_id, request.method, where, key)).encode()
@@ -94,7 +94,7 @@ async def _once(request: Request, key: str, handle: Callable[[Request], Coroutin
             raise KeyReused(f'The Idempotency-Key "{key}" was used before with another body. Use a new one.')
         if known.status is None:
             raise RequestInProgress(
-                "The first request with this Idempotency-Key is still under way. Try again in a moment."
+                "The first request with this Idempotency-Key is still in progress. Retry in a moment."
             )
         return Response(known.body, known.status, {"Idempotency-Replayed": "true"}, media_type="application/json")
     kept = False
@@ -110,15 +110,15 @@ async def _once(request: Request, key: str, handle: Callable[[Request], Coroutin
 
 
 def _fingerprint(scope: bytes, body: bytes) -> str:
-    # What is not JSON is compared as it is; the handler will refuse it.
+    # A body that is not JSON is hashed as it is; the handler will reject it.
     with contextlib.suppress(orjson.JSONDecodeError):
         body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
-    # Keyed by what is not stored: a body may hold a secret, and a plain hash lets whoever reads the table try values.
+    # Keyed by a value that is not stored: a body may hold a secret, and a plain hash of it could be guessed.
     return hmac.digest(scope, body, "sha256").hex()
 
 
 def _storable(response: Response) -> str:
-    """The body as it is kept. A new API key is not: it is shown once, and stored nowhere."""
+    """Return the body to keep, without a new API key, which is shown once and stored nowhere."""
     body = orjson.loads(bytes(response.body))
     if isinstance(body, dict) and "key" in body:
         body["key"] = None

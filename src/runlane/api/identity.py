@@ -1,4 +1,4 @@
-"""Which process a `runlane dev` is and which folder it serves, so that a command does not mistake one for another."""
+"""The process and folder of a `runlane dev`, so that a command does not mistake one server for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one API key may have open at once, so that it cannot take a process from all others: streams, and searches."""
+"""Limits per API key on open streams and concurrent searches, so that one key cannot exhaust a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEARCH_RETRY_SECONDS: Final = 1.0
 
 
 class StreamLimited(RateLimited):
-    """The key has as many open streams as it may have."""
+    """The key has reached its limit of open streams."""
 
     code = "stream_limited"
     limit = "streams"
@@ -28,7 +28,7 @@ class StreamLimited(RateLimited):
 
 
 class SearchLimited(RateLimited):
-    """The key searches as many times at once as it may."""
+    """The key has reached its limit of concurrent searches."""
 
     code = "search_limited"
     limit = "searches"
@@ -42,7 +42,7 @@ class SearchLimited(RateLimited):
 
 
 class KeyQuota:
-    """Counts what each key has open in this process, and raises `refusal` beyond the limit."""
+    """Counts what each key has open in this process and raises `refusal` at the limit."""
 
     def __init__(self, most: int, refusal: Callable[[Principal, int], RateLimited]) -> None:
         self._most = most
@@ -50,7 +50,7 @@ class KeyQuota:
         self._open: Counter[str] = Counter()
 
     def take(self, principal: Principal) -> Callable[[], None]:
-        """Count one more of this key and return the function that ends it, which is safe to call twice."""
+        """Count one more for this key and return the function that releases it, which is safe to call twice."""
         key = principal.key_id
         if self._open[key] >= self._most:
             raise self._refusal(principal, self._most)

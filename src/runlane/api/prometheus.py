@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what this process counted, and what the database says about the lanes right now."""
+"""Metrics for Prometheus: the counters of this process, and the current state of the lanes in the database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GCCollector(registry=_process)
 
 
 class _Families(Collector):
-    """Families that were made for one scrape."""
+    """Metric families of one scrape."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = tuple(families)
@@ -35,8 +35,8 @@ class _Families(Collector):
 
 
 async def scrape(parts: Services) -> bytes:
-    """Everything, as Prometheus reads it."""
-    # By the database's clock, as every time that is stored.
+    """Return all metrics in the text format of Prometheus."""
+    # The database's clock, as for every stored time.
     now_us = await read_clock(parts.database)
     lanes = await list_lanes(parts.database)
     workers = await list_workers(parts.database)
@@ -77,7 +77,7 @@ def _streams(parts: Services) -> list[Metric]:
         GaugeMetricFamily("runlane_followers", "Readers of streams in this process.", value=parts.tail.followers),
         GaugeMetricFamily(
             "runlane_bus_connected",
-            "Whether this process hears the others at once.",
+            "Whether this process receives notifications of the others without polling.",
             value=float(parts.connection.bus.reaches_others),
         ),
     ]

@@ -31,17 +31,17 @@ from runlane.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-# What a header field counts besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): it takes memory even if empty.
+# What a header field counts besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): even an empty one takes memory.
 FIELD_BYTES: Final = 32
-# A body that arrives more slowly than this on average is given up.
+# A body that arrives more slowly than this on average is rejected.
 BODY_BYTES_PER_SECOND: Final = 1024
-# Requests of one connection that may wait for the answer to the one before. One packet can hold thousands of them.
+# Requests of one connection that may be queued behind the current one. One packet can hold thousands of them.
 MAX_PIPELINED: Final = 32
-# Connections beyond the limit that may ask for health, and get 503 for the rest.
+# Connections beyond the limit that may use the health paths, and get 503 for other paths.
 SPARE_CONNECTIONS: Final = 64
 # How long a refused client may continue to send before the connection is reset, which would lose the answer.
 LINGER_SECONDS: Final = 2.0
-# How long a client may take nothing of what waits for it. Longer than a stream's own limit, which says why it ends.
+# How long a client may read nothing of its response. Longer than a stream's own limit, which reports why it ends.
 UNSENT_SECONDS: Final = 60.0
 _NO_ROOM_SECONDS: Final = 0.1
 # Files that a serving process opens besides connections: the database, the bus, logs.
@@ -65,7 +65,7 @@ class _Refusal:
 
 
 class _Refused(Exception):
-    """Ends the parser's work on a request that is refused."""
+    """Stops the parser for a rejected request."""
 
 
 _INVALID: Final = _Refusal(400, "bad_request", "The request is not valid HTTP.")
@@ -76,14 +76,14 @@ _PIPELINED: Final = _Refusal(
 
 @dataclass(slots=True)
 class ConnectionLimits:
-    """The limits of one server, and until when no connection is looked for that could be closed."""
+    """The limits of one server, and the time until which no search for idle connections is made."""
 
     head_bytes: int
     head_seconds: float
     body_seconds: float
     connections: int
     no_room_until: float = 0.0
-    # A head of so few bytes cannot count more than the limit: a header field takes at least three.
+    # A head of at most this many bytes cannot exceed the limit, since a header field takes at least three.
     surely_small: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,13 +91,13 @@ class ConnectionLimits:
 
     @property
     def head_too_large(self) -> _Refusal:
-        """The answer to a request with too large a head."""
+        """The response to a request whose head is too large."""
         limit = f"{self.head_bytes} bytes (RUNLANE_API_MAX_HEAD_BYTES)"
         message = f"The request line and headers have more than {limit}. Send fewer or shorter headers."
         return _Refusal(431, "head_too_large", message)
 
     def too_slow(self, awaiting: _Awaiting) -> _Refusal:
-        """The answer to a request that did not arrive in time."""
+        """The response to a request that did not arrive in time."""
         if awaiting is _Awaiting.BODY:
             message = (
                 f"The request body arrived at less than {BODY_BYTES_PER_SECOND} bytes per second over "
@@ -132,7 +132,7 @@ def server_config(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.C
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nothing here asks for the caller's address or scheme, which a proxy would tell.
+        # The caller's address and scheme, which a proxy would forward, are not used.
         proxy_headers=False,
         timeout_keep_alive=settings.api_keep_alive_seconds,
         **options,
@@ -172,7 +172,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timed: tuple[object, _Awaiting] | None = None
         self._timed_body_bytes = 0
         self._refused = False
-        # uvicorn makes a new list of headers for each message, so these say how far the message has come.
+        # uvicorn makes a new list of headers for each message, so identity with these marks a message's progress.
         self._headed: object = None
         self._completed: object = None
         self._check_head = False
@@ -192,7 +192,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._cancel_timer()
         self.resume_writing()
         super().connection_lost(exc)
-        # uvicorn leaves this one set if the connection was reset, and it would keep the connection in memory.
+        # uvicorn leaves this timer set if the connection was reset, which would keep the connection in memory.
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
@@ -218,7 +218,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._timer is not None:
                 self._cancel_timer()
         else:
-            # Bytes of neither a new message nor a body: the parser keeps an incomplete header field to itself.
+            # Bytes of neither a new message nor a body: the parser buffers an incomplete header field.
             loose = message is self.headers and body_bytes == self._body_bytes
             self._loose_bytes = self._loose_bytes + len(data) if loose else 0
             self._limit_incomplete()
@@ -265,14 +265,14 @@ class LimitedProtocol(HttpToolsProtocol):
     def waiting_until(self) -> float | None:
         """Return when this connection would be closed if no request arrives; None while it serves one."""
         if self.timeout_keep_alive_task is not None:
-            # As if it had been kept for as short as a head may take, so that both kinds are comparable.
+            # Shifted as if it were kept for `head_seconds`, so that both kinds are comparable.
             return self.timeout_keep_alive_task.when() - self.timeout_keep_alive + self.limits.head_seconds
         if self._timer is not None and not self._serves():
             return self._timer.when()
         return None
 
     def evict(self) -> None:
-        """Close the connection to make room."""
+        """Close the connection to free its place."""
         self.connections.discard(self)
         self.transport.abort()
 
@@ -282,7 +282,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return _Awaiting.BODY if self._headed is self.headers else _Awaiting.HEAD
 
     def _limit_incomplete(self) -> None:
-        """Limit the time of what has not arrived yet, and the size of what has."""
+        """Limit the time for the missing part of a request and the size of the received part."""
         awaiting = self._awaiting()
         if self._timed != (self.headers, awaiting):
             self._set_timer()
@@ -292,7 +292,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(self.limits.head_too_large)
 
     def _head_is_too_large(self) -> bool:
-        """Count the header fields since the last time, including those that follow a chunked body."""
+        """Count the header fields since the last call, including those after a chunked body."""
         headers = self.headers
         if self._counting is not headers:
             self._counting, self._counted, self._head_bytes = headers, 0, 0
@@ -323,12 +323,12 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         awaiting, serves = self._awaiting(), self._serves()
         if serves and (awaiting is not _Awaiting.BODY or self.flow.read_paused or self._body_arrives()):
-            # The client waits for an answer, or its body waits to be read here, or it is not slow.
+            # The client waits for the response, or its body waits to be read here, or the body arrives fast enough.
             self._set_timer()
         elif awaiting is _Awaiting.HEAD or serves:
             self._refuse(self.limits.too_slow(awaiting))
         else:
-            # Either no request has begun, or it has its answer already.
+            # Either no request has begun, or it has its response already.
             self.timeout_keep_alive_handler()
 
     def _body_arrives(self) -> bool:
@@ -346,7 +346,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.write(_response(refusal))
-        # What the client still sends is discarded until it has seen the answer.
+        # Further input is discarded until the client has read the response.
         self.transport.write_eof()
         self.flow.resume_reading()
         self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
@@ -355,7 +355,7 @@ class LimitedProtocol(HttpToolsProtocol):
         limits = self.limits
         now = self.loop.time()
         if now >= limits.no_room_until:
-            # Several at once, and not again soon if there are none, so that a flood does not compare all for each.
+            # Several at once, and not again soon if none is idle, so that a flood does not compare all each time.
             oldest = heapq.nsmallest(limits.connections // 16 + 1, self._waiting())
             for _, _, connection in oldest:
                 connection.evict()
@@ -380,7 +380,7 @@ def _only_health(app: Any) -> Any:
             await app(scope, receive, send)
             return
         headers = {"Retry-After": "1", "Connection": "close"}
-        message = "The server has as many connections as it may have (RUNLANE_API_MAX_CONNECTIONS). Try again later."
+        message = "The server has reached its connection limit (RUNLANE_API_MAX_CONNECTIONS). Retry later."
         await problem(503, "overloaded", message, headers=headers)(scope, receive, send)
 
     return answer

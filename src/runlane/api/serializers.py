@@ -1,4 +1,4 @@
-"""Replies: our own values as JSON, written once and without a detour through models."""
+"""Responses: domain values as JSON, serialized once without intermediate models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.domain.timestamps import format_timestamp
 from runlane.domain.wire import to_json
 
 ROOT = "/api/v2"
-# Where runs of orchestrations have their addresses; both prefixes lead to the same.
+# The prefix of runs of orchestrations; both prefixes serve the same runs.
 ORCHESTRATIONS = f"{ROOT}/orchestrations/runs"
 RUNS = f"{ROOT}/runs"
 
@@ -38,12 +38,12 @@ class ValueBody(Response):
 
 
 def moment(at_us: int | None) -> str | None:
-    """A stored time as text."""
+    """Return a stored time as a string."""
     return None if at_us is None else format_timestamp(at_us)
 
 
 def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> dict[str, Any]:
-    """The answer to an accepted request."""
+    """Return the body of the response to an accepted run."""
     run_id = accepted.run_id
     return {
         "run_id": run_id,
@@ -56,5 +56,5 @@ def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = 
 
 
 def accepted_reply(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> JsonBody:
-    """The same as an answer, with what is left of the tenant's rate."""
+    """Return the response to an accepted run, with the remaining rate of its tenant."""
     return JsonBody(accepted_json(accepted, status, root=root), 202, rate_headers(accepted.quota) or None)

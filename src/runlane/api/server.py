@@ -1,4 +1,4 @@
-"""The API as an application: routes, error answers, and the life of the parts behind them."""
+"""The API as an application: routes, error responses, and the lifespan of the services behind them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from runlane.app import App
 from runlane.observability import tracing
 from runlane.version import VERSION
 
-_ABOUT = "Durable runs: what is accepted here is stored, and will end."
+_ABOUT = "Durable runs: an accepted run is stored, and will end."
 
 
 def build_api(
@@ -46,7 +46,7 @@ def build_api(
     worker: WorkerOptions | None = None,
     identity: Identity | None = None,
 ) -> FastAPI:
-    """The API of an app. Its lifespan connects, starts the tail and the duties, and a worker if one is wished for."""
+    """Return the API of an app. Its lifespan connects and starts the tail, the maintenance services and the worker."""
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
@@ -68,13 +68,13 @@ def build_api(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,
-        # A redirect of a POST with a slash too many would surprise more than a 404.
+        # A redirect of a POST with an extra slash would surprise more than a 404.
         redirect_slashes=False,
         telemetry=_telemetry(),
     )
     api.state.identity = identity
     handle_problems(api)
-    # Routes are tried in this order, and this one is asked for most.
+    # Routes are tried in this order, and this one is requested most.
     api.include_router(tasks.swift, prefix=ROOT)
     api.include_router(system.public)
     api.include_router(system.router)
@@ -85,7 +85,7 @@ def build_api(
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
     for router in (lane_admin.router, lane_admin.changes):
         api.include_router(router)
-    # The last one added is the first one asked.
+    # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if access is RequestAccess.OPEN_ON_LOOPBACK:
@@ -137,7 +137,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _telemetry() -> Any:
-    """FastAPI's own spans, when tracing is on. Streams last for hours and probes say nothing, so they have none."""
+    """Return FastAPI's own spans if tracing is on. Streams last for hours and probes are noise, so neither has any."""
     if tracing.provider() is None:
         return {"tracing": False, "metrics": False, "logs": False}
     return {

@@ -1,4 +1,4 @@
-"""The parts of a serving process, started and stopped together, and found by the routes that use them."""
+"""The services of a serving process: started and stopped together, and used by the routes."""
 
 from __future__ import annotations
 
@@ -29,42 +29,41 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Services:
-    """What routes use. `access` is a value of `door.Access`; a worker is there only if this process executes too."""
+    """What routes use. `access` is a RequestAccess; `worker` is set if this process also executes runs."""
 
     app: App
     access: str
     connection: Resources
     tail: Tail
-    gate: Authenticator
-    sentry: StreamRevocation
+    authenticator: Authenticator
+    revocation: StreamRevocation
     streams: KeyQuota
     searches: KeyQuota
     writes: WriteProbe
-    duties: list[PeriodicService] = field(default_factory=list[PeriodicService])
+    maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     stopping: bool = False
 
     @property
     def database(self) -> Database:
-        """The open database."""
         return self.connection.database
 
     async def follow(self, principal: Principal, run_id: str, after: int) -> Follower:
-        """A reader of a run's events, for as long as its key allows that. The caller closes it."""
+        """Return a reader of a run's events, which ends when its key is revoked. The caller closes it."""
         release = self.streams.take(principal)
         try:
             follower = await self.tail.follow(run_id, after)
         except BaseException:
             release()
             raise
-        unguard = self.sentry.guard(principal, Permission.RUNS_READ, follower.expel)
+        unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
         follower.when_closed(partial(_both, release, unguard))
         return follower
 
-    async def talk(
+    async def follow_chat(
         self, principal: Principal, session_id: str, after: ChatCursor, last_turn: int, *, follow: bool
     ) -> ChatFollower:
-        """A reader of a conversation, for as long as its key allows that. The caller closes it."""
+        """Return a reader of a conversation, which ends when its key is revoked. The caller closes it."""
         release = self.streams.take(principal)
         reader = ChatFollower(self.database, self.tail, self.connection.bus, session_id, after, follow)
         reader.when_closed(release)
@@ -73,12 +72,12 @@ class Services:
         except BaseException:
             reader.close()
             raise
-        unguard = self.sentry.guard(principal, Permission.RUNS_READ, reader.expel)
+        unguard = self.revocation.guard(principal, Permission.RUNS_READ, reader.revoke)
         reader.when_closed(partial(_both, release, unguard))
         return reader
 
     def end_streams(self) -> None:
-        """Let every stream and long poll end now, so that their readers come back elsewhere."""
+        """End every stream and long poll now, so that their readers reconnect to another process."""
         self.stopping = True
         self.tail.shut_all()
 
@@ -90,15 +89,15 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """That a serving process executes runs as well, and which."""
+    """The worker of a process that also executes runs."""
 
     lanes: Collection[str] | None = None
     concurrency: int | None = None
     narrate: bool = False
 
 
-async def start_parts(app: App, access: str, wish: WorkerOptions | None) -> Services:
-    """Connect and begin."""
+async def start_parts(app: App, access: str, options: WorkerOptions | None) -> Services:
+    """Connect and start the services."""
     connection = await app.connect()
     database = connection.database
     parts = Services(
@@ -114,15 +113,15 @@ async def start_parts(app: App, access: str, wish: WorkerOptions | None) -> Serv
     )
     try:
         await parts.tail.start()
-        await parts.sentry.start()
+        await parts.revocation.start()
         await parts.writes.start()
-        parts.duties = await app.duties()
-        if wish is not None:
-            parts.worker = await app.worker(wish.lanes, wish.concurrency)
-            parts.worker.narrate = wish.narrate
+        parts.maintenance = await app.maintenance_services()
+        if options is not None:
+            parts.worker = await app.worker(options.lanes, options.concurrency)
+            parts.worker.narrate = options.narrate
             await parts.worker.start()
-        for duty in parts.duties:
-            duty.start()
+        for service in parts.maintenance:
+            service.start()
     except BaseException:
         await stop_parts(parts)
         raise
@@ -130,16 +129,16 @@ async def start_parts(app: App, access: str, wish: WorkerOptions | None) -> Serv
 
 
 async def stop_parts(parts: Services) -> None:
-    """End streams first, then drain, then everything that a draining worker needs."""
+    """End streams first, then drain the worker, then stop what a draining worker needs."""
     parts.end_streams()
     await parts.tail.stop()
-    await parts.sentry.stop()
+    await parts.revocation.stop()
     await parts.writes.stop()
     if parts.worker is not None:
         await parts.worker.stop()
-    for duty in parts.duties:
-        await duty.stop()
-    await parts.gate.close()
+    for service in parts.maintenance:
+        await service.stop()
+    await parts.authenticator.close()
     try:
         await parts.app.close()
     except Unavailable as error:
@@ -147,10 +146,10 @@ async def stop_parts(parts: Services) -> None:
 
 
 def keep_parts(api: FastAPI, parts: Services) -> None:
-    """Make the parts known to the routes."""
+    """Attach the services to the application."""
     api.state.parts = parts
 
 
 def parts_of(request: Request) -> Services:
-    """The parts of the process that got this request."""
+    """Return the services of the process that received this request."""
     return cast("Services", request.app.state.parts)

@@ -1,10 +1,9 @@
-"""The SSE answer: a plain ASGI stream that sends everything that waits in one go.
+"""The SSE response: a plain ASGI stream that sends all pending frames at once.
 
-Starlette's streaming response costs several times more per event and per idle reader. A reader that does not take
-what it is sent within a while is dropped; it can come back and resume by number.
-
-A reader may stay for hours and there may be thousands. So a stream begins when its request is done: what the request
-went through on its way to the route (middleware, parameters, stacks of things to close) is gone by then.
+Starlette's streaming response costs several times more per event and per idle reader. A reader that does not read for
+SEND_SECONDS is dropped; it can reconnect and resume by number.
+A reader may stay for hours and there may be thousands. So a stream begins after its request has returned: by then the
+middleware, parameters and exit stacks of the request are freed.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _COMPLETE = b'data: {"type":"stream_complete"}\n\n'
-# Where a request's scope keeps the streams that begin when it is done.
+# The entry of a request's scope with the streams to run after it.
 _STREAMS = "runlane.streams"
 
 
 class StreamingApi(FastAPI):
-    """Runs the streams that requests have asked for, after them."""
+    """Runs the streams of requests after the requests have returned."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
         streams: list[Callable[[Send], Awaitable[None]]] = []
-        # A scope of its own, since the server keeps the one that it gave us for as long as the stream lasts.
+        # A scope of its own, since the server keeps its scope for as long as the stream lasts.
         await super().__call__({**scope, _STREAMS: streams}, receive, send)
         for stream in streams:
             await stream(send)
 
 
 class StreamFollower(Protocol):
-    """What is sent: a follower of a run, or of a conversation."""
+    """A follower of a run or of a conversation."""
 
     @property
     def ended(self) -> bool: ...
@@ -71,7 +70,7 @@ class StreamFollower(Protocol):
 
 
 class EventStream(Response):
-    """Sends what a follower hands out until the run ends, the reader leaves or may not stay, or this process stops."""
+    """Sends frames until the run ends, the reader leaves or loses access, or this process stops."""
 
     media_type = "text/event-stream"
 
@@ -83,12 +82,12 @@ class EventStream(Response):
         scope[_STREAMS].append(partial(self.run, receive))
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Stream to the end, or until the reader leaves."""
-        leaving = asyncio.ensure_future(_left(receive))
+        """Stream until the end, or until the reader disconnects."""
+        leaving = asyncio.ensure_future(_disconnected(receive))
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None) as stay:
-                    leaving.add_done_callback(partial(_give_up, stay))
+                    leaving.add_done_callback(partial(_end_stream, stay))
                     await self._stream(send)
         finally:
             leaving.cancel()
@@ -105,7 +104,7 @@ class EventStream(Response):
                 try:
                     waiting = await follower.next(KEEPALIVE_SECONDS)
                 except Unavailable:
-                    # The reader keeps its stream; it is told something, so that nothing between us gives it up.
+                    # The reader keeps its stream. The comment keeps proxies from closing an idle connection.
                     await _send(send, comment("waiting for the database"))
                     await asyncio.sleep(UNAVAILABLE_SECONDS)
                     continue
@@ -119,11 +118,11 @@ class EventStream(Response):
             if follower.refusal is not None:
                 last = comment(f"closed: {follower.refusal}")
             elif follower.complete and not sent_any:
-                # A reader that came back after the end gets a word, so that it knows there is nothing to wait for.
+                # A reader that reconnects after the end is informed that nothing will follow.
                 last = _COMPLETE
             await send({"type": "http.response.body", "body": last, "more_body": False})
         except TimeoutError:
-            log.warning("reader_dropped", reason=f"it took nothing for {SEND_SECONDS:g} s")
+            log.warning("reader_dropped", reason=f"it read nothing for {SEND_SECONDS:g} s")
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(1):
                     await send({"type": "http.response.body", "body": comment("dropped: too slow"), "more_body": False})
@@ -134,11 +133,11 @@ async def _send(send: Send, body: bytes) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-def _give_up(stay: asyncio.Timeout, _: object) -> None:
+def _end_stream(stay: asyncio.Timeout, _: object) -> None:
     with contextlib.suppress(RuntimeError):  # the stream has just ended by itself
         stay.reschedule(-math.inf)
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,10 +1,10 @@
-"""The tail: one for all readers of a process.
+"""The tail: serves all readers of streams in a process.
 
-Each followed run has a feed, which knows the number it has reached. What the bus brings is passed on if it continues
-there; anything else, a gap, a hint without events, an outage, a process that died between commit and publish, makes
-the feed read the database, many feeds in one query. A reader that is behind (it just came, or is slow) reads the
-database at its own pace and joins its feed when it has caught up. So replay, live and repair are one path, and no
-reader is buffered without end.
+Each followed run has a feed with the number of the last event it has reached. Events from the bus that continue there
+are forwarded. Anything else makes the feed read the database, many feeds in one query: a gap, a notice without events,
+an outage, a process that died between commit and publish. A reader that is behind (new or slow) reads the database at
+its own pace and joins its feed when it has caught up. So replay, live events and repair share one path, and the buffer
+of a reader is bounded.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
-# A reader with more waiting than this goes back to reading the database at its own pace.
+# A reader with more pending bytes than this returns to reading the database at its own pace.
 MAX_BUFFER_BYTES = 512 * 1024
 PAGE = 500
-# Without a bus that reaches others this is how news arrive; with one it only finds what was never published.
+# Without a bus that reaches other processes events arrive by polling; with one, polling only finds unpublished ones.
 POLL_SECONDS = 0.25
 SAFETY_POLL_SECONDS = 1.0
-# How long a reader that has joined takes the text so far of open answers, which their worker repeats for it.
+# How long a new reader accepts the repeated text of open answers, which the worker sends again for it.
 REPEATS_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Feed:
-    """A followed run: the number that was passed on last, and who reads it. Below zero the number is not known yet."""
+    """A followed run: the number of the last forwarded event (negative until it is read), and its readers."""
 
     run_id: str
     seq: int = -1
@@ -49,7 +49,7 @@ class Feed:
 
 
 class Page(NamedTuple):
-    """A piece of a run's stream, encoded: its last number, and whether it is as long as pages get."""
+    """Encoded events of a run: the last number, and whether the page is full."""
 
     content: bytes
     last: int
@@ -57,10 +57,10 @@ class Page(NamedTuple):
 
 
 class Follower:
-    """One reader of one run: it reads the database until it has caught up with its feed, then it hears the feed.
+    """One reader of one run: it reads the database until it has caught up, then it receives from its feed.
 
-    `complete` says that the stream ended because its run did, not because this process stops. `refusal` is why the
-    reader may not read on.
+    `complete` means that the stream ended because its run did, not because this process stops. `refusal` is the reason
+    why the reader may not continue.
     """
 
     def __init__(self, tail: Tail, feed: Feed, after: int) -> None:
@@ -79,11 +79,11 @@ class Follower:
 
     @property
     def ended(self) -> bool:
-        """True when nothing more will come and everything was handed out."""
+        """True when the stream has ended and everything was returned."""
         return self._over and not self._frames
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Everything that waits, as one piece of bytes; empty when the time is up or the stream has ended."""
+        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
         if not self._frames and not self._over and not self._live:
             await self._catch_up()
         if not self._frames and not self._over and self._live:
@@ -94,31 +94,31 @@ class Follower:
         return waiting
 
     def when_closed(self, call: Callable[[], None]) -> None:
-        """Call this when the reader is gone."""
+        """Call this when the follower is closed."""
         self._when_closed = call
 
     def close(self) -> None:
-        """Read no more. Safe to call twice."""
+        """Stop reading. Safe to call twice."""
         self._tail.leave(self._feed, self)
         self._when_closed()
 
     def shut(self) -> None:
-        """End the stream from our side; what waits is still handed out."""
+        """End the stream from this side. Pending frames are still returned."""
         self._over = True
         self._wake()
 
-    def expel(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read; what waits is not handed out."""
+    def revoke(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read. Pending frames are dropped."""
         self.refusal = why
         self._frames.clear()
         self.shut()
 
     def on_event(self, line: StoredEvent, frame: bytes) -> None:
-        """Take an event from the feed, if it is the next one for this reader."""
+        """Accept an event from the feed, if it is the next one for this reader."""
         if self._over or not self._live or line.seq != self._seq + 1:
             return
         if self._bytes + len(frame) > MAX_BUFFER_BYTES:
-            # Too slow for live: the database keeps the rest for it.
+            # Too slow for live events: it reads the rest from the database.
             self.fall_back()
             return
         self._seq = line.seq
@@ -127,19 +127,19 @@ class Follower:
             self._over = self.complete = True
 
     def fall_back(self) -> None:
-        """Read the database again: what comes next is not there for the feed to pass on."""
+        """Read the database again, because the feed does not have the next event."""
         self._live = False
         self._wake()
 
     def on_delta(self, frame: bytes, *, repeat: bool) -> None:
-        """Take something live; a reader that is behind misses it, which is its nature."""
+        """Accept a delta. A reader that is behind misses it, since deltas are not stored."""
         if repeat and asyncio.get_running_loop().time() > self._repeats_until:
-            return  # it has heard this before
+            return  # it has received this before
         if self._live and not self._over and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
             self._push(frame)
 
     def expect_repeats(self) -> bool:
-        """Take, for a moment, what is repeated for readers that have missed it; whether this reader is live."""
+        """Accept repeated deltas for REPEATS_SECONDS; return whether this reader is live."""
         if self._live and not self._over:
             self._repeats_until = asyncio.get_running_loop().time() + REPEATS_SECONDS
             return True
@@ -151,7 +151,7 @@ class Follower:
         self._wake()
 
     async def _wait(self, seconds: float) -> None:
-        # An event and a timeout would do the same, but need more memory, and most readers wait most of the time.
+        # An event and a timeout would do the same, but need more memory, and most readers are idle most of the time.
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         timer = loop.call_later(seconds, self._wake)
@@ -166,7 +166,7 @@ class Follower:
             self._waiting.set_result(None)
 
     async def _catch_up(self) -> None:
-        """Read a page; at the end of what is stored, join the feed."""
+        """Read a page. At the end of the stored events, join the feed."""
         page = await self._tail.page(self._feed.run_id, self._seq)
         if self._over:
             return
@@ -179,7 +179,7 @@ class Follower:
             self.complete = True
             self.shut()
         elif self._seq >= self._feed.seq:
-            # Perhaps further than the feed: then it hears nothing new until the feed has come here too.
+            # If it is ahead of the feed, it receives nothing until the feed has caught up.
             self._live = True
             self.expect_repeats()
             self._tail.announce(self._feed)
@@ -192,7 +192,7 @@ class Tail:
         self._database = database
         self._bus = bus
         self._feeds: dict[str, Feed] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._reading: dict[tuple[str, int], asyncio.Task[Page]] = {}
@@ -200,50 +200,50 @@ class Tail:
 
     @property
     def followers(self) -> int:
-        """Readers in this process."""
+        """The number of readers in this process."""
         return sum(len(feed.followers) for feed in self._feeds.values())
 
     @property
     def stopping(self) -> bool:
-        """Whether streams end now."""
+        """Whether streams are being ended."""
         return self._stopping
 
     async def start(self) -> None:
-        """Begin to follow the database for all readers."""
+        """Start to follow the database for all readers."""
         self._stopping = False
         self._task = asyncio.create_task(self._loop(), name="runlane-tail")
 
     async def stop(self) -> None:
-        """End every stream, so that readers come back elsewhere. Safe to call twice."""
+        """End every stream, so that readers reconnect to another process. Safe to call twice."""
         self.shut_all()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         if self._reading:
-            # Whoever waits for one still gets it, and nothing reads from a database that is closed next.
+            # Pending reads still complete, so that nothing reads from a database that is closed next.
             await asyncio.wait(self._reading.values(), timeout=SAFETY_POLL_SECONDS)
 
     def shut_all(self) -> None:
-        """End every stream and let new ones end at once. The loop goes on, for whoever still reads what waits."""
+        """End every stream, and new ones at once. The loop continues for readers of pending frames."""
         self._stopping = True
         for feed in list(self._feeds.values()):
             self._shut(feed)
-        for heard in tuple(self._when_shut):
-            heard()
+        for callback in tuple(self._when_shut):
+            callback()
 
-    def when_shut(self, heard: Callable[[], None]) -> Callable[[], None]:
-        """Call this when streams end; the answer ends that. For readers that wait for something else than a run."""
-        self._when_shut.add(heard)
-        return lambda: self._when_shut.discard(heard)
+    def when_shut(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call this when streams end; return the function that removes it. For readers of several runs."""
+        self._when_shut.add(callback)
+        return lambda: self._when_shut.discard(callback)
 
     async def follow(self, run_id: str, after: int) -> Follower:
-        """A reader of the run's events after a number. RunNotFound, or InvalidRequest for a number that cannot be."""
+        """Return a reader of the run's events after a number. Raises RunNotFound or InvalidRequest."""
         feed = self._feeds.get(run_id)
         if feed is None:
             feed = self._feeds[run_id] = Feed(run_id)
-            # Subscribe first, read afterwards: what is committed in between is heard, or seen, or both.
-            feed.unfollow = self._bus.follow(run_id, partial(self._hear, feed))
+            # Subscribe before reading, so that an event committed in between is received, read, or both.
+            feed.unfollow = self._bus.follow(run_id, partial(self._receive, feed))
         follower = Follower(self, feed, after)
         feed.followers.add(follower)
         try:
@@ -251,7 +251,7 @@ class Tail:
             if not positions:
                 raise RunNotFound(run_id)
             if not 0 <= after <= positions[0].last_seq:
-                raise InvalidRequest(f"Run {run_id} has {positions[0].last_seq} events; {after} is none of them.")
+                raise InvalidRequest(f"Run {run_id} has {positions[0].last_seq} events; {after} does not exist.")
         except BaseException:
             follower.close()
             raise
@@ -262,7 +262,7 @@ class Tail:
         return follower
 
     def leave(self, feed: Feed, follower: Follower) -> None:
-        """A reader went away; the last one ends the feed."""
+        """Remove a reader; the last one ends the feed."""
         feed.followers.discard(follower)
         if not feed.followers and self._feeds.get(feed.run_id) is feed:
             del self._feeds[feed.run_id]
@@ -273,13 +273,13 @@ class Tail:
         self._bus.announce_reader(feed.run_id)
 
     async def page(self, run_id: str, after: int) -> Page:
-        """Stored events of one run. Readers that want the same at the same time share one read and its encoding."""
+        """Return stored events of a run. Concurrent readers of the same page share one read and its encoding."""
         key = (run_id, after)
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(run_id, after))
             reading.add_done_callback(lambda task: self._have_read(key, task))
-        # A reader that goes away must not take the page from the others.
+        # A reader that disconnects must not cancel the read for the others.
         return await asyncio.shield(reading)
 
     async def _read(self, run_id: str, after: int) -> Page:
@@ -296,31 +296,31 @@ class Tail:
     def _have_read(self, key: tuple[str, int], reading: asyncio.Task[Page]) -> None:
         del self._reading[key]
         if not reading.cancelled():
-            reading.exception()  # perhaps nobody waits for it any more
+            reading.exception()  # no reader may be waiting for it any more
 
     async def is_over(self, run_id: str, seq: int) -> bool:
-        """Whether nothing comes after this number: a retried run goes on after its `done`, a deleted one does not."""
+        """Return whether no event follows this number: a retried run continues after `done`, a deleted one does not."""
         positions = await read_positions(self._database, [run_id])
         return not positions or (positions[0].ended and positions[0].last_seq <= seq)
 
-    def _hear(self, feed: Feed, told: Notice | Delta) -> None:
-        if isinstance(told, Delta):
-            frame = delta_frame(told)
+    def _receive(self, feed: Feed, message: Notice | Delta) -> None:
+        if isinstance(message, Delta):
+            frame = delta_frame(message)
             for follower in feed.followers:
-                follower.on_delta(frame, repeat=told.repeat)
+                follower.on_delta(frame, repeat=message.repeat)
             return
-        for line in told.lines:
+        for line in message.lines:
             if feed.seq >= 0 and line.seq == feed.seq + 1:
-                self._pass_on(feed, line)
-        if told.last_seq < 0:
-            # The subscription has just begun, so live text until now was not heard here.
+                self._forward(feed, line)
+        if message.last_seq < 0:
+            # The subscription has just begun, so earlier live text was missed here.
             live = [follower for follower in feed.followers if follower.expect_repeats()]
             if live:
                 self.announce(feed)
-        if told.last_seq < 0 or told.last_seq > feed.seq:
-            self._news.set()
+        if message.last_seq < 0 or message.last_seq > feed.seq:
+            self._changed.set()
 
-    def _pass_on(self, feed: Feed, line: StoredEvent) -> None:
+    def _forward(self, feed: Feed, line: StoredEvent) -> None:
         feed.seq = line.seq
         frame = line_frame(feed.run_id, line)
         for follower in tuple(feed.followers):
@@ -331,12 +331,12 @@ class Tail:
             follower.shut()
 
     async def _loop(self) -> None:
-        """Bring feeds up to the database. While it is away readers keep their streams, and we try again."""
+        """Bring feeds up to date with the database. During an outage readers keep their streams."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS):
-                    await self._news.wait()
-            self._news.clear()
+                    await self._changed.wait()
+            self._changed.clear()
             try:
                 await self._repair()
             except Unavailable as error:
@@ -354,9 +354,9 @@ class Tail:
         for run_id, feed in feeds.items():
             position = positions.get(run_id)
             if position is None:
-                self._shut(feed)  # retention took it
+                self._shut(feed)  # retention deleted it
             elif position.first_seq > feed.seq + 1:
-                # Retention took what this feed has not passed on yet; each reader is told by the page it reads.
+                # Retention deleted events that this feed has not forwarded; each reader's next page reports the gap.
                 feed.seq = position.last_seq
                 for follower in tuple(feed.followers):
                     follower.fall_back()
@@ -372,7 +372,7 @@ class Tail:
                 feed, lines = feeds[run_id], found.get(run_id, [])
                 for line in lines:
                     if line.seq == feed.seq + 1:
-                        self._pass_on(feed, line)
+                        self._forward(feed, line)
                 if len(lines) == PAGE:
                     more.append((run_id, feed.seq))
             behind = more

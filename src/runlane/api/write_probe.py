@@ -1,4 +1,4 @@
-"""Whether the database accepts writes: tried in the background, so that readiness costs no write per request.
+"""Whether the database accepts writes: probed in the background, so that a readiness check costs no write.
 
 A database on a full disk, or one that has become read-only, still answers reads. A server in front of it should get no
 requests, since it cannot accept runs.
@@ -22,21 +22,21 @@ PROBE_SECONDS: Final = 5.0
 
 
 class WriteProbe:
-    """start() and stop(); `failing` is what the last try found. A failed try is repeated at the next interval."""
+    """start() and stop(). `failing` is the result of the last probe, which is repeated at the next interval."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # One row for each process, which it writes again and again.
+        # One row per process, which is overwritten.
         self._key = new_id("probe")
         self._task: asyncio.Task[None] | None = None
         self.failing = False
 
     async def start(self) -> None:
-        """Begin to try."""
+        """Start probing."""
         self._task = asyncio.create_task(self._loop(), name="runlane-write-probe")
 
     async def stop(self) -> None:
-        """End. Safe to call twice."""
+        """Stop. Safe to call twice."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -52,9 +52,9 @@ class WriteProbe:
         try:
             await try_write(self._database, self._key)
         except Unavailable as error:
-            # A full disk is reported like this on SQLite. A database that is away is not ready anyway.
+            # SQLite reports a full disk like this. An unreachable database is not ready anyway.
             self._note(str(error))
-        except Exception as error:  # noqa: BLE001 - whatever the reason, a write has failed
+        except Exception as error:  # noqa: BLE001 - any error means that the write failed
             self._note(f"{type(error).__name__}: {error}")
         else:
             self._note(None)

@@ -12,8 +12,15 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from runlane.domain.events import Delta, Notice
+from runlane.domain.maintenance import MaintenanceService
 
 Receive = Callable[[Notice | Delta], None]
+
+
+class ReceiveDue(Protocol):
+    """Takes the maintenance services that have work. `surveyed`: the others have none."""
+
+    def __call__(self, due: Collection[MaintenanceService], *, surveyed: bool) -> None: ...
 
 
 class Listener(Protocol):
@@ -62,6 +69,18 @@ class Bus(Protocol):
 
     def on_cancel(self, receive: Callable[[str], None]) -> Callable[[], None]:
         """Call `receive` with the id of each cancelled run; return a function that unsubscribes."""
+        ...
+
+    def report_survey(self, due: Collection[MaintenanceService]) -> None:
+        """Report to the maintenance of this process which services have work, by a survey of the database."""
+        ...
+
+    def report_timer(self, after_seconds: float) -> None:
+        """Report to the maintenance of this process that a run comes due after this time."""
+        ...
+
+    def on_maintenance(self, receive: ReceiveDue) -> Callable[[], None]:
+        """Call `receive` with each report, when its time has come; return a function that unsubscribes."""
         ...
 
     def publish(self, notices: Iterable[Notice]) -> None:

@@ -1,4 +1,4 @@
-"""The choice of the bus: Redis when its URL is set, else the bus of the process."""
+"""The choice of the bus: Redis if its URL is set, else Postgres if it is the database, else that of the process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from runlane.settings import Settings
 
 def make_bus(settings: Settings) -> Bus:
     """Return the bus of the settings; the caller starts it."""
-    if settings.redis_url is None:
-        return MemoryBus()
-    from runlane.bus.redis import RedisBus
+    if settings.redis_url is not None:
+        from runlane.bus.redis import RedisBus
 
-    return RedisBus(settings.redis_url.get_secret_value(), settings.redis_prefix)
+        return RedisBus(settings.redis_url.get_secret_value(), settings.redis_prefix)
+    # A pooler in transaction mode does not pass notifications on.
+    if settings.sqlite_path is None and settings.postgres_wakeups and not settings.pgbouncer:
+        from runlane.bus.postgres import PostgresBus
+
+        return PostgresBus(settings)
+    return MemoryBus()

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
-from runlane.bus import Receive
+from runlane.bus import Receive, ReceiveDue
 from runlane.domain.events import Delta, Notice
+from runlane.domain.maintenance import MaintenanceService
+
+T = TypeVar("T")
 
 
 class MemoryListener:
@@ -18,6 +22,11 @@ class MemoryListener:
         self.waiting = False
         self._bus = bus
         self._rang = asyncio.Event()
+
+    @property
+    def rang(self) -> bool:
+        """Whether a bell rang that no wait has taken yet."""
+        return self._rang.is_set()
 
     async def wait(self, lanes: Collection[str], timeout_seconds: float) -> bool:
         self.waiting = True
@@ -51,13 +60,17 @@ class MemoryBus:
         self._listeners: list[MemoryListener] = []
         self._cancel_receivers: list[Callable[[str], None]] = []
         self._reader_receivers: list[Callable[[str], None]] = []
+        self._maintenance_receivers: list[ReceiveDue] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._followers: defaultdict[str, list[Receive]] = defaultdict(list)
 
     async def start(self) -> None:
         return None
 
     async def stop(self) -> None:
-        return None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def ring(self, lanes: Iterable[str]) -> None:
         for lane in lanes:
@@ -96,6 +109,27 @@ class MemoryBus:
     def on_reader(self, receive: Callable[[str], None]) -> Callable[[], None]:
         return _subscribe(self._reader_receivers, receive)
 
+    def report_survey(self, due: Collection[MaintenanceService]) -> None:
+        for receive in tuple(self._maintenance_receivers):
+            receive(due, surveyed=True)
+
+    def report_timer(self, after_seconds: float) -> None:
+        """Remember the earliest timer: after each pass the timers report the next one."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None and not self._timer.cancelled():
+            if self._timer.when() <= loop.time() + after_seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(after_seconds, self._timer_is_due)
+
+    def on_maintenance(self, receive: ReceiveDue) -> Callable[[], None]:
+        return _subscribe(self._maintenance_receivers, receive)
+
+    def _timer_is_due(self) -> None:
+        self._timer = None
+        for receive in tuple(self._maintenance_receivers):
+            receive((MaintenanceService.TIMERS,), surveyed=False)
+
     def publish(self, notices: Iterable[Notice]) -> None:
         if self._followers:
             for notice in notices:
@@ -122,7 +156,7 @@ class MemoryBus:
         return end
 
 
-def _subscribe(receivers: list[Callable[[str], None]], receive: Callable[[str], None]) -> Callable[[], None]:
+def _subscribe(receivers: list[T], receive: T) -> Callable[[], None]:
     """Add a receiver; return a function that removes it."""
     receivers.append(receive)
 

@@ -18,15 +18,7 @@ import structlog
 from runlane.bus import Receive
 from runlane.bus.memory import MemoryBus, MemoryListener
 from runlane.bus.redis_client import REDIS_ERRORS, RedisClient, open_client
-from runlane.bus.wire import (
-    CancelSignal,
-    ReaderJoined,
-    decode,
-    encode_cancel,
-    encode_delta,
-    encode_notice,
-    encode_reader,
-)
+from runlane.bus.wire import CancelSignal, ReaderJoined, decode, encode
 from runlane.domain.events import Delta, Notice
 from runlane.domain.ids import new_id
 
@@ -93,6 +85,7 @@ class RedisBus(MemoryBus):
         ]
 
     async def stop(self) -> None:
+        await super().stop()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -114,24 +107,24 @@ class RedisBus(MemoryBus):
 
     def signal_cancel(self, run_id: str) -> None:
         super().signal_cancel(run_id)
-        self._send(self._cancels(), encode_cancel(self._origin, run_id))
+        self._send(self._cancels(), encode(CancelSignal(run_id), self._origin))
 
     def announce_reader(self, run_id: str) -> None:
         super().announce_reader(run_id)
         if self.connected:
             # Every worker is subscribed to this channel anyway.
-            self._send(self._cancels(), encode_reader(self._origin, run_id))
+            self._send(self._cancels(), encode(ReaderJoined(run_id), self._origin))
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
             self.deliver(notice)
             if self.connected:
-                self._send(self._channel(notice.run_id), encode_notice(self._origin, notice))
+                self._send(self._channel(notice.run_id), encode(notice, self._origin))
 
     def send_delta(self, delta: Delta) -> None:
         self.deliver(delta)
         if self.connected:
-            self._send(self._channel(delta.run_id), encode_delta(self._origin, delta))
+            self._send(self._channel(delta.run_id), encode(delta, self._origin))
 
     def follow(self, run_id: str, receive: Receive) -> Callable[[], None]:
         fresh = run_id not in self._followers
@@ -254,8 +247,10 @@ class RedisBus(MemoryBus):
                 super().signal_cancel(run_id)
             case ReaderJoined(run_id):
                 super().announce_reader(run_id)
-            case content:
+            case Notice() | Delta() as content:
                 self.deliver(content)
+            case _:
+                pass
 
     def _subscribe(self, run_id: str) -> None:
         self._change_subscription("subscribe", run_id)

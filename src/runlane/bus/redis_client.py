@@ -25,7 +25,7 @@ from runlane.errors import InvalidSettings
 
 # All errors of Redis. Some errors of a cluster have another base class.
 REDIS_ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)
-# Tokens that a bell may hold: enough to wake a cluster, too few to pile up behind a backlog.
+# Tokens that a bell may hold: enough to wake a cluster, too few to accumulate behind a backlog.
 BELL_CAP = 64
 _BELL_SECONDS = 60
 _RING = (
@@ -181,9 +181,9 @@ class Cluster:
         )
 
     async def _any_node(self, options: dict[str, Any]) -> redis.Redis:
-        """A client of some node that the cluster names now. It may be dead: the next try takes another."""
+        """Return a client of a random node of the current cluster. If it is dead, the next attempt selects another."""
         await self._quick.initialize()
-        node = random.choice(self._quick.get_nodes())  # noqa: S311 - spreads, guards nothing
+        node = random.choice(self._quick.get_nodes())  # noqa: S311 - load balancing
         return redis.Redis(host=node.host, port=cast("int", node.port), **self._access, **options)
 
 

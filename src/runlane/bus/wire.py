@@ -1,6 +1,7 @@
-"""The wire format of notices, deltas and signals between processes: small JSON with the sender's mark.
+"""The wire format of notices, deltas and signals between processes: small JSON arrays.
 
-With the mark a process ignores its own messages, which it has delivered locally already.
+Over Redis, each message begins with the id of its sender; over Postgres, each payload does. With the id a process
+ignores its own messages, which it has delivered locally already.
 """
 
 from __future__ import annotations
@@ -28,55 +29,105 @@ class ReaderJoined(NamedTuple):
     run_id: str
 
 
+class Bell(NamedTuple):
+    """A lane has a ready run."""
+
+    lane: str
+
+
+class BellServed(NamedTuple):
+    """A worker that was woken for a lane found nothing more to claim."""
+
+    lane: str
+
+
+class Followed(NamedTuple):
+    """Runs that have readers in the sending process."""
+
+    run_ids: tuple[str, ...]
+
+
+class ProcessJoined(NamedTuple):
+    """A process has begun to listen, and does not know which runs are followed."""
+
+
+BusContent = Notice | Delta | CancelSignal | ReaderJoined | Bell | BellServed | Followed | ProcessJoined
+
+
 class BusMessage(NamedTuple):
     """A decoded message: its sender and its content."""
 
     origin: str
-    content: Notice | Delta | CancelSignal | ReaderJoined
+    content: BusContent
 
 
-def encode_notice(origin: str, notice: Notice) -> bytes:
-    """A notice for the channel of its run."""
-    text = orjson.dumps([origin, "n", notice.run_id, notice.last_seq, _lines(notice.lines)])
-    if len(text) > MAX_NOTICE_BYTES:
-        text = orjson.dumps([origin, "n", notice.run_id, notice.last_seq, []])
+def encode(content: BusContent, *origin: str) -> bytes:
+    """Return a message as JSON, after the id of its sender if one is given."""
+    text = orjson.dumps([*origin, *_parts(content)])
+    if len(text) > MAX_NOTICE_BYTES and isinstance(content, Notice):
+        text = orjson.dumps([*origin, *_parts(content._replace(lines=()))])
     return text
 
 
-def encode_delta(origin: str, delta: Delta) -> bytes:
-    """A delta for the channel of its run."""
-    # Processes of older versions ignore repeats.
-    return orjson.dumps([origin, "a" if delta.repeat else "d", *delta[:4]])
-
-
-def encode_cancel(origin: str, run_id: str) -> bytes:
-    """A cancel signal."""
-    return orjson.dumps([origin, "c", run_id])
-
-
-def encode_reader(origin: str, run_id: str) -> bytes:
-    """The announcement of a reader. A process of an older version ignores it."""
-    return orjson.dumps([origin, "r", run_id])
-
-
 def decode(message: bytes) -> BusMessage | None:
-    """Decode a message; return None if it has another format."""
+    """Decode a message that begins with the id of its sender; return None if it has another format."""
     try:
-        parts = cast("list[Any]", orjson.loads(message))
-        match parts:
-            case [str(origin), "n", str(run_id), int(last_seq), list()]:
-                rows = cast("list[list[Any]]", parts[4])
-                return BusMessage(origin, Notice(run_id, last_seq, tuple(StoredEvent(*row) for row in rows)))
-            case [str(origin), "d" | "a" as letter, str(run_id), int(attempt), str(kind), str(data)]:
-                return BusMessage(origin, Delta(run_id, attempt, kind, data, repeat=letter == "a"))
-            case [str(origin), "c", str(run_id)]:
-                return BusMessage(origin, CancelSignal(run_id))
-            case [str(origin), "r", str(run_id)]:
-                return BusMessage(origin, ReaderJoined(run_id))
+        match orjson.loads(message):
+            case [str(origin), *parts]:
+                content = decode_parts(parts)
+                return None if content is None else BusMessage(origin, content)
             case _:
                 return None
-    except (orjson.JSONDecodeError, TypeError):
+    except orjson.JSONDecodeError:
         return None
+
+
+def decode_parts(parts: list[Any]) -> BusContent | None:
+    """Decode a message without its sender. A message of a newer version is None."""
+    try:
+        match parts:
+            case ["n", str(run_id), int(last_seq), list()]:
+                lines = cast("list[list[Any]]", parts[3])
+                return Notice(run_id, last_seq, tuple(StoredEvent(*line) for line in lines))
+            case ["d" | "a" as letter, str(run_id), int(attempt), str(kind), str(data)]:
+                return Delta(run_id, attempt, kind, data, repeat=letter == "a")
+            case ["c", str(run_id)]:
+                return CancelSignal(run_id)
+            case ["r", str(run_id)]:
+                return ReaderJoined(run_id)
+            case ["b", str(lane)]:
+                return Bell(lane)
+            case ["s", str(lane)]:
+                return BellServed(lane)
+            case ["f", *run_ids]:
+                return Followed(tuple(cast("list[str]", run_ids)))
+            case ["j"]:
+                return ProcessJoined()
+            case _:
+                return None
+    except TypeError:
+        return None
+
+
+def _parts(content: BusContent) -> list[Any]:
+    match content:
+        case Notice():
+            return ["n", content.run_id, content.last_seq, _lines(content.lines)]
+        case Delta():
+            # Processes of older versions ignore repeats.
+            return ["a" if content.repeat else "d", *content[:4]]
+        case CancelSignal():
+            return ["c", content.run_id]
+        case ReaderJoined():
+            return ["r", content.run_id]
+        case Bell():
+            return ["b", content.lane]
+        case BellServed():
+            return ["s", content.lane]
+        case Followed():
+            return ["f", *content.run_ids]
+        case ProcessJoined():
+            return ["j"]
 
 
 def _lines(lines: Iterable[StoredEvent]) -> list[list[Any]]:

@@ -28,7 +28,7 @@ GAP_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class _PrintedText:
-    """The printed part of a text, which begins at `start`, and the pieces held back after a gap."""
+    """Printed text, which begins at `start`, and the pieces held back after a gap."""
 
     start: int = 0
     printed: str = ""
@@ -72,7 +72,7 @@ class AnswerPrinter:
         self._out = Output(out, colours=colours)
         self._live = live
         self._clock = clock
-        # The texts of each open answer by their type; the closed answers; the type of text on the current line.
+        # The text of each open answer by its type; the closed answers; the type of text on the current line.
         self._open: dict[str, dict[str, _PrintedText]] = {}
         self._closed: set[str] = set()
         self._line_type: str | None = None

@@ -103,13 +103,13 @@ def logs(
 
 @app.command(cls=RunCommand)
 def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Cancel a run in any state. It never runs again."""
+    """Cancel a run that has not ended. It never runs again."""
     _print_status(run, lambda runs, run_id: runs.cancel(run_id), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
 def retry(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Give a failed run all its attempts again."""
+    """Retry a failed run, with all its attempts."""
     _print_status(run, lambda runs, run_id: runs.retry(run_id), url, api_key, json=json)
 
 

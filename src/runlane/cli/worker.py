@@ -53,15 +53,15 @@ async def _execute(app: App, lanes: list[str] | None, concurrency: int | None) -
     async with app:
         worker = await app.worker(lanes, concurrency)
         worker.on_stuck = end_stuck_process
-        duties = await app.duties()
+        services = await app.maintenance_services()
         try:
             await worker.start()
-            for duty in duties:
-                duty.start()
+            for service in services:
+                service.start()
             await stopping.wait()
         finally:
             await worker.stop()
-            for duty in duties:
-                await duty.stop()
+            for service in services:
+                await service.stop()
             stop_tracing()
         return worker.has_stuck_code

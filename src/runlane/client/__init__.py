@@ -1,4 +1,4 @@
-"""The HTTP API as Python: start runs, follow them through broken connections, operate on them."""
+"""HTTP client: start runs, follow them across broken connections, and operate on them."""
 
 from runlane.client.client import Client
 from runlane.client.retry_policy import RetryPolicy

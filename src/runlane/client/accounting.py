@@ -1,4 +1,4 @@
-"""The client's calls about limits of model providers, and about what models took."""
+"""The client's calls for limits of model providers and usage of models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runlane.client.wire import parse
 from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
 from runlane.domain.usage import UsageReport
 
-# What is left out, where None means something else.
+# Marks an omitted argument, where None has a meaning of its own.
 _KEEP: Any = object()
 
 
@@ -21,7 +21,7 @@ class Accounting:
     _http: Http
 
     async def limits(self) -> Sequence[CredentialUsage]:
-        """Every credential with its limits, what is used of them now, and until when it slows down."""
+        """List every credential with its limits, their current use, and the time until which it backs off."""
         return await self._http.read_list(CredentialUsage, f"{PREFIX}/limits", "limits")
 
     async def set_limits(
@@ -32,7 +32,7 @@ class Accounting:
         requests_per_minute: int | None = _KEEP,
         tokens_per_minute: int | None = _KEEP,
     ) -> CredentialLimits:
-        """Change a credential's limits: None removes one, and what is left out stays. What holds then."""
+        """Change a credential's limits and return them. None removes a limit; omitted ones stay."""
         given = {
             "in_flight": in_flight,
             "requests_per_minute": requests_per_minute,
@@ -42,7 +42,7 @@ class Accounting:
         return parse(CredentialLimits, await self._http.change("PUT", f"{PREFIX}/limits/{part(credential)}", body))
 
     async def reset_limits(self, credential: str) -> CredentialLimits:
-        """Back to the credential's defaults, which is what this returns."""
+        """Reset a credential to its default limits and return them."""
         return parse(CredentialLimits, await self._http.change("DELETE", f"{PREFIX}/limits/{part(credential)}"))
 
     async def usage(
@@ -53,7 +53,7 @@ class Accounting:
         last: date | None = None,
         group: str = "day",
     ) -> UsageReport:
-        """What models took per `day`, `agent` or `model`, and in total; from the first day to the last one (UTC)."""
+        """Return the usage of models per `day`, `agent` or `model`, and in total, between two days (UTC)."""
         days = {"from": None if first is None else first.isoformat(), "to": None if last is None else last.isoformat()}
         query = {"tenant": tenant, **days, "group": group}
         return parse(UsageReport, await self._http.read(f"{PREFIX}/usage", query))

@@ -13,26 +13,26 @@ from runlane.domain.tenant import Tenant
 
 
 class Administration:
-    """What platform admins and managers of keys and lanes do. Changes are exact when they return."""
+    """Operations of platform admins and managers of keys and lanes. A change is in effect when its call returns."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     async def keys(self, *, tenant: str | None = None, before: str | None = None, limit: int = 100) -> Sequence[ApiKey]:
-        """Return keys, newest first, revoked ones included. `before` is the id of the last key of the page before."""
+        """Return keys, newest first, revoked ones included. `before` is the id of the last key of the previous page."""
         query = {"tenant": tenant, "cursor": before, "limit": limit}
         return await self._http.read_list(ApiKey, f"{PREFIX}/keys", "keys", query)
 
     async def create_key(
         self, name: str, role: str, *, tenant: str | None = None, expires_in_seconds: float | None = None
     ) -> tuple[ApiKey, str | None]:
-        """Create a key. The second value is the key itself; None if only a repeated request was answered."""
+        """Create a key. The second value is the key itself; None in the response to a repeated request."""
         body = {"name": name, "role": role, "tenant": tenant, "expires_in_seconds": expires_in_seconds}
-        told = await self._http.change("POST", f"{PREFIX}/keys", body)
-        return parse(ApiKey, told), told["key"]
+        answer = await self._http.change("POST", f"{PREFIX}/keys", body)
+        return parse(ApiKey, answer), answer["key"]
 
     async def revoke_key(self, key_id: str) -> ApiKey:
-        """Refuse a key from now on."""
+        """Revoke a key; it is rejected from then on."""
         return parse(ApiKey, await self._http.change("DELETE", f"{PREFIX}/keys/{part(key_id)}"))
 
     async def tenants(self) -> Sequence[Tenant]:
@@ -76,11 +76,11 @@ class Administration:
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[AuditEntry]:
-        """Return administrative changes, newest first. `before` is the id of the last entry of the page before."""
+        """Return administrative changes, newest first. `before` is the id of the last entry of the previous page."""
         query = {"tenant": tenant, "action": action, "cursor": before, "limit": limit}
         return await self._http.read_list(AuditEntry, f"{PREFIX}/audit", "entries", query)
 
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
-        """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is what changed."""
+        """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is the changed fields."""
         told = await self._http.change("PATCH", f"{PREFIX}/lanes/{part(name)}", fields)
         return parse(Lane, told["lane"]), told["changed"]

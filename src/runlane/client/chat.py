@@ -18,7 +18,7 @@ from runlane.domain.views import ChatMessage, ChatPost, ChatState, LiveEvent
 
 
 class ChatCalls:
-    """Asks agents, and talks with them."""
+    """Runs of agents, and conversations with them; a part of Client."""
 
     _http: Http
 
@@ -29,7 +29,7 @@ class ChatCalls:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
         **options: Unpack[AgentOptions],
     ) -> Accepted:
-        """Start a run that asks an agent once; its result is the answer. As enqueue otherwise."""
+        """Start a run of an agent with one message; its result is the answer. Otherwise as enqueue."""
         given = run_options(AgentOptions, options)
         body = {
             "message": message,
@@ -49,7 +49,8 @@ class ChatCalls:
     ) -> ChatPost:
         """Send a message to an agent; without a session a new one starts. Read the answer by chat_stream() or wait().
 
-        Repeated after a lost answer it is still one turn. Pass your own idempotency key to be safe across calls.
+        A call whose response was lost is retried and still makes one turn. Pass your own idempotency key to be safe
+        across calls.
         """
         given = run_options(ChatOptions, options)
         body = {
@@ -65,36 +66,36 @@ class ChatCalls:
     def chat_stream(
         self, session_id: str, after: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[Event | LiveEvent]:
-        """Every event of a conversation after a place such as "2.17", live, until no turn is open; with `follow` on.
+        """Yield the events of a conversation after an id such as "2.17", live until no turn is open; with `follow` on.
 
-        Each has `chat_turn` in its data: the turn that it belongs to. As Client.stream() otherwise.
+        `chat_turn` in the data of each event is its turn. Otherwise as Client.stream().
         """
         return follow_chat(self._http, part(session_id), after, stay=follow)
 
     async def chat_state(self, session_id: str) -> ChatState:
-        """Where a conversation stands, with its newest messages."""
+        """Return the status of a conversation with its newest messages."""
         return wire.parse(ChatState, await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))
 
     async def chat_messages(self, session_id: str, *, page: int = 100) -> AsyncGenerator[ChatMessage]:
-        """Everything that was said in a conversation, read page by page as it is taken."""
+        """Yield all messages of a conversation, read page by page."""
         query: dict[str, Any] = {"after": 0, "limit": page}
         while True:
-            told = await self._http.read(f"{PREFIX}/chat/{part(session_id)}/messages", query)
-            for message in told["messages"]:
+            answer = await self._http.read(f"{PREFIX}/chat/{part(session_id)}/messages", query)
+            for message in answer["messages"]:
                 yield wire.parse(ChatMessage, message)
-            query["after"] = told["next_after"]
-            if not told["messages"] or told["next_after"] >= told["last_turn"]:
+            query["after"] = answer["next_after"]
+            if not answer["messages"] or answer["next_after"] >= answer["last_turn"]:
                 return
 
     def chats(self, *, agent: str | None = None, page: int = 100) -> AsyncGenerator[ChatState]:
-        """Conversations, newest first and without their messages, read page by page as they are taken."""
+        """Yield conversations, newest first and without their messages, read page by page."""
         return self._http.pages(ChatState, f"{PREFIX}/chat", "sessions", {"agent": agent, "limit": page})
 
     async def cancel_chat(self, session_id: str, *, only_current: bool = False) -> list[str]:
-        """Cancel the turns that have not ended, or only the one that is at work or next; their runs."""
+        """Cancel the turns that have not ended, or only the running or next one. Return the ids of their runs."""
         path = f"{PREFIX}/chat/{part(session_id)}/cancel{'?only_current=true' if only_current else ''}"
         return list((await self._http.change("POST", path))["run_ids"])
 
     async def delete_chat(self, session_id: str) -> None:
-        """Delete a conversation with its runs and everything that was said. WrongState while a turn is open."""
+        """Delete a conversation with its runs and messages. WrongState while a turn is open."""
         await self._http.change("DELETE", f"{PREFIX}/chat/{part(session_id)}")

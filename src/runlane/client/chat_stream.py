@@ -1,6 +1,6 @@
-"""Following a conversation across broken connections: every event once and in order, over all of its turns.
+"""Follow a conversation across broken connections: every event once and in order, over all its turns.
 
-The place to go on from is the id of the last event that was handed out, which names the turn and its number there.
+A reader resumes after the id of the last event it has yielded, which names the turn and the number within it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from runlane.errors import InvalidRequest
 
 
 def follow_chat(http: Http, session_id: str, after: str | None, *, stay: bool) -> AsyncGenerator[Event | LiveEvent]:
-    """Every event of a conversation after a place, and what is told live, until no turn is open; or for ever."""
-    position = StreamPosition(*(place_of(after) if after else (0, 0)), stay=stay)
+    """Yield every event of a conversation after an id, and live deltas, until no turn is open, or forever."""
+    position = StreamPosition(*(parse_event_id(after) if after else (0, 0)), stay=stay)
     return follow_stream(http, position, lambda: _connection(http, session_id, position))
 
 
-def place_of(text: str) -> tuple[int, int]:
-    """An event's id as turn and number."""
+def parse_event_id(text: str) -> tuple[int, int]:
+    """Parse an event's id to turn and number."""
     turn, _, number = text.partition(".")
     if not (turn.isdecimal() and number.isdecimal()):
-        raise InvalidRequest(f"{text!r} is no event of a chat. Their ids look like 2.17: turn and number.")
+        raise InvalidRequest(f"{text!r} is not an event id of a chat. Use TURN.NUMBER, such as 2.17.")
     return int(turn), int(number)
 
 

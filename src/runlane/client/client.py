@@ -1,6 +1,6 @@
 """Client: the HTTP API as Python, for programs that do not share the server's database.
 
-Every call is repeated while the server is unavailable, as `retry_policy` defines, and no call takes effect twice.
+Every call is retried while the server is unavailable, as `retry_policy` defines, and no call takes effect twice.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from runlane.domain.wait import Question
 if TYPE_CHECKING:
     import httpx2
 
-# The server answers a long poll within a minute.
+# The server's limit of a long poll.
 _LONGEST_WAIT_SECONDS = 60.0
-# The server takes so many runs in one request.
+# The server's limit of runs in one request.
 _BATCH = 1000
 
 
 class Client(Accounting, ChatCalls, DefinitionCalls):
-    """A server by its URL, and the key to it. Use it in one event loop, in `async with` or with close()."""
+    """A client of the server at a URL. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     ) -> Accepted:
         """Start a run of a task. It is stored when this returns.
 
-        Without an idempotency key one is created for this call, so that a repetition after a lost answer does not
-        start a second run. Pass your own to be safe across calls too.
+        Without an idempotency key one is created for this call, so that a retry after a lost response does not start a
+        second run. Pass your own to be safe across calls too.
         """
         body, key = _body(task, input, run_options(TaskOptions, options))
         path = f"{PREFIX}/tasks/{part(task)}/run"
@@ -99,7 +99,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         idempotency_key: str | None = None,
         **options: Unpack[BulkOptions],
     ) -> list[Accepted]:
-        """Start many runs, in their order. Of each thousand, all are checked before the first is stored."""
+        """Start many runs, in order. Of each thousand, all are checked before the first is stored."""
         shared = run_options(BulkOptions, options)
         runs = [{"task": task, **_body(task, arguments, shared)[0]} for task, arguments in requests]
         accepted: list[Accepted] = []
@@ -116,7 +116,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
         **options: Unpack[OrchestrationOptions],
     ) -> Accepted:
-        """Start a run of an orchestration; `input` is added to its initial state. As enqueue otherwise."""
+        """Start a run of an orchestration; `input` is added to its initial state. Otherwise as enqueue."""
         body, key = _body(orchestration, input, run_options(OrchestrationOptions, options))
         if message:
             body["message"] = message
@@ -124,17 +124,17 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         return wire.parse(Accepted, await self._http.change("POST", path, body, key))
 
     async def get(self, run_id: str) -> Run:
-        """A run as it is now, with its input and its result or error."""
+        """Return a run with its input and its result or error."""
         return wire.parse(Run, await self._http.read(_run(run_id)))
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds."""
+        """Return the run once it has ended. Raises TimeoutError after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _LONGEST_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
             seconds = min(max(left, 0.0), _LONGEST_WAIT_SECONDS)
-            told = await self._http.read(_run(run_id, "wait"), {"timeout_seconds": seconds}, wait_seconds=seconds)
-            run = wire.parse(Run, told)
+            answer = await self._http.read(_run(run_id, "wait"), {"timeout_seconds": seconds}, wait_seconds=seconds)
+            run = wire.parse(Run, answer)
             if run.status.terminal:
                 return run
             if deadline is not None and time.monotonic() >= deadline:
@@ -151,12 +151,12 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         page: int = 100,
         **filters: Any,
     ) -> AsyncGenerator[Run]:
-        """Runs, newest first, read page by page as they are taken. Other filters go to the API as they are.
+        """Yield runs, newest first, read page by page. Other filters are passed to the API unchanged.
 
         With several statuses, runs in any of them are listed.
         """
         query = {
-            "status": str(status) if isinstance(status, str) else [str(one) for one in status or ()] or None,
+            "status": str(status) if isinstance(status, str) else [str(item) for item in status or ()] or None,
             "target": target,
             "lane": lane,
             "key": ordering_key,
@@ -167,75 +167,75 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         return self._http.pages(Run, f"{PREFIX}/runs", "runs", query)
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-        """The run's stored events after a number."""
-        told = await self._http.read(_run(run_id, "events"), {"after": after, "limit": limit})
-        found = [wire.event_from(event) for event in told["events"]]
+        """Return the run's stored events after a number."""
+        answer = await self._http.read(_run(run_id, "events"), {"after": after, "limit": limit})
+        found = [wire.event_from(event) for event in answer["events"]]
         return [event for event in found if isinstance(event, Event)]
 
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
-        """The run's attempts, each with its worker, times, outcome and error."""
+        """Return the run's attempts, each with its worker, times, outcome and error."""
         return await self._http.read_list(Attempt, _run(run_id, "attempts"), "attempts")
 
     async def steps(self, run_id: str) -> Sequence[Step]:
-        """What the run has finished so far, in order."""
+        """Return the finished steps of a run, in order."""
         return [step async for step in self._http.pages(Step, _run(run_id, "steps"), "steps")]
 
     async def waits(self, run_id: str) -> Sequence[Question]:
-        """What the run waits for: people, times and events."""
+        """Return the open waits of a run: people, times and events."""
         return await self._http.read_list(Question, _run(run_id, "waits"), "waits")
 
     def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
-        """Everything that waits for a person, oldest first, read page by page as it is taken."""
+        """Yield everything that waits for a person, oldest first, read page by page."""
         return self._http.pages(Question, f"{PREFIX}/inbox", "questions", {"tenant": tenant, "limit": page})
 
     def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
-        """Every event after a number, live, until the run has ended; connections that break are made again.
+        """Yield every event after a number, live, until the run has ended. Broken connections are opened again.
 
-        No number comes twice, none out of order. What has no number (LiveEvent) is told live only and belongs to its
-        attempt: drop what you have of it when a `worker_picked_up` with a higher attempt comes.
+        Numbers come once and in order. A LiveEvent has no number: it is not stored and belongs to its attempt. Discard
+        the live events of an attempt when a `worker_picked_up` with a higher attempt comes.
         """
         return follow(self._http, part(run_id), after)
 
     async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
-        """A page of the run's log from an index on: every event in words, or those of one type, such as `log`."""
+        """Return a page of the run's log from an index on: every event as text, or those of one type, such as `log`."""
         query = {"since": since, "limit": limit, "event": event}
         return wire.parse(Logs, await self._http.read(_run(run_id, "logs"), query))
 
     def log_lines(
         self, run_id: str, since: int = 0, *, event: str | None = None, follow: bool = False
     ) -> AsyncGenerator[LogLine]:
-        """Every line of the run's log, page by page; with `follow` until the run has ended."""
+        """Yield every line of the run's log, page by page; with `follow` until the run has ended."""
         return read_log_lines(lambda index: self.logs(run_id, index, LOG_PAGE, event), since, follow=follow)
 
     async def cancel(self, run_id: str) -> Status:
-        """Cancel a run in any state; it never runs again. The status it has now: `running` until its code stopped."""
+        """Cancel a run that has not ended. Return its status: `running` until its code has stopped."""
         return await self._act(run_id, "cancel")
 
     async def retry(self, run_id: str) -> Status:
-        """Give a failed run its attempts again."""
+        """Retry a failed run, with all its attempts."""
         return await self._act(run_id, "retry")
 
     async def approve(self, run_id: str) -> Status:
-        """Let a held run go."""
+        """Start a held run."""
         return await self._act(run_id, "approve")
 
     async def resume(
         self, run_id: str, response: Mapping[str, Any] | str | None = None, *, step: str | None = None
     ) -> Status:
-        """Answer what a run asks; `step` is the id or path of the step that asks, where several do.
+        """Answer a question of a run. `step` is the id or path of the step that asks, if several do.
 
-        InvalidInput when the answer does not fit, with `fields`; WrongState when somebody else was faster.
+        Raises InvalidInput with `fields` for an invalid answer, and WrongState if the question has been answered.
         """
         body: dict[str, Any] = {"response": {} if response is None else response}
         if step is not None:
             body["step"] = step
-        told = await self._http.change("POST", _run(run_id, "resume"), body)
-        return Status(told["status"])
+        answer = await self._http.change("POST", _run(run_id, "resume"), body)
+        return Status(answer["status"])
 
     async def send_event(self, run_id: str, name: str, data: Any = None) -> Status:
-        """Give a run an event that one of its steps waits for, or will."""
-        told = await self._http.change("POST", _run(run_id, f"events/{part(name)}"), {"data": data})
-        return Status(told["status"])
+        """Send a run an event that one of its steps waits for, or will."""
+        answer = await self._http.change("POST", _run(run_id, f"events/{part(name)}"), {"data": data})
+        return Status(answer["status"])
 
     async def fork(
         self,
@@ -245,37 +245,37 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         *,
         idempotency_key: str | None = None,
     ) -> Accepted:
-        """A new run from a recorded step of this one, with changes of the state; earlier steps are not run again."""
+        """Start a new run from a recorded step of this one, with changes of the state; earlier steps are copied."""
         body = {"from_step": from_step, "state": orjson.Fragment(input_json(state or {}, "the fork's state"))}
         return wire.parse(Accepted, await self._http.change("POST", _run(run_id, "fork"), body, idempotency_key))
 
     async def release(self, run_id: str) -> Status:
-        """Let the runs behind a dead one go on that was started with on_dead="block"."""
+        """Unblock the runs queued behind a failed run that was started with on_dead="block"."""
         return await self._act(run_id, "release")
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
-        """Move a waiting run forward or back."""
-        told = await self._http.change("PATCH", _run(run_id), {"priority": priority})
-        return Status(told["status"])
+        """Change the priority of a waiting run."""
+        answer = await self._http.change("PATCH", _run(run_id), {"priority": priority})
+        return Status(answer["status"])
 
     async def lanes(self) -> Sequence[Lane]:
-        """The lanes with what runs and waits in them."""
+        """Return the lanes with their running and queued runs."""
         return await self._http.read_list(Lane, f"{PREFIX}/lanes", "lanes")
 
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
-        """The live workers; with `gone` also those that ended lately."""
+        """Return the live workers; with `gone` also those that ended recently."""
         query = {"gone": "true" if gone else None}
         return await self._http.read_list(WorkerInfo, f"{PREFIX}/workers", "workers", query)
 
     async def health(self) -> ServerHealth:
-        """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""
+        """Return whether the server is ready, and why not. Raises Unavailable if it does not respond."""
         ready, parts = await self._http.probe("/ready")
         return ServerHealth(ready, parts)
 
     async def _act(self, run_id: str, verb: str) -> Status:
-        told = (await self._http.change("POST", _run(run_id, verb)))["status"]
-        # The one answer that is no status: the code of a cancelled run has been told to stop and still runs.
-        return Status.RUNNING if told == "cancellation_requested" else Status(told)
+        answer = (await self._http.change("POST", _run(run_id, verb)))["status"]
+        # The one response that is not a status: the run is cancelled, and its code has not stopped yet.
+        return Status.RUNNING if answer == "cancellation_requested" else Status(answer)
 
 
 def _body(name: str, given: Mapping[str, Any] | None, options: RunOptions) -> tuple[dict[str, Any], str | None]:

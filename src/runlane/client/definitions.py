@@ -1,4 +1,4 @@
-"""The client's calls about definitions and bundles."""
+"""The client's calls for definitions and bundles."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class DefinitionCalls:
         take_over: bool = False,
         tenant: str | None = None,
     ) -> dict[str, Any]:
-        """Bring definitions, lists by `orchestrations`, `agents`, `tools` and `mcp_servers`; what became of each.
+        """Sync definitions, lists by `orchestrations`, `agents`, `tools` and `mcp_servers`; return the result of each.
 
-        `remove_missing` removes what the same `source` ("default" without one) brought earlier and this sync does not
-        contain. A definition of another source is changed only with `take_over`; otherwise that is a Conflict.
+        `remove_missing` removes what the same `source` ("default" without one) synced earlier and this sync does not
+        contain. A definition of another source is changed only with `take_over`; otherwise it is a Conflict.
         """
         body = {**definitions, "dry_run": dry_run, "remove_missing": remove_missing, "tenant": tenant}
         body |= ownership(source, take_over)
@@ -36,7 +36,7 @@ class DefinitionCalls:
     async def definition(
         self, kind: str, name: str, version: str | None = None, *, tenant: str | None = None
     ) -> dict[str, Any]:
-        """A definition of a kind such as `orchestrations` or `mcp-servers`: its current version, or the one named."""
+        """Return a definition of a kind such as `orchestrations` or `mcp-servers`, current or in a version."""
         path = f"{PREFIX}/{part(kind.replace('_', '-'))}/{part(name)}"
         return await self._http.read(path, {"version": version, "tenant": tenant})
 
@@ -47,7 +47,7 @@ class DefinitionCalls:
         with_used: bool = True,
         tenant: str | None = None,
     ) -> dict[str, Any]:
-        """A bundle of everything, or of what is chosen (lists of ids by kind) and all that it uses."""
+        """Return a bundle of everything, or of the chosen definitions (lists of ids by kind) and all that they use."""
         body = {**(chosen or {}), "with_used": with_used, "tenant": tenant}
         return await self._http.change("POST", f"{PREFIX}/bundles/export", body)
 
@@ -62,9 +62,9 @@ class DefinitionCalls:
         dry_run: bool = False,
         tenant: str | None = None,
     ) -> dict[str, Any]:
-        """Bring what is in a bundle, all of it or what is chosen; what became of each, and which secrets it needs.
+        """Import a bundle, or the chosen part of it; return the result of each definition and the secrets it needs.
 
-        Definitions that a source brought are skipped unless `take_over` is set.
+        Definitions that belong to a source are skipped unless `take_over` is set.
         """
         body = {"bundle": bundle, **(chosen or {}), "keep_existing": keep_existing, "dry_run": dry_run}
         body |= {"tenant": tenant, **ownership(source, take_over)}

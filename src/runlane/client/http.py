@@ -1,7 +1,7 @@
-"""Requests that are safe to repeat, repeated until the server answers or the retry policy gives up.
+"""Requests that are safe to repeat, retried until the server responds or the retry policy gives up.
 
-Reading changes nothing. Everything else carries an idempotency key, the caller's or one made here for this call, so
-a request whose answer was lost can be sent again: the server does the work once and repeats its answer.
+Reads change nothing. Every other request has an idempotency key, the caller's or one made for the call, so a request
+whose response was lost can be sent again: the server executes it once and repeats its response.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from runlane.version import VERSION
 T = TypeVar("T")
 
 PREFIX = "/api/v2"
-# The server says something at least every 15 seconds; silence for so long means that the connection is dead.
+# The server sends something at least every 15 seconds; a longer silence means that the connection is dead.
 STREAM_SILENCE_SECONDS = 45.0
 # A wait is reported once it takes longer than this.
 _REPORT_SECONDS = 1.0
-_AWAY = frozenset({502, 503, 504})
-# Another request with our key is being carried out: the one whose answer we did not get.
-_UNDER_WAY = "idempotency_under_way"
+_UNAVAILABLE = frozenset({502, 503, 504})
+# Another request with the same key is in progress: the one whose response was lost.
+_IN_PROGRESS = "idempotency_under_way"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class ErrorResponse(Exception):
-    """The server answered, but not with what was asked for. `away` means that asking again may help."""
+    """The server responded with an error. `retryable` means that a retry may succeed."""
 
     def __init__(self, error: RunlaneError, status: int, retry_after_seconds: float | None = None) -> None:
         super().__init__(str(error))
         self.error = error
         self.status = status
-        self.away = status in _AWAY or error.code == _UNDER_WAY
+        self.retryable = status in _UNAVAILABLE or error.code == _IN_PROGRESS
         self.retry_after_seconds = retry_after_seconds
 
 
 class Http:
-    """One server and how to talk to it. Safe to use from many tasks of one event loop."""
+    """The connection to one server. Safe to use from many tasks of one event loop."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Http:
             headers=headers,
             timeout=timeout_seconds,
             transport=transport,
-            # Loading the certificates takes longer than a request, and plain HTTP has no use for them.
+            # Loading the certificates takes longer than a request, and plain HTTP does not need them.
             verify=self.url.startswith("https:"),
-            # A client may follow any number of runs at once; a pool's limit would make them wait for each other.
+            # A client may follow any number of runs at once; a pool limit would make them wait for each other.
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         )
 
@@ -86,7 +86,7 @@ class Http:
         await self._client.aclose()
 
     async def read(self, path: str, params: Mapping[str, Any] | None = None, *, wait_seconds: float = 0.0) -> Any:
-        """The JSON at a path. `wait_seconds` is how long the server itself may take on purpose."""
+        """Return the JSON at a path. `wait_seconds` is how long the server may hold the request."""
         return await self._repeat("GET", path, params=params, wait_seconds=wait_seconds)
 
     async def read_list(self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None) -> list[T]:
@@ -107,7 +107,7 @@ class Http:
             query["cursor"] = page["next_cursor"]
 
     async def probe(self, path: str) -> tuple[bool, Any]:
-        """Ask once whether the server is well: its word, and the JSON that it gives for it."""
+        """Request once, without retries. Return whether it succeeded, and its JSON."""
         try:
             response = await self._client.get(self._address(path))
         except httpx2.TransportError as error:
@@ -117,7 +117,7 @@ class Http:
     async def change(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, idempotency_key: str | None = None
     ) -> Any:
-        """Ask for a change, once, however often it has to be sent."""
+        """Request a change, which takes effect once, however often it is sent."""
         key = new_id("req") if idempotency_key is None else idempotency_key
         if _KEY.fullmatch(key) is None:
             raise InvalidInput(f"The idempotency key {key!r} must be 1 to 255 visible ASCII characters.")
@@ -126,7 +126,7 @@ class Http:
 
     @asynccontextmanager
     async def stream(self, path: str, after: int | str) -> AsyncGenerator[httpx2.Response]:
-        """An open event stream. Answered when the server says no."""
+        """Open an event stream. Raises ErrorResponse if the server rejects it."""
         # A proxy that compresses holds events back until it has enough of them.
         headers = {"accept": "text/event-stream", "cache-control": "no-store", "accept-encoding": "identity"}
         if after:
@@ -143,9 +143,9 @@ class Http:
             yield response
 
     async def pause(self, tries: int, since: float, cause: Exception) -> None:
-        """Wait before the next try; Unavailable when that would be too long after the last sign of life."""
-        asked = cause.retry_after_seconds if isinstance(cause, ErrorResponse) else None
-        seconds = self.retry_policy.wait_seconds(tries, random.random(), asked)  # noqa: S311 - spreads, guards nothing
+        """Wait before the next attempt. Raises Unavailable when that would exceed the retry policy."""
+        requested = cause.retry_after_seconds if isinstance(cause, ErrorResponse) else None
+        seconds = self.retry_policy.wait_seconds(tries, random.random(), requested)  # noqa: S311 - jitter
         if _is_tls_failure(cause):
             raise Unavailable(
                 f"{self.url} did not accept a TLS connection ({_describe_cause(cause)}). "
@@ -153,11 +153,11 @@ class Http:
             ) from cause
         waited = time.monotonic() - since
         left = self._give_up_seconds(cause) - waited
-        if left <= 0 or (asked or 0.0) > left:
+        if left <= 0 or (requested or 0.0) > left:
             if isinstance(cause, ErrorResponse):
                 raise cause.error from None
             raise self._silence(cause, waited) from cause
-        # The last try is made when the time is over, however long the wait before it would have been.
+        # The last attempt is made at the deadline, even if the backoff would be longer.
         seconds = min(seconds, left)
         self._report_wait(since, waited + seconds, cause)
         await asyncio.sleep(seconds)
@@ -201,14 +201,14 @@ class Http:
             except httpx2.TransportError as error:
                 cause: Exception = error
             except ErrorResponse as answered:
-                if not answered.away:
+                if not answered.retryable:
                     raise answered.error from None
                 cause = answered
             tries += 1
             await self.pause(tries, since, cause)
 
     def _give_up_seconds(self, cause: Exception) -> float:
-        """Return how long to try; shortly if most likely nothing runs there."""
+        """Return how long to retry; only briefly if most likely no server runs there."""
         whole = self.retry_policy.give_up_seconds
         is_refused = isinstance(cause, httpx2.ConnectError) and self._is_local and not self._has_answered
         return min(whole, self.retry_policy.local_seconds) if is_refused else whole
@@ -223,10 +223,10 @@ class Http:
         return f"{self.url}{path}"
 
     def _refusal(self, response: httpx2.Response) -> ErrorResponse:
-        asked = retry_after_seconds(response.headers.get("retry-after"))
+        requested = retry_after_seconds(response.headers.get("retry-after"))
         status = response.status_code
-        error = error_from(status, response.content, asked, self.url)
-        return ErrorResponse(error, status, asked)
+        error = error_from(status, response.content, requested, self.url)
+        return ErrorResponse(error, status, requested)
 
 
 def part(name: str) -> str:
@@ -237,7 +237,7 @@ def part(name: str) -> str:
 
 
 def _is_tls_failure(cause: BaseException) -> bool:
-    """Return whether the connection failed in the TLS handshake, which trying again does not change."""
+    """Return whether the connection failed in the TLS handshake, which a retry does not change."""
     error: BaseException | None = cause
     while error is not None:
         if isinstance(error, ssl.SSLError):
@@ -253,7 +253,7 @@ def _describe_cause(cause: Exception) -> str:
 def _check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidSettings(f"{url!r} is no address of a server. Form: https://runlane.example.com")
+        raise InvalidSettings(f"{url!r} is not the URL of a server. Use https://runlane.example.com")
     if parts.username is not None or parts.password is not None:
         raise InvalidSettings("The server's URL contains a user or password. Give the key as key= or RUNLANE_API_KEY.")
     return url.rstrip("/").removesuffix(PREFIX)

@@ -1,4 +1,4 @@
-"""Patience: how a client waits for a server that does not answer, and when it gives up."""
+"""How a client retries while a server does not respond, and when it gives up."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error.
+    """The backoff grows from `first_seconds` to `longest_seconds`; after `give_up_seconds` a call fails.
 
-    A server on this machine that has never answered and refuses connections is given up after `local_seconds`, since
-    it is most likely not running.
-
-    `waiting` is called with the reason once a server has not answered for a second, and the client goes on trying.
+    A local server that has never responded and refuses connections is given up after `local_seconds`, since it is most
+    likely not running. `waiting` is called with the reason once a server has not responded for a second.
     """
 
     first_seconds: float = 0.1
@@ -22,10 +20,10 @@ class RetryPolicy:
     local_seconds: float = 1.8
     waiting: Callable[[str], None] | None = None
 
-    def wait_seconds(self, tries: int, jitter: float, asked_seconds: float | None = None) -> float:
-        """How long to wait after so many tries; never shorter than the server asked for.
+    def wait_seconds(self, tries: int, jitter: float, requested_seconds: float | None = None) -> float:
+        """Return the wait after this many tries; never shorter than the server asked for.
 
-        `jitter` in [0, 1) keeps the clients of a server that comes back from arriving all at once.
+        `jitter` in [0, 1) spreads the clients of a server that comes back.
         """
         full = min(self.longest_seconds, self.first_seconds * 2.0 ** min(max(tries, 1) - 1, 16))
-        return max(full * (0.5 + 0.5 * jitter), asked_seconds or 0.0)
+        return max(full * (0.5 + 0.5 * jitter), requested_seconds or 0.0)

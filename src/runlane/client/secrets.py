@@ -24,16 +24,16 @@ class Secrets:
         return parse(Secret, await self._http.change("PUT", _path(name), body))
 
     def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
-        """Names, versions and times, by name."""
+        """Yield names, versions and times, by name."""
         return self._http.pages(Secret, f"{PREFIX}/secrets", "secrets", {"tenant": tenant, "limit": _PAGE})
 
     async def delete(self, name: str, *, tenant: str | None = None) -> Secret:
-        """Delete a secret; what it was."""
+        """Delete a secret and return its last description."""
         query = "" if tenant is None else f"?tenant={quote(tenant, safe='')}"
         return parse(Secret, await self._http.change("DELETE", f"{_path(name)}{query}"))
 
     async def rotate(self, *, tenant: str | None = None) -> RotatedSecrets:
-        """Encrypt with the server's first key what an older key still keeps."""
+        """Re-encrypt secrets of older keys with the server's first key."""
         return parse(RotatedSecrets, await self._http.change("POST", f"{PREFIX}/secrets/rotate", {"tenant": tenant}))
 
 

@@ -1,7 +1,7 @@
-"""Reading server-sent events from bytes that arrive in pieces of any size.
+"""Parse server-sent events from bytes that arrive in chunks of any size.
 
-It follows the standard: lines end with CR, LF or both; a piece may end anywhere, also inside a character; what is not
-finished by an empty line when the connection ends is thrown away, so a frame that was cut is never taken for a whole.
+It follows the standard: lines end with CR, LF or both, a chunk may end anywhere, even inside a character, and a frame
+without its empty line at the end of the connection is discarded, so a truncated frame is never used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _COLON = ord(":")
 
 
 class SseFrame(NamedTuple):
-    """One server-sent event. `id` is what this frame says itself, None if it says nothing."""
+    """One server-sent event. `id` is the one in this frame, None without one."""
 
     id: str | None
     event: str
@@ -21,19 +21,19 @@ class SseFrame(NamedTuple):
 
 
 class SseParser:
-    """feed() it what a connection brings; one parser for one connection."""
+    """Parses the chunks of one connection."""
 
     def __init__(self) -> None:
         self.retry_ms: int | None = None
         self._pieces: list[bytes] = []
         self._after_cr = False
         self._at_start = True
-        self._forget()
+        self._reset()
 
     def feed(self, chunk: bytes) -> list[SseFrame]:
-        """The frames that these bytes complete."""
+        """Return the frames that these bytes complete."""
         if self._after_cr and chunk:
-            # A CR ended a line already; the LF that belongs to it must not end another one.
+            # The CR has ended a line already; the LF that belongs to it must not end another one.
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
         frames: list[SseFrame] = []
@@ -72,10 +72,10 @@ class SseParser:
 
     def _finish(self) -> SseFrame | None:
         frame = SseFrame(self._id, self._event or "message", "\n".join(self._data)) if self._data else None
-        self._forget()
+        self._reset()
         return frame
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._id: str | None = None
         self._event = ""
         self._data: list[str] = []

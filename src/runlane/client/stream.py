@@ -1,8 +1,8 @@
-"""Following a run across broken connections, so that a reader sees every number once and in order.
+"""Follow a run across broken connections, so that a reader gets every number once and in order.
 
-The place to go on from is the last number that was handed out, never one that was only received. A frame that was cut,
-a repeated number or a hole in the numbers therefore costs a reconnect at most: the server reads what is missing from
-the database. What has no number is handed out as it comes, except from an attempt that is over.
+A reader resumes after the last number it has yielded, never after one that was only received. So a truncated frame, a
+repeated number or a gap costs at most a reconnect: the server reads what is missing from the database. Deltas are
+yielded as they come, except from an attempt that is over.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from runlane.client.wire import event_from, load_event
 from runlane.domain.events import Event, EventType
 from runlane.domain.views import LiveEvent
 
-# The server's last word when a reader comes back after the end.
+# The last frame for a reader that reconnects after the end.
 _COMPLETE = "stream_complete"
-# Its word for a hole that stays: retention took the events in between.
+# The frame for a permanent gap: retention deleted the events in between.
 _TRUNCATED = "truncated"
-# A stream outlives a server's bad moment: too many requests, or a fault of its own.
+# Statuses after which a stream reconnects: too many requests, or a server error.
 _RETRYABLE = frozenset({429, 500, 502, 503, 504})
 
 
-class _Hole(Exception):
-    """A number was skipped inside one connection, which only a damaged stream does."""
+class _Gap(Exception):
+    """A number was skipped within one connection, which indicates a damaged stream."""
 
 
 class StreamInterrupted(Exception):
@@ -36,7 +36,7 @@ class StreamInterrupted(Exception):
 
 
 class StreamPosition:
-    """How far a reader has come: the turn, which is 0 for a run alone, and the number. Kept across connections."""
+    """A reader's position: the turn, which is 0 for the stream of a run, and the number. Kept across connections."""
 
     def __init__(self, turn: int, seq: int, *, stay: bool = False) -> None:
         self.turn = turn
@@ -48,7 +48,7 @@ class StreamPosition:
 
 
 def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
-    """Every event of a run after a number, and what is told live, until the run has ended."""
+    """Yield every event of a run after a number, and live deltas, until the run has ended."""
     position = StreamPosition(0, after)
     return follow_stream(http, position, lambda: _connection(http, run_id, position))
 
@@ -56,12 +56,12 @@ def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | LiveEv
 async def follow_stream(
     http: Http, position: StreamPosition, connect: Callable[[], AsyncGenerator[Event | LiveEvent]]
 ) -> AsyncGenerator[Event | LiveEvent]:
-    """The events of one connection after another, until the position has ended."""
+    """Yield the events of one connection after another, until the position has ended."""
     since, tries = time.monotonic(), 0
     while True:
         started, before = time.monotonic(), (position.turn, position.seq)
         try:
-            # Closed here and not when it is collected: a reader that leaves early must not keep its connection.
+            # Closed here and not by the garbage collector, so that a reader that leaves early frees its connection.
             async with aclosing(connect()) as events:
                 async for event in events:
                     since = time.monotonic()
@@ -69,7 +69,7 @@ async def follow_stream(
             if position.ended:
                 return
             cause: Exception = StreamInterrupted("the stream ended too early")
-        except (httpx2.TransportError, _Hole) as error:
+        except (httpx2.TransportError, _Gap) as error:
             cause = error
         except ErrorResponse as answered:
             if answered.status not in _RETRYABLE:
@@ -81,10 +81,10 @@ async def follow_stream(
             since = time.monotonic()
         tries = 1 if moved or lived > http.retry_policy.longest_seconds else tries + 1
         if moved and position.done and isinstance(cause, StreamInterrupted):
-            # A whole stream of a chat ends with a turn. Only the next answer says that no other one has begun.
+            # A stream of a chat may end with a turn. Only the next response shows that no other turn has begun.
             continue
         if position.done and not position.stay and isinstance(cause, httpx2.ConnectError):
-            # The end was seen, and nobody is there to say that the run was revived.
+            # The end was seen, and no server responds that could report a retry of the run.
             return
         await http.pause(tries, since, cause)
 
@@ -92,16 +92,16 @@ async def follow_stream(
 async def read_events(
     http: Http, path: str, last_id: int | str, position: StreamPosition
 ) -> AsyncGenerator[Event | LiveEvent]:
-    """The events of one connection as they come. The server's last word sets `position.ended`."""
+    """Yield the events of one connection. The server's last frame sets `position.ended`."""
     parser = SseParser()
     async with http.stream(path, last_id) as response:
         async for chunk in response.aiter_bytes():
             for frame in parser.feed(chunk):
-                told = load_event(frame.data, http.url)
-                if told["type"] == _COMPLETE:
+                event_body = load_event(frame.data, http.url)
+                if event_body["type"] == _COMPLETE:
                     position.ended = True
                     return
-                yield event_from(told)
+                yield event_from(event_body)
 
 
 async def _connection(http: Http, run_id: str, position: StreamPosition) -> AsyncGenerator[Event | LiveEvent]:
@@ -117,13 +117,13 @@ async def _connection(http: Http, run_id: str, position: StreamPosition) -> Asyn
                 continue
             if event.seq <= position.seq:
                 continue
-            # What retention took is skipped where a stream begins, or where the server says so.
+            # Deleted events are skipped at the beginning of a stream and after a `truncated` frame.
             if not may_skip and event.seq != position.seq + 1:
-                raise _Hole(f"event {event.seq} came after {position.seq}")
+                raise _Gap(f"event {event.seq} came after {position.seq}")
             may_skip = False
             position.seq = event.seq
             position.attempt = max(position.attempt, event.attempt)
             position.done = event.type == EventType.DONE
             yield event
-    # A run that was retried goes on after its first `done`, so only the end of the stream makes it the last.
+    # A retried run continues after its first `done`, so only the end of the stream confirms that it was the last.
     position.ended = position.ended or position.done

@@ -1,4 +1,4 @@
-"""From the API's JSON to values and errors, and nothing else."""
+"""Parse the API's JSON to values and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ownership(source: str | None, take_over: bool) -> dict[str, Any]:
 
 
 def load(content: bytes, what: str) -> Any:
-    """The JSON of an answer."""
+    """Parse the JSON of a response."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -43,59 +43,59 @@ def load(content: bytes, what: str) -> Any:
 
 
 def load_event(text: str, what: str) -> dict[str, Any]:
-    """The JSON of a stream's frame."""
-    told = load(text.encode(), what)
-    if not isinstance(told, dict) or "type" not in told:
+    """Parse the JSON of a frame."""
+    answer = load(text.encode(), what)
+    if not isinstance(answer, dict) or "type" not in answer:
         raise UnexpectedAnswer(f"{what} sent an event without a type: {text[:_SHOWN]!r}")
-    return cast("dict[str, Any]", told)
+    return cast("dict[str, Any]", answer)
 
 
-def event_from(told: Mapping[str, Any]) -> Event | LiveEvent:
-    """An event of a stream or a page: with a number it is stored, without one it is live."""
-    data = {key: value for key, value in told.items() if key not in _OWN}
-    run_id, kind, attempt = str(told.get("run_id", "")), str(told["type"]), int(told.get("attempt", 0))
-    if told.get("seq") is None:
+def event_from(answer: Mapping[str, Any]) -> Event | LiveEvent:
+    """Parse an event of a stream or a page: with a number it is stored, without one it is live."""
+    data = {key: value for key, value in answer.items() if key not in _OWN}
+    run_id, kind, attempt = str(answer.get("run_id", "")), str(answer["type"]), int(answer.get("attempt", 0))
+    if answer.get("seq") is None:
         return LiveEvent(run_id, kind, attempt, data)
-    return Event(run_id, int(told["seq"]), kind, attempt, parse_timestamp(told.get("at")) or 0, data)
+    return Event(run_id, int(answer["seq"]), kind, attempt, parse_timestamp(answer.get("at")) or 0, data)
 
 
-def parse(kind: type[T], told: Any) -> T:
-    """Parse a value of an answer. UnexpectedAnswer if it does not have the fields of its class."""
+def parse(kind: type[T], answer: Any) -> T:
+    """Parse a value of a response. Raises UnexpectedAnswer if it does not have the fields of its class."""
     try:
-        return from_json(kind, told)
+        return from_json(kind, answer)
     except ValueError as error:
         raise UnexpectedAnswer(f"The server's answer is not a valid {kind.__name__}: {error}") from None
 
 
 def error_from(status: int, content: bytes, retry_after_seconds: float | None, what: str) -> RunlaneError:
-    """The error class that the answer's code names, with the server's words."""
+    """Return an error of the class that the response's code names, with the server's message."""
     try:
-        told: Any = orjson.loads(content)
+        answer: Any = orjson.loads(content)
     except orjson.JSONDecodeError:
-        told = None
-    if not isinstance(told, dict) or "code" not in told:
+        answer = None
+    if not isinstance(answer, dict) or "code" not in answer:
         text = content[:_SHOWN].decode("utf-8", "replace")
         return UnexpectedAnswer(
-            f"{what} answered {status} with {text!r}, which is no answer of a Runlane server. "
-            "Check the URL, and what stands between you and the server."
+            f"{what} answered {status} with {text!r}, which is not a response of a Runlane server. "
+            "Check the URL, and any proxy in front of the server."
         )
-    body = cast("dict[str, Any]", told)
+    body = cast("dict[str, Any]", answer)
     kind = _BY_CODE.get(str(body["code"])) or _BY_STATUS.get(status, RunlaneError)
     message = str(body.get("message") or body.get("detail") or body["code"])
-    # Not through __init__: that makes the message from facts which only the server has.
+    # Not through __init__, which builds the message from values that only the server has.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
-    said: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "code": str(body["code"]),
         "retry_after_seconds": retry_after_seconds,
         "run_id": body.get("run_id"),
     }
     if kind is InvalidDefinitions:
-        said["problems"] = [(str(item["field"]), str(item["message"])) for item in body.get("fields") or ()]
+        attributes["problems"] = [(str(item["field"]), str(item["message"])) for item in body.get("fields") or ()]
     if isinstance(error, InvalidInput):
-        told_fields: list[dict[str, str]] = body.get("fields") or []
-        said["fields"] = {item["field"].removeprefix("body.response."): item["message"] for item in told_fields}
-    vars(error).update({name: value for name, value in said.items() if value is not None})
+        invalid: list[dict[str, str]] = body.get("fields") or []
+        attributes["fields"] = {item["field"].removeprefix("body.response."): item["message"] for item in invalid}
+    vars(error).update({name: value for name, value in attributes.items() if value is not None})
     return error
 
 
@@ -105,7 +105,7 @@ def _kinds(kind: type[RunlaneError]) -> Iterator[type[RunlaneError]]:
         yield from _kinds(child)
 
 
-# For codes that only the API has, such as one for a body that is not JSON.
+# For codes that only the API has, such as that of an invalid JSON body.
 _BY_STATUS: dict[int, type[RunlaneError]] = {
     400: InvalidRequest,
     409: Conflict,

@@ -28,7 +28,7 @@ _ROLE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 class Permission(StrEnum):
-    """What can be allowed."""
+    """A permission of a role."""
 
     RUNS_READ = "runs:read"
     RUNS_WRITE = "runs:write"
@@ -44,8 +44,7 @@ PLATFORM_ADMIN: Final = "platform_admin"
 
 _VIEWER: Final = frozenset({Permission.RUNS_READ, Permission.WORKERS_VIEW})
 
-# An operator keeps things running, a developer changes what runs and gives it the secrets that it refers to; neither
-# may hand out keys.
+# An operator keeps runs going, a developer changes definitions and sets their secrets; neither may create keys.
 BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
     "viewer": _VIEWER,
     "operator": _VIEWER | {Permission.RUNS_WRITE, Permission.WORKERS_MANAGE},
@@ -80,12 +79,12 @@ class Principal:
 
     @property
     def everywhere(self) -> bool:
-        """Whether it acts in every tenant: the built-in platform_admin does, no custom role can."""
+        """Whether it acts in every tenant: only the built-in platform_admin does."""
         return self.role == PLATFORM_ADMIN
 
     @property
     def actor(self) -> str:
-        """What the audit log calls it."""
+        """The name in the audit log."""
         return self.key_id
 
 
@@ -121,7 +120,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class MintedKey:
-    """A new key, the only time it can be seen. It does not print itself."""
+    """A new key, shown only once. Its repr does not contain the key."""
 
     raw: str = field(repr=False)
     prefix: str
@@ -130,7 +129,7 @@ class MintedKey:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role and what it allows."""
+    """A role and its permissions."""
 
     name: str
     permissions: Permissions
@@ -144,12 +143,12 @@ def mint_key() -> MintedKey:
 
 
 def hash_of(raw: str) -> str:
-    """What is stored of a key."""
+    """Return the stored hash of a key."""
     return sha256(raw.encode()).hexdigest()
 
 
 def parse_key(raw: str) -> str | None:
-    """The hash to look a key up by, or None for what cannot be a key and need not be looked up."""
+    """Return the hash of a key, or None for a string that is not a key."""
     return hash_of(raw) if len(raw) <= 128 and _KEY.fullmatch(raw) else None
 
 
@@ -159,7 +158,7 @@ def same_hash(one: str, other: str) -> bool:
 
 
 def check_permissions(names: Iterable[str]) -> frozenset[Permission]:
-    """The permissions of these names."""
+    """Return the permissions of these names."""
     known = [permission.value for permission in Permission]
     found: set[Permission] = set()
     for name in names:
@@ -170,7 +169,7 @@ def check_permissions(names: Iterable[str]) -> frozenset[Permission]:
 
 
 def check_role_name(name: str) -> str:
-    """The name, if a custom role can have it."""
+    """Return the name if it is valid for a custom role."""
     if name in BUILT_IN_ROLES:
         raise InvalidRequest(f'The role "{name}" is built in and cannot be changed. Give yours another name.')
     if _ROLE.fullmatch(name) is None:

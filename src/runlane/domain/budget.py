@@ -14,7 +14,7 @@ from runlane.domain.tenant import OnCap
 
 Scope = Literal["step", "run", "agent", "tenant"]
 _ORDER: tuple[Scope, ...] = ("step", "run", "agent", "tenant")
-# What is lost when many small amounts are added must not buy another call.
+# A tolerance, so that the rounding errors of many small amounts do not allow another call.
 _ROUNDING_USD: Final = 1e-9
 
 
@@ -66,7 +66,7 @@ class CapReached:
 
 
 def check_caps(caps: Iterable[SpendingCap]) -> CapReached | None:
-    """The cap that forbids another model call, or None. One that fails the step wins over one that would ask."""
+    """Return the cap that forbids another model call, or None. One that fails the step comes before one that asks."""
     reached = [
         CapReached(cap.scope, cap.limit_usd, cap.spent_usd, cap.on_cap, cap.name)
         for cap in caps

@@ -80,7 +80,7 @@ class Event:
 
 
 class StoredEvent(NamedTuple):
-    """One event as it is stored: `data` is JSON text, and what a reader gets is made from these fields alone."""
+    """One stored event: `data` is JSON, and the frame for a reader is made from these fields alone."""
 
     seq: int
     type: str

@@ -17,25 +17,25 @@ _lock = threading.Lock()
 _last_ms = 0
 _counter = 0
 
-# What waits inside a step is named STEP!KEY; an exclamation mark is in no path of a step.
+# A wait inside a step is named STEP!KEY; the path of a step cannot contain an exclamation mark.
 INSIDE = "!"
 
 _DIGITS: Final = 32
-# The text is a prefix of a run's id, or all of it.
+# A prefix of a run's id, or all of it.
 RUN_ID_PREFIX: Final = rf"^run_[0-9a-f]{{0,{_DIGITS}}}$"
 _RUN_PREFIX: Final = "run_"
 _RUN_ID_PREFIX: Final = re.compile(RUN_ID_PREFIX)
 
 
 def new_id(prefix: str) -> str:
-    """A new id such as run_0192f3…; later ids of one process sort after earlier ones."""
+    """Return a new id such as run_0192f3…; later ids of one process sort after earlier ones."""
     global _last_ms, _counter  # noqa: PLW0603 - the monotonic counter is per process by definition
     with _lock:
         now_ms = time.time_ns() // 1_000_000
         if now_ms > _last_ms:
             _last_ms, _counter = now_ms, int.from_bytes(os.urandom(2), "big") & 0x3FF
         else:
-            # The clock stood still or went back: stay on the last millisecond and count on.
+            # The clock stopped or went back: stay on the last millisecond and continue counting.
             _counter += 1
             if _counter > 0xFFF:
                 _last_ms, _counter = _last_ms + 1, 0
@@ -64,6 +64,6 @@ def run_id_range(prefix: str) -> tuple[str, str]:
 
 
 def lock_key(*parts: str) -> int:
-    """A signed 64-bit number for an advisory lock, the same in every process for the same parts."""
+    """Return a signed 64-bit number for an advisory lock, the same in every process for the same parts."""
     digest = blake2b("\x1f".join(("runlane", *parts)).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big", signed=True)

@@ -31,7 +31,7 @@ _FAMILIES: Final[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model name with its provider, or the names that it may have meant."""
+    """A model name with its provider, or the candidates."""
 
     name: str | None
     candidates: tuple[str, ...] = ()

@@ -57,7 +57,7 @@ class TaskOptions(BulkOptions, total=False):
 
 
 class AgentOptions(TaskOptions, total=False):
-    """Options of a run that asks an agent once."""
+    """Options of a run of an agent."""
 
     webhook_url: str | None
 
@@ -76,7 +76,7 @@ class ChatOptions(_CommonOptions, total=False):
 
 
 def run_options(kind: type[Any], given: Mapping[str, Any]) -> RunOptions:
-    """Return options that were given as keyword arguments. TypeError for one that `kind` does not have."""
+    """Return options that were given as keyword arguments. Raises TypeError for one that `kind` does not have."""
     unknown = given.keys() - kind.__optional_keys__
     if unknown:
         known = ", ".join(sorted(kind.__optional_keys__))

@@ -101,7 +101,7 @@ class CredentialUsage(CredentialLimits):
 
 @dataclass(frozen=True, slots=True)
 class CredentialLoad:
-    """What a credential uses at a moment. `ahead` counts the processes that have waited longer than this one."""
+    """The current use of a credential. `ahead` counts the processes that have waited longer than this one."""
 
     in_flight: int = 0
     requests: int = 0

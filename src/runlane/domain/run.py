@@ -21,7 +21,7 @@ from runlane.errors import RateQuota
 
 
 class Status(StrEnum):
-    """Where a run stands."""
+    """The status of a run."""
 
     AWAITING_APPROVAL = "awaiting_approval"
     SCHEDULED = "scheduled"
@@ -46,7 +46,7 @@ class Status(StrEnum):
 
 # The target of a run that executes an orchestration begins with this; the rest is the orchestration's id.
 ORCHESTRATION: Final = "orchestration:"
-# The same for a run that asks one agent.
+# The same for a run of an agent.
 AGENT: Final = "agent:"
 
 
@@ -69,7 +69,7 @@ class Cause(StrEnum):
 
 
 class OnDead(StrEnum):
-    """What a run that fails for good does to the runs behind it under the same ordering key."""
+    """What happens to the runs behind a run that fails for good, under the same ordering key."""
 
     SKIP = "skip"
     BLOCK = "block"
@@ -102,26 +102,26 @@ TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
     (Status.PAUSED, Cause.RESUME): frozenset({Status.QUEUED}),
     (Status.PAUSED, Cause.DUE): frozenset({Status.QUEUED}),
     (Status.PAUSED, Cause.CANCEL): frozenset({Status.CANCELLED}),
-    # An operator's retry of a dead run; behind others of its ordering key it has to wait again.
+    # An operator's retry of a failed run; it waits again behind others of its ordering key.
     (Status.FAILED, Cause.REVIVE): frozenset({Status.QUEUED, Status.BLOCKED}),
 }
 
 
 def may_become(status: Status, cause: Cause) -> frozenset[Status]:
-    """The statuses that this cause may lead to; empty when it does not apply."""
+    """Return the statuses that this cause may lead to; empty when it does not apply."""
     return TRANSITIONS.get((status, cause), frozenset())
 
 
 MIN_PRIORITY: Final = -100
 MAX_PRIORITY: Final = 100
 
-# One point of priority is worth this much waiting. Large enough that a human's run jumps a backlog of hours,
-# finite so that the oldest low run is overtaken for at most 200 steps.
+# One point of priority is worth this much waiting. Large enough that an urgent run overtakes a backlog of hours,
+# finite so that the oldest run of low priority is overtaken for at most 200 steps.
 PRIORITY_STEP_US: Final = 600 * 1_000_000
 
 
 def rank(accepted_at_us: int, priority: int) -> int:
-    """The place in a lane: smaller runs first. It never changes while the run waits, so nothing is re-sorted."""
+    """Return the rank in a lane: lower ranks run first. It never changes while the run waits."""
     return accepted_at_us - priority * PRIORITY_STEP_US
 
 
@@ -133,7 +133,7 @@ _CallPath = Annotated[str, Field(description="The location of the call: the step
 
 
 class ForkOrigin(TypedDict):
-    """The run that a fork was made of, and the path of the step at which they part."""
+    """The source of a fork, and the path of the step at which it begins."""
 
     run_id: str
     from_step: str
@@ -207,7 +207,7 @@ class RunSummary:
 
     @property
     def agent(self) -> str | None:
-        """Return the id of the agent that it asks, or None."""
+        """Return the id of the agent that it executes, or None."""
         return self.target.removeprefix(AGENT) if self.target.startswith(AGENT) else None
 
     @property
@@ -231,7 +231,7 @@ class Run(RunSummary):
     state: Annotated[
         dict[str, Any] | None, Field(description="Of a run with steps: the state after the steps that have ended.")
     ] = None
-    waiting_for: Annotated[tuple[Question, ...], Field(description="What it waits for now.")] = ()
+    waiting_for: Annotated[tuple[Question, ...], Field(description="Its open waits.")] = ()
     definition: Annotated[
         str | None, Field(description="The version of the orchestration or agent that the run is pinned to.")
     ] = None
@@ -239,7 +239,7 @@ class Run(RunSummary):
     parent: Annotated[ParentCall | None, Field(description="The run that has called this one as a tool.")] = None
     children: Annotated[
         tuple[ChildRun, ...],
-        Field(description="The runs that this one has called as tools, in their order; at most the first 100."),
+        Field(description="The runs that this one has called as tools, in order; at most the first 100."),
     ] = ()
     blocked_by: Annotated[str | None, Field(description="Of a blocked run: the run that holds its ordering key.")] = (
         None
@@ -249,7 +249,7 @@ class Run(RunSummary):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer to an accepted request. `replayed` means that its idempotency key had been used before.
+    """The result of an accepted request. `replayed` means that its idempotency key had been used before.
 
     `quota` is what is left of the tenant's rate, if it has one.
     """
@@ -262,5 +262,5 @@ class Accepted:
 
     @property
     def id(self) -> str:
-        """The run's id."""
+        """The id of the run."""
         return self.run_id

@@ -20,7 +20,7 @@ MIN_CHARACTERS: Final = redaction.MIN_CHARACTERS
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A stored secret without its value. `version` counts the values it had; `key_id` names the key that keeps it."""
+    """A stored secret without its value. `version` counts its values; `key_id` is the key that encrypts it."""
 
     tenant: str
     name: str
@@ -52,7 +52,7 @@ class RotatedSecrets:
 
 
 def check_name(name: str) -> str:
-    """The name, if definitions can refer to it."""
+    """Return the name if definitions can refer to it."""
     if re.fullmatch(NAME_PATTERN, name) is None:
         raise InvalidRequest(
             f"{name[:140]!r} is not a valid secret name: it must have 1 to 128 of A-Z, a-z, 0-9 and '_', and not begin "
@@ -69,11 +69,11 @@ def check_value(value: str) -> str:
         raise InvalidRequest("The value contains half of a surrogate pair, which is not text.") from None
     if size > MAX_BYTES:
         raise InvalidRequest(f"The value has {size} bytes; at most {MAX_BYTES} are allowed.")
-    # Where it is sent, white space around it is cut.
+    # White space around a value is removed where it is sent.
     if not redaction.is_hidable(value.strip()):
         raise InvalidRequest(
             f"The value must have at least {MIN_CHARACTERS} characters, {redaction.MIN_DIFFERENT} of them different: "
-            "a shorter or plainer one is found in ordinary texts by chance, so it could not be kept out of logs and "
+            "a shorter or plainer one occurs in ordinary text by chance, so it could not be kept out of logs and "
             "results."
         )
     return value

@@ -5,7 +5,7 @@ limits, so that a tenant at its limit does not block the runs behind it. A lane'
 and a tenant's `max_running` bounds its queues in all lanes together.
 
 A quarantined run was executed by several workers that were lost. It may share a worker with few other runs, or with
-none, so that a run that kills its worker is identified and the runs beside it are not.
+none, so that a run that kills its worker is identified and its neighbors are not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A ready run that may execute beside at most `max_neighbors` other runs. The head of its queue is its own rank.
+    """A ready run that may share a worker with at most `max_neighbors` other runs. The head of its queue is its rank.
 
     `needs_room`: it has waited too long, so this worker claims nothing else until the run fits.
     """
@@ -61,7 +61,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """What a worker executes. `max_active` is the bound that its quarantined runs set; None without one."""
+    """The load of a worker. `max_active` is the bound that its quarantined runs set; None without one."""
 
     active: int = 0
     max_active: int | None = None
@@ -76,7 +76,7 @@ class Shares:
 
 
 class _Room:
-    """The slots that lanes and tenants have left while they are shared out."""
+    """The remaining slots of lanes and tenants during the distribution."""
 
     def __init__(self, queues: Sequence[Queue]) -> None:
         self._lanes = {queue.key.lane: queue.lane_cap.free for queue in queues}
@@ -99,7 +99,7 @@ def share_slots(
 ) -> Shares:
     """Decide what to claim with these free slots.
 
-    Quarantined runs that fit are taken first, the oldest first. The other slots are spread evenly over lanes, so that a
+    Quarantined runs are taken first if they fit, oldest first. The other slots are spread evenly over lanes, so that a
     long backlog in one cannot hold up the others, and inside a lane over its queues; the one whose head waits longest
     comes first.
     """
@@ -131,7 +131,7 @@ def _take_quarantined(
 
 
 def _spread(queues: Sequence[Queue], slots: int, room: _Room) -> dict[QueueKey, int]:
-    """Even shares over lanes, and inside each lane over its queues."""
+    """Return even shares over lanes, and inside each lane over its queues."""
     lanes: dict[str, list[Queue]] = {}
     can_take = [queue for queue in queues if queue.enabled and room.of(queue.key) != 0]
     for queue in sorted(can_take, key=lambda queue: queue.head):
@@ -144,7 +144,7 @@ def _spread(queues: Sequence[Queue], slots: int, room: _Room) -> dict[QueueKey, 
             given = _spread_in_lane(of_lane, min(even, left), room, shares)
             left -= given
             if given < even:
-                # Its queues have no room left; what it could not use goes to the others.
+                # Its queues are at their limits; the rest of its share goes to the others.
                 del lanes[lane]
             if left == 0:
                 break

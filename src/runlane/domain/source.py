@@ -31,7 +31,7 @@ def check_source(source: str) -> str:
 def source_of(directory: Path) -> str:
     """Return the source of a folder with definitions: the name of its project folder.
 
-    A folder that is not called "definitions" gives its own name, because a project may have several.
+    A folder that is not called "definitions" has its own name as source, because a project may have several.
     """
     whole = directory.resolve()
     name = whole.parent.name if whole.name == _USUAL_FOLDER else whole.name

@@ -30,7 +30,7 @@ TaskFunction = Callable[..., Awaitable[Any]] | Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One registered function. `max_losses` bounds how often a run may vanish together with its worker."""
+    """One registered function. `max_losses` bounds how often a run may be lost with its worker."""
 
     name: str
     function: TaskFunction
@@ -64,11 +64,11 @@ class Task:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments; empty for types that have none."""
+        """The JSON Schema of the arguments; empty for types without one."""
         return _schema_of(self.arguments)
 
     def load(self, text: str) -> dict[str, Any]:
-        """The arguments as the function's own types."""
+        """Return the arguments as the function's own types."""
         return self.arguments.validate_json(text)
 
     def _explain(self, error: ValidationError) -> str:
@@ -83,7 +83,7 @@ class Task:
                     problems.append(f"{where} is not an argument{nearest(where, known)}")
                 case _:
                     problems.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, not {_shown(item['input'])}")
-        return f"The input does not fit {self.signature}: {'; '.join(problems)}."
+        return f"The input does not match {self.signature}: {'; '.join(problems)}."
 
 
 def make_task(
@@ -95,7 +95,7 @@ def make_task(
     max_losses: int | None = None,
     timeout_seconds: float | None = None,
 ) -> Task:
-    """The task for a function whose first parameter is its Context. Without a name it is called like the function."""
+    """Return the task of a function whose first parameter is its Context, by default under the function's name."""
     if not inspect.isroutine(function):
         raise ConfigurationError(
             f"{function!r} is not a function, so it cannot be a task. Decorate a function: @app.task or "
@@ -179,7 +179,7 @@ def _schema_of(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
 
 
 def input_json(arguments: Any, name: str) -> bytes:
-    """The JSON of a task's arguments; an error for what would not arrive as it was sent."""
+    """Return the JSON of a task's arguments; raise for values that JSON would change."""
     if not isinstance(arguments, Mapping):
         raise InvalidInput(
             f"The input of {name} must be an object with its arguments by name, not {_shown(arguments)}."
@@ -189,7 +189,7 @@ def input_json(arguments: Any, name: str) -> bytes:
         text = orjson.dumps(plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"The input of {name} is not JSON: {error}.") from None
-    # orjson writes NaN and Infinity as null; that would change what the caller sent without a word.
+    # orjson writes NaN and Infinity as null, which would silently change the input.
     if b"null" in text:
         _refuse_nan(plain, name)
     return text

@@ -1,7 +1,7 @@
-"""Tenants: who a run belongs to, and how much of it may be open at once.
+"""Tenants: the owners of runs, and their limits.
 
-Keys that callers choose, for idempotency and ordering, are each tenant's own: a key is stored with its tenant in
-front, so that no tenant can find or hold up another's runs by guessing a key. The default tenant's are stored bare.
+Keys that callers choose, for idempotency and ordering, belong to a tenant: a key is stored with its tenant as prefix,
+so that no tenant can find or block another's runs by guessing a key. Those of the default tenant have no prefix.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ON_CAP: Final[tuple[OnCap, ...]] = ("fail", "ask")
 DEFAULT_TENANT: Final = "default"
 MAX_COST_USD: Final = 1_000_000_000.0
 MAX_LIMIT: Final = 1_000_000_000
-# Up to here, a nanosecond lost per run cannot add up to one run more in a second.
+# Up to this rate, a nanosecond lost per run cannot add up to one more run in a second.
 MAX_RATE: Final = 10_000.0
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
-# No id contains it, and no key may: else one tenant could write another's key.
+# Ids and keys must not contain it, or one tenant could write another's key.
 _BETWEEN: Final = "\x1f"
 _SECOND_NS: Final = 1_000_000_000
-# When room appears in a queue is unknown; ask again soon, but not in a tight loop.
+# It is unknown when a queue has room; retry soon, but not in a tight loop.
 _QUEUE_RETRY_SECONDS: Final = 5.0
 
 
@@ -49,7 +49,7 @@ class TenantLimits:
 
 @dataclass(frozen=True, slots=True)
 class TenantBudget:
-    """What a tenant's models may cost on one day (UTC), and what happens then. Runs are accepted all the same."""
+    """The daily cap of a tenant's model costs (UTC), and what happens at the cap. Runs are still accepted."""
 
     max_cost_usd_per_day: float | None = None
     on_cap: OnCap = "fail"
@@ -84,7 +84,7 @@ class Tenant:
 
 @dataclass(slots=True)
 class TenantUsage:
-    """What a tenant uses at the moment of a decision, under its lock."""
+    """The usage of a tenant at the time of a decision, under its lock."""
 
     open: int
     rate_paid_until_ns: int
@@ -92,7 +92,7 @@ class TenantUsage:
 
 
 def check_tenant_id(tenant: str) -> str:
-    """The id, if it is one."""
+    """Return the id if it is valid."""
     if _ID.fullmatch(tenant) is None:
         raise InvalidRequest(
             f"{tenant!r} is not a valid tenant id: it must have 1 to 63 of a-z, 0-9, '_', '.' and '-', "
@@ -102,7 +102,7 @@ def check_tenant_id(tenant: str) -> str:
 
 
 def check_limits(limits: TenantLimits) -> TenantLimits:
-    """The limits, if they make sense."""
+    """Return the limits if they are valid."""
     for name, value in (("max_queued", limits.max_queued), ("max_running", limits.max_running)):
         if value is not None and not 0 <= value <= MAX_LIMIT:
             raise InvalidRequest(f"{name}={value} must be between 0 and {MAX_LIMIT}.")
@@ -113,7 +113,7 @@ def check_limits(limits: TenantLimits) -> TenantLimits:
 
 
 def check_budget(budget: TenantBudget) -> TenantBudget:
-    """The budget, if it makes sense."""
+    """Return the budget if it is valid."""
     most = budget.max_cost_usd_per_day
     if most is not None and not (math.isfinite(most) and 0 < most <= MAX_COST_USD):
         raise InvalidRequest(f"max_cost_usd_per_day={most} must be above 0 and at most {MAX_COST_USD:g}.")
@@ -123,14 +123,14 @@ def check_budget(budget: TenantBudget) -> TenantBudget:
 
 
 def scoped_key(tenant: str, key: str) -> str:
-    """A caller's key as it is stored."""
+    """Return a caller's key as it is stored."""
     if _BETWEEN in key:
         raise InvalidRequest("A key contains the control character U+001F. Remove it.")
     return key if tenant == DEFAULT_TENANT else f"{tenant}{_BETWEEN}{key}"
 
 
 def bare_key(stored: str) -> str:
-    """A stored key as its caller wrote it."""
+    """Return a stored key as its caller wrote it."""
     return stored.rpartition(_BETWEEN)[2]
 
 

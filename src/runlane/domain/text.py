@@ -1,8 +1,8 @@
-"""Text and JSON at the edges: what a database refuses is found here, not in its driver.
+"""Text and JSON at the edges: what a database rejects is found here, not in its driver.
 
-Postgres refuses NUL in text, and neither UTF-8 nor orjson can carry a lone surrogate. What a caller sends is
-refused with the place named; what a task produces is repaired, because losing finished work over one
-character would be worse than replacing it.
+Postgres rejects NUL in text, and neither UTF-8 nor orjson can represent a lone surrogate. Input of a caller is rejected
+with its location; output of a task is repaired, because losing finished work over one character would be worse than
+replacing it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import orjson
 from runlane.errors import InvalidInput
 
 _REPLACEMENT = "\ufffd"
-# Of fields that are cut: braces, and how many more there were.
+# Space for the braces and the number of omitted fields.
 _ROOM_FOR_THE_REST = 40
 
 
 def check_text(value: str, what: str, max_length: int) -> str:
-    """The value, if it can be stored as it is."""
+    """Return the value if it can be stored unchanged."""
     if not value:
         raise InvalidInput(f"{what} is empty. Leave it out or give it a value.")
     if len(value) > max_length:
@@ -33,7 +33,7 @@ def check_text(value: str, what: str, max_length: int) -> str:
 
 
 def clean_text(value: str, max_length: int | None = None) -> str:
-    """The value with everything replaced that cannot be stored as text."""
+    """Return the value with everything replaced that cannot be stored."""
     if max_length is not None and len(value) > max_length:
         value = value[: max_length - 1] + "…"
     if "\x00" in value:
@@ -52,7 +52,7 @@ def dump_json(value: Any) -> str:
 
 
 def dump_fields(fields: Mapping[str, Any], max_length: int) -> str:
-    """Serialize named values to at most this many characters; a value that does not fit is cut."""
+    """Serialize named values to at most this many characters; a value that is too long is truncated."""
     text = dump_json(fields)
     if len(text) <= max_length:
         return text
@@ -66,7 +66,7 @@ def dump_fields(fields: Mapping[str, Any], max_length: int) -> str:
             left = (room - len(dump_json(name)) - 4) // 2
             if left < 1:
                 break
-            value = clean_text(shown, left)  # noqa: PLW2901 - what is kept of it
+            value = clean_text(shown, left)  # noqa: PLW2901 - the truncated value
             size = room
         kept[name] = value
         room -= size
@@ -81,7 +81,7 @@ def utf8_size(text: str) -> int:
 
 
 def load_json(text: str) -> Any:
-    """The value of JSON text that we stored."""
+    """Parse JSON that we stored."""
     return orjson.loads(text)
 
 

@@ -99,7 +99,7 @@ class Step:
 
     path: Annotated[str, Field(description="Identifies the execution of the step; a fork may begin here.")]
     kind: str
-    attempt: Annotated[int, Field(description="0 for a step that a fork has taken over.")]
+    attempt: Annotated[int, Field(description="0 for a step that a fork has copied.")]
     output: Any
     ended_at_us: Annotated[Timestamp, Field(alias="ended_at")]
     step_id: str | None = None
@@ -132,7 +132,7 @@ class StepPage:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class WaitList:
-    """What a run waits for, oldest first."""
+    """The open waits of a run, oldest first."""
 
     run_id: str
     waits: tuple[Question, ...]

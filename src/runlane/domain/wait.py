@@ -1,4 +1,4 @@
-"""What a run waits for, as readers see it."""
+"""The waits of a run, as readers see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.domain.wire import WIRE, Timestamp
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something that a run waits for: a person, a time, or an event."""
+    """A wait of a run: for a person, a time, or an event."""
 
     run_id: str
     target: str

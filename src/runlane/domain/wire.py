@@ -55,5 +55,5 @@ def to_dict(value: object) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], body: Any) -> T:
-    """Parse a JSON value. pydantic's ValidationError, a ValueError, if it does not fit."""
+    """Parse a JSON value. Raises pydantic's ValidationError, a ValueError, if it does not match."""
     return _adapter(kind).validate_python(body)

@@ -1,4 +1,4 @@
-"""What the rounds of a loop gave, kept as lists."""
+"""Outputs of the rounds of a loop, collected as lists."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 HUMAN_RESPONSE: Final = "human_response"
 
-# {"iteration":..., "agent":"...", "result":...}, beside the agent's name and the result themselves.
+# {"iteration":..., "agent":"...", "result":...}, without the agent's name and the result.
 _ENTRY_BYTES: Final = 48
 
 
 def output_key(step: Step) -> str | None:
-    """Where in the state a step's output goes."""
+    """Return the state key of a step's output."""
     return step.output_key or (HUMAN_RESPONSE if isinstance(step, HumanStep) else None)
 
 
 class LoopOutputs:
-    """Per step of a loop's body, what it gave in each round. The bytes count in the loop's shelf."""
+    """The outputs of each step of a loop's body, by round. Their bytes count in the loop's shelf."""
 
     __slots__ = ("_shelf", "_steps", "entries", "keys", "sizes")
 
@@ -36,7 +36,7 @@ class LoopOutputs:
         self.sizes: dict[str, int] = dict.fromkeys(self._steps, 0)
 
     def add(self, iteration: int, outputs: Mapping[str, list[Any]]) -> None:
-        """Keep one round's outputs, each as [output, size]."""
+        """Add one round's outputs, each as [output, size]."""
         for step_id, (output, size) in outputs.items():
             step = self._steps[step_id]
             agent = getattr(step, "agent_id", None) or step.title
@@ -46,7 +46,7 @@ class LoopOutputs:
             self.sizes[step_id] += whole
 
     def close(self, layer: Layer) -> tuple[dict[str, Any], int]:
-        """Put the lists where the rounds' single values were; the loop's own output and its size."""
+        """Replace the single values of the rounds by the lists; return the loop's own output and its size."""
         self._shelf.discard()
         by_key: dict[str, list[str]] = {}
         by_title: dict[str, list[dict[str, Any]]] = {}
@@ -61,11 +61,11 @@ class LoopOutputs:
         return by_title, sum(self.sizes.values()) + sum(map(len, by_title))
 
     def dump(self) -> dict[str, Any]:
-        """The lists as JSON."""
+        """Return the lists as JSON."""
         return {"entries": {key: list(kept) for key, kept in self.entries.items()}, "sizes": dict(self.sizes)}
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Become what was dumped."""
+        """Restore a dump."""
         self.entries = {key: list(kept) for key, kept in data["entries"].items()}
         self.sizes = dict(data["sizes"])
         self._shelf.count(sum(self.sizes.values()))

@@ -1,8 +1,8 @@
-"""The engine: how fibers move through the steps, what is open, which events follow, and how failures propagate.
+"""The engine: how fibers move through the steps, which steps are open, which events follow, how failures propagate.
 
-Moves are made one at a time from a stack, never by one step calling the next, so that neither a long run nor a long
-loop grows the call stack. Everything that happens follows from the definition and the outcomes: there is no clock,
-no randomness and no I/O here.
+Moves are made one at a time from a stack, and a step never calls the next one, so that neither a long run nor a long
+loop grows the call stack. Everything follows from the definition and the outcomes: the engine has no clock, no
+randomness and no I/O.
 """
 
 from __future__ import annotations
@@ -39,41 +39,43 @@ LOOP_LIMIT: Final = "loop_limit"
 NO_PROGRESS: Final = "no_progress"
 UNKNOWN_STEP: Final = "unknown_step"
 
-# Steps inside steps (branches, loops, orchestrations) at one time.
+# The maximum nesting of steps (branches, loops, orchestrations).
 MAX_INSIDE: Final = 32
-# Moves that one outcome may lead to. Only loops that do nothing and orchestrations that start themselves come near.
+# Moves that one outcome may cause. Only empty loops and orchestrations that start themselves come near.
 MAX_MOVES: Final = 20_000
 
 
 class Engine:
-    """One run's way through its orchestration."""
+    """The execution of one run of an orchestration."""
 
     def __init__(self, library: Library, root: Scope) -> None:
         self.library = library
         self.root = root
         self.end: OrchestrationEnd | None = None
         self.open: dict[str, OpenStep] = {}
-        self.facts: list[StepEvent] = []
+        self.events: list[StepEvent] = []
         self.serial = 0
         # Steps whose max_iterations was reached. By id, so that a long loop does not fill the memory.
         self.limits: dict[str, None] = {}
         self._moves: list[tuple[Fiber, str | None, bool]] = []
 
     def run(self) -> None:
-        """Make all moves that wait, until something has to be performed."""
+        """Make all queued moves, until a step has to be performed."""
         made = 0
         while self._moves and self.end is None:
             made += 1
             if made > MAX_MOVES:
-                message = f"One outcome led through more than {MAX_MOVES} steps at once. Does a loop do nothing?"
+                message = (
+                    f"One outcome led through more than {MAX_MOVES} steps at once. Check for a loop that does nothing."
+                )
                 self.stop(Failed(NO_PROGRESS, message))
                 return
             fiber, target, by_order = self._moves.pop()
             if not fiber.closed:
                 self._move(fiber, target, by_order)
 
-    def keep_limits(self, scope: Scope) -> None:
-        """Fail the orchestrations, this one and those around it, that may not perform what they would have to."""
+    def enforce_limits(self, scope: Scope) -> None:
+        """Fail this orchestration, or one around it, if it has reached a limit and would have to perform more."""
         scopes = list(scope.outward())
         while self.end is None:
             exceeded = next(((around, error) for around in reversed(scopes) if (error := around.exceeded())), None)
@@ -87,11 +89,11 @@ class Engine:
                 self.run()
 
     def stop(self, error: Failed) -> None:
-        """Fail the run as a whole, whatever it is at."""
+        """Fail the run as a whole."""
         self._fail_fiber(self.root.fiber, error, None)
 
     def go(self, fiber: Fiber, target: str | None, *, by_order: bool = False) -> None:
-        """Lead a fiber to a step, or to its end. The last fiber that is led is the first that moves."""
+        """Queue the move of a fiber to a step, or to its end. The last queued move is made first."""
         self._moves.append((fiber, target, by_order))
 
     def open_leaf(
@@ -104,7 +106,7 @@ class Engine:
         delay: float = 0.0,
         serial: int | None = None,
     ) -> None:
-        """Ask for something to be performed."""
+        """Open a pending step."""
         if serial is None:
             self.serial += 1
             serial = self.serial
@@ -113,10 +115,10 @@ class Engine:
         frame.leaf = self.open[path] = OpenStep(frame, serial, pending)
         for scope in fiber.scope.outward():
             scope.open += 1
-            scope.asking += part != "step"
+            scope.open_conditions += part != "step"
 
     def store(self, frame: AnyFrame, output: Any, size: int | None = None) -> None:
-        """Write a step's output where it belongs."""
+        """Write a step's output to the state."""
         fiber, step = frame.fiber, frame.step
         key = output_key(step)
         if key is None:
@@ -129,16 +131,16 @@ class Engine:
             outputs[step.id] = [output, size]
 
     def emit(self, frame: AnyFrame, event: str, **data: Any) -> None:
-        """An event follows."""
-        self._tell(event, frame.step.id, frame.path, data)
+        """Add an event."""
+        self._emit(event, frame.step.id, frame.path, data)
 
     def emit_complete(self, frame: AnyFrame, output: Any) -> None:
-        """Complete a step that no worker performed."""
+        """Emit the completion of a step that no worker performed."""
         self.emit(frame, EventType.STEP_COMPLETE, step_name=frame.step.title, step_type=frame.step.type)
-        self.facts[-1] = replace(self.facts[-1], output=output)
+        self.events[-1] = replace(self.events[-1], output=output)
 
     def leave(self, frame: AnyFrame, output: Any, leaving: str | None = None) -> None:
-        """A step is done: on to what follows it, or out with a fiber that left it."""
+        """Complete a step: continue with the next one, or with the target of a fiber that left it."""
         fiber = frame.fiber
         fiber.frame = None
         if frame.step.type not in STEERING:
@@ -151,13 +153,13 @@ class Engine:
             target, by_order = fiber.after(frame.step)
             self.go(fiber, target, by_order=by_order)
 
-    def turn(self, frame: AnyFrame, target: str | None) -> None:
-        """A step is done and has chosen the way."""
+    def take_route(self, frame: AnyFrame, target: str | None) -> None:
+        """Complete a step that has chosen the route."""
         frame.fiber.frame = None
         self.go(frame.fiber, target)
 
     def drop_fiber(self, fiber: Fiber) -> None:
-        """Forget a fiber, what it is at, and what it has written."""
+        """Drop a fiber, its open steps and its writes."""
         fiber.closed = True
         if fiber.frame is not None:
             self._drop(fiber.frame)
@@ -165,13 +167,13 @@ class Engine:
             fiber.layer.discard()
 
     def complete(self, leaf: OpenStep, outcome: Done | Failed, again: bool | None = None) -> None:
-        """Take the outcome of an open pending step; `again` is what its retry decided, if that is known."""
+        """Process the outcome of an open step; `again` is the recorded decision about a retry, if known."""
         frame = leaf.frame
         if isinstance(outcome, Failed):
             if again is None:
-                again = _again(frame.step.retry, outcome, leaf.pending.tries)
+                again = _is_retried(frame.step.retry, outcome, leaf.pending.tries)
             if again:
-                self._try_again(leaf, outcome)
+                self._retry(leaf, outcome)
                 return
         self._close(leaf)
         if leaf.pending.part == "step":
@@ -186,16 +188,16 @@ class Engine:
             self.fail(frame, refused.failed)
 
     def fail(self, frame: AnyFrame, error: Failed, *, source: str | None = None, retried: bool = False) -> None:
-        """A step failed, or what is inside it: then its retry, its on_error, or what is around it.
+        """Handle the failure of a step, or of a step inside it: by its retry, its on_error, or the step around it.
 
-        `source` is the step inside that failed first; its event has been emitted. An inner orchestration has begun as
-        a step, so its end is emitted as well.
+        `source` is the step inside that failed first; its event has been emitted. The end of a nested orchestration is
+        emitted as well, since it has begun as a step.
         """
         fiber, step = frame.fiber, frame.step
         self._drop(frame)
-        if not retried and _again(step.retry, error, frame.tries):
+        if not retried and _is_retried(step.retry, error, frame.tries):
             fiber.delay = delay = _delay(step.retry, frame.tries + 1)
-            self._tell_retry(frame, error, frame.tries + 1, delay)
+            self._emit_retry(frame, error, frame.tries + 1, delay)
             self._enter(fiber, step, tries=frame.tries + 1)
             return
         if source is None:
@@ -219,23 +221,23 @@ class Engine:
     def _fail_fiber(self, fiber: Fiber, error: Failed, source: str | None) -> None:
         owner = fiber.owner
         if owner is not None:
-            # An inner orchestration has ids of its own, so out here it is the step that runs it which failed.
+            # A nested orchestration has ids of its own, so outside the failed step is the one that runs it.
             self.fail(owner, error, source=owner.step.id if isinstance(owner, NestedFrame) else source)
             return
         if fiber.frame is not None:
             self._drop(fiber.frame)
         self.end = OrchestrationEnd(EndStatus.FAILED, None, dict(fiber.layer.values), error, source)
 
-    def _try_again(self, leaf: OpenStep, error: Failed) -> None:
+    def _retry(self, leaf: OpenStep, error: Failed) -> None:
         tries = leaf.pending.tries + 1
         frame, pending = leaf.frame, leaf.pending
         delay = _delay(frame.step.retry, tries)
         leaf.pending = PendingStep(
             pending.path, pending.orchestration, pending.step, pending.state, pending.part, tries, delay
         )
-        self._tell_retry(frame, error, tries, delay)
+        self._emit_retry(frame, error, tries, delay)
 
-    def _tell_retry(self, frame: AnyFrame, error: Failed, tries: int, delay: float) -> None:
+    def _emit_retry(self, frame: AnyFrame, error: Failed, tries: int, delay: float) -> None:
         self.emit(frame, EventType.STEP_RETRY, tries=tries, delay_seconds=delay, error=error.message, **_spent(error))
 
     def _move(self, fiber: Fiber, target: str | None, by_order: bool) -> None:
@@ -246,10 +248,8 @@ class Engine:
                 return
             step = fiber.scope.steps.get(target)
             if step is None:
-                message = (
-                    f'A route leads to "{target}", a step that does not exist in {fiber.scope.orchestration.title}.'
-                )
-                self._tell(EventType.STEP_ERROR, target, fiber.path(target), {"code": UNKNOWN_STEP, "error": message})
+                message = f'A route leads to "{target}", which does not exist in {fiber.scope.orchestration.title}.'
+                self._emit(EventType.STEP_ERROR, target, fiber.path(target), {"code": UNKNOWN_STEP, "error": message})
                 self._fail_fiber(fiber, Failed(UNKNOWN_STEP, message), target)
                 return
             if fiber.arrive(step, by_order=by_order):
@@ -257,10 +257,10 @@ class Engine:
                 return
             self._reach_limit(fiber, step)
             if step.on_limit == "fail":
-                self._refuse_way_back(fiber, step)
+                self._fail_at_limit(fiber, step)
                 return
             if target in passed:
-                # Ways around a step at its limit lead to it again: there is nowhere to go.
+                # The routes around a step at its limit lead back to it, so no step is left to go to.
                 break
             passed.add(target)
             target, by_order = fiber.after(step)
@@ -269,23 +269,23 @@ class Engine:
     def _reach_limit(self, fiber: Fiber, step: Step) -> None:
         self.limits[step.id] = None
         data = {"iterations": step.max_iterations, "max_iterations": step.max_iterations, "on_limit": step.on_limit}
-        self._tell(EventType.LOOP_LIMIT_REACHED, step.id, fiber.path(step.id), data)
+        self._emit(EventType.LOOP_LIMIT_REACHED, step.id, fiber.path(step.id), data)
 
-    def _refuse_way_back(self, fiber: Fiber, step: Step) -> None:
-        """The execution that would be one too many fails, under a path of its own."""
+    def _fail_at_limit(self, fiber: Fiber, step: Step) -> None:
+        """Fail the execution that would exceed the limit, under a path of its own."""
         error = Failed(
             LOOP_LIMIT,
-            f'A way leads back to "{step.id}", which has been executed {step.max_iterations} times; its max_iterations '
-            f"is {step.max_iterations}. Raise it, set on_limit to continue, or give the step an on_error.",
+            f'A route leads back to "{step.id}", which has been executed {step.max_iterations} times; its '
+            f"max_iterations is {step.max_iterations}. Raise it, set on_limit to continue, or set on_error.",
         )
         path = fiber.visit(step)
-        self._tell(EventType.STEP_ERROR, step.id, path, {"code": error.code, "error": error.message})
+        self._emit(EventType.STEP_ERROR, step.id, path, {"code": error.code, "error": error.message})
         self._take_failure(fiber, step, error, step.id)
 
     def _enter(self, fiber: Fiber, step: Step, tries: int = 0) -> None:
         path = fiber.visit(step)
         if isinstance(step, EndStep):
-            self._tell(EventType.ORCHESTRATION_END, step.id, path, {})
+            self._emit(EventType.ORCHESTRATION_END, step.id, path, {})
             self._finish(fiber, END)
             return
         frame = self._frame(fiber, step, path)
@@ -337,20 +337,20 @@ class Engine:
         leaf.frame.leaf = None
         for scope in leaf.frame.fiber.scope.outward():
             scope.open -= 1
-            scope.asking -= leaf.pending.part != "step"
+            scope.open_conditions -= leaf.pending.part != "step"
 
-    def _tell(self, event: str, step_id: str, path: str, data: dict[str, Any]) -> None:
-        self.facts.append(StepEvent(event, {"orch_step_id": step_id, **data, "path": path}))
+    def _emit(self, event: str, step_id: str, path: str, data: dict[str, Any]) -> None:
+        self.events.append(StepEvent(event, {"orch_step_id": step_id, **data, "path": path}))
 
     def load_scope(self, scope: Scope, data: dict[str, Any]) -> None:
-        """Make a scope what was dumped."""
+        """Restore a scope from its dump."""
         scope.turns = data["turns"]
         scope.cost = data["cost"]
         scope.layer.load(data["state"])
         self.load_fiber(scope.fiber, data["line"])
 
     def load_fiber(self, fiber: Fiber, data: dict[str, Any]) -> None:
-        """Make a fiber what was dumped, and what it is at."""
+        """Restore a fiber and its frame from its dump."""
         fiber.load(data)
         saved = data["frame"]
         if saved is not None:
@@ -361,22 +361,22 @@ class Engine:
 def _check_nesting(frame: AnyFrame) -> None:
     inside = list(frame.fiber.around())
     if len(inside) >= MAX_INSIDE:
-        raise StateRejected(NESTING_LIMIT, f"Steps are inside each other more than {MAX_INSIDE} deep.")
+        raise StateRejected(NESTING_LIMIT, f"Steps are nested more than {MAX_INSIDE} levels deep.")
     for outer in inside:
         if outer.fiber.scope is frame.fiber.scope and outer.step.id == frame.step.id:
             raise StateRejected(
                 BAD_ROUTE,
-                f'A way inside "{frame.step.id}" leads back to it before it has ended. Let it lead to where its '
+                f'A route inside "{frame.step.id}" leads back to it before it has ended. Route to where its '
                 "branches or rounds end, and go back from there.",
             )
 
 
-def _again(retry: StepRetry | None, error: Failed, tries: int) -> bool:
+def _is_retried(retry: StepRetry | None, error: Failed, tries: int) -> bool:
     return retry is not None and retry.allows(error.code, tries, retryable=error.retryable)
 
 
 def _spent(error: Failed) -> dict[str, Any]:
-    """What a try has cost that failed, if it has cost anything."""
+    """Return the cost of a failed try, if it has any."""
     spent = {"cost_usd": error.cost_usd or None, "tokens": error.tokens or None}
     return {name: value for name, value in spent.items() if value is not None}
 
@@ -384,5 +384,5 @@ def _spent(error: Failed) -> dict[str, Any]:
 def _delay(retry: StepRetry | None, failures: int) -> float:
     if retry is None:
         return 0.0
-    # Beyond this power every wait is at its cap, and floats would end.
+    # A larger exponent would overflow, and the wait is at its cap long before.
     return min(retry.max_backoff_seconds, retry.backoff_seconds * 2.0 ** min(failures - 1, 62))

@@ -11,7 +11,7 @@ def timeout_message(seconds: float) -> str:
 
 
 class StepFailed(Exception):
-    """Carries the outcome up to where the step is performed. `retryable` means that another try may go well."""
+    """A failure of a step. `retryable` means that a retry may succeed."""
 
     def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -21,5 +21,5 @@ class StepFailed(Exception):
 
     @property
     def outcome(self) -> Failed:
-        """The same as an outcome."""
+        """The failure as an outcome."""
         return Failed(self.code, self.message, self.retryable)

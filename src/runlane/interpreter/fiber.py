@@ -1,4 +1,4 @@
-"""A fiber: one step after the other, until there is no next one.
+"""A fiber: a sequence of steps.
 
 An orchestration has a main fiber; each branch of a parallel step, each round of a loop and each item of a list is a
 fiber too. A fiber has its position, the routes back that it has taken, and the prefix of its steps' paths.
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from runlane.interpreter.scope import Scope
     from runlane.interpreter.state import Layer
 
-# The exit of a fiber that met an `end` step. Ids have no slash, so no step has this id.
+# The exit of a fiber that reached an `end` step. Ids contain no slash, so it is not the id of a step.
 END: Final = "/end"
 
 
 class Fiber:
     """One fiber of control.
 
-    `order` lists the steps that follow each other here whatever their `next_step_id` is. A `bound` fiber has no other
-    steps: it ends when it is led elsewhere. Others end at `stops`, where the branches around them meet.
+    `order` lists the steps that follow each other regardless of their `next_step_id`. A `bound` fiber has no other
+    steps and ends when a route leads elsewhere. Other fibers end at `stops`, where the branches around them join.
     """
 
     __slots__ = (
@@ -71,29 +71,29 @@ class Fiber:
         self.frame: AnyFrame | None = None
         self.output: Any = None
         self.closed = False
-        # How long the first pending step has to wait: this fiber belongs to something that is tried again.
+        # The delay of the first pending step, if the fiber belongs to something that is retried.
         self.delay = 0.0
         # Per step of a collecting loop: [output, size] of this round.
         self.outputs: dict[str, list[Any]] | None = {} if gathers else None
         self.position = -1
         self.visits: dict[str, int] = {}
-        # The steps of this pass, in order. Being led to one of them again is a way back; the pass is cut there.
+        # The steps of this pass, in order. A route to one of them is a way back, and the pass is cut there.
         self.trail: dict[str, None] = {}
         self.backs: dict[str, int] = {}
 
     def first(self) -> str | None:
-        """The step that begins a fiber with an order."""
+        """Return the first step of a fiber with an order."""
         return self.order[0] if self.order else None
 
     def after(self, step: Step) -> tuple[str | None, bool]:
-        """The step that follows the current one if nothing else is chosen, and whether by the fiber's order."""
+        """Return the default next step, and whether it follows by the fiber's order."""
         if self.position < 0:
             return step.next_step_id, False
         following = self.position + 1
         return (self.order[following], True) if following < len(self.order) else (None, False)
 
     def arrive(self, step: Step, *, by_order: bool) -> bool:
-        """Move to a step. False if a way back leads there and has done so too often."""
+        """Move to a step. Return False if the routes back to it have reached its limit."""
         key = step.id
         if by_order:
             self.position += 1
@@ -102,10 +102,10 @@ class Fiber:
         if key not in self.trail:
             self.trail[key] = None
         elif not by_order:
-            # A person who sends the work back decides how often, not a counter.
+            # A person who sends the work back decides how often, so it is not limited.
             if step.type != "human":
                 backs = self.backs.get(key, 0) + 1
-                # The first execution counts as well, and needed no way back.
+                # The first execution counts, too.
                 if backs >= step.max_iterations:
                     return False
                 self.backs[key] = backs
@@ -114,17 +114,17 @@ class Fiber:
         return True
 
     def visit(self, step: Step) -> str:
-        """Count one more execution of a step here and name its path."""
+        """Count another execution of a step and return its path."""
         self.visits[step.id] = self.visits.get(step.id, 0) + 1
         return self.path(step.id)
 
     def path(self, step_id: str) -> str:
-        """The path of the last execution of a step here."""
+        """Return the path of the last execution of a step."""
         times = self.visits.get(step_id, 1)
         return f"{self.prefix}{step_id}" if times == 1 else f"{self.prefix}{step_id}~{times}"
 
     def around(self) -> Iterator[AnyFrame]:
-        """The steps that this fiber is inside of, the innermost first."""
+        """Yield the steps around this fiber, innermost first."""
         owner = self.owner
         while owner is not None:
             yield owner
@@ -144,7 +144,7 @@ class Fiber:
         }
 
     def load(self, data: dict[str, Any]) -> None:
-        """Become what was dumped, but for the frame."""
+        """Restore a dump, without the frame."""
         self.position = data["position"]
         self.visits = dict(data["visits"])
         self.trail = dict.fromkeys(data["trail"])

@@ -1,7 +1,7 @@
-"""A loop over the items of a list, several at a time if it is defined so.
+"""A loop over the items of a list, with bounded concurrency.
 
-The outcome is the same as if the items had been worked on one after the other, each from the state before the loop:
-results are taken over in the items' order, and when an item's way leads out of the loop, those after it do not count.
+The outcome is the same as if the items had been processed one after the other, each from the state before the loop:
+results are merged in the order of the items, and when a route of an item leaves the loop, later items are dropped.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _OWN_KEYS: Final = frozenset({"item", "index"})
 class ForEachFrame(Frame[LoopStep]):
     """The items of one execution.
 
-    Items below `taken` have been taken over, into `held` and `collected`; those below `started` run or are
-    `finished` and wait for an item before them. `count` shrinks when an item's way leads out of the loop.
+    Items below `taken` have been merged into `held` and `collected`; those below `started` are running, or `finished`
+    and wait for an earlier item. `count` shrinks when a route of an item leaves the loop.
     """
 
     __slots__ = ("collected", "count", "finished", "held", "items", "running", "started", "taken")
@@ -35,7 +35,7 @@ class ForEachFrame(Frame[LoopStep]):
     def __init__(self, fiber: Fiber, step: LoopStep, path: str) -> None:
         super().__init__(fiber, step, path)
         shelf = self.shelf = Layer(fiber.layer.schema, account=fiber.layer)
-        # Items must not read each other's writes, so what is taken over stays apart from the state until the end.
+        # Items must not read each other's writes, so merged values stay apart from the state until the end.
         self.held = Layer(fiber.layer.schema, account=shelf)
         self.collected = LoopOutputs(fiber, step.loop_step_ids, shelf) if step.collect else None
         self.items: list[Any] | None = None
@@ -46,15 +46,15 @@ class ForEachFrame(Frame[LoopStep]):
         self.finished: dict[int, tuple[Fiber, str | None]] = {}
 
     def begin(self, engine: Engine) -> None:
-        """Ask for the list."""
+        """Open the list expression."""
         engine.open_leaf(self, f"{self.path}?", "items", delay=self.delay)
 
     def settled(self, engine: Engine, done: Done) -> None:
-        """Start as many items as may run at a time, when the list is available."""
+        """Start the first items once the list is available."""
         if not isinstance(done.output, list):
             raise StateRejected(
                 WRONG_TYPE,
-                f"for_each gave {type(done.output).__name__}, not a list. Change the expression so that it gives one.",
+                f"for_each must return a list, not {type(done.output).__name__}. Change the expression.",
             )
         items = self.items = cast("list[Any]", done.output)
         self.held.reserve(measure(items))
@@ -65,7 +65,7 @@ class ForEachFrame(Frame[LoopStep]):
             self._start_more(engine)
 
     def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
-        """Take over what is next in order; then start the next item, or end the loop."""
+        """Merge the next items in order; then start the next item, or end the loop."""
         del self.running[fiber.index]
         self.finished[fiber.index] = (fiber, leaving)
         if leaving is not None:
@@ -79,7 +79,7 @@ class ForEachFrame(Frame[LoopStep]):
             self._start_more(engine)
 
     def fibers(self) -> Iterable[Fiber]:
-        """The items that are worked on."""
+        """Return the running items."""
         return self.running.values()
 
     def _start_more(self, engine: Engine) -> None:
@@ -134,7 +134,7 @@ class ForEachFrame(Frame[LoopStep]):
         )
 
     def details(self) -> dict[str, Any]:
-        """The list, each item that is worked on with its layer, and what was taken over."""
+        """Return the list, each running item with its layer, and the merged results."""
         return {
             "items": self.items,
             "count": self.count,
@@ -150,7 +150,7 @@ class ForEachFrame(Frame[LoopStep]):
         }
 
     def load(self, engine: Engine, data: dict[str, Any]) -> None:
-        """Become what was dumped."""
+        """Restore a dump."""
         super().load(engine, data)
         self.items = data["items"]
         if self.items is not None:

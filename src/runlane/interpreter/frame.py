@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Step)
 
 
 class OpenStep:
-    """A pending step and the frame that awaits its outcome. `serial` numbers all that were ever opened."""
+    """A pending step and the frame that awaits its outcome. `serial` numbers all opened steps."""
 
     __slots__ = ("frame", "pending", "serial")
 
@@ -46,8 +46,8 @@ class OpenStep:
 class Frame(ABC, Generic[S]):
     """One execution of a step.
 
-    `tries` counts earlier executions that failed and led to this one; the pending steps that it opens first are due
-    after `delay` seconds. All bytes that it keeps beside its fiber's state count in `shelf`, if it has one.
+    `tries` counts earlier executions that failed; the first pending steps are due after `delay` seconds. All bytes
+    that it keeps besides the state of its fiber count in `shelf`, if it has one.
     """
 
     __slots__ = ("delay", "fiber", "leaf", "path", "shelf", "step", "tries")
@@ -70,24 +70,24 @@ class Frame(ABC, Generic[S]):
         raise NotImplementedError
 
     def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
-        """A fiber inside ended: by itself (None), for a step outside (its id), or at an `end` step (END)."""
+        """Handle the end of a fiber inside: by itself (None), for a step outside (its id) or at an `end` step (END)."""
         raise NotImplementedError
 
     def fibers(self) -> Iterable[Fiber]:
-        """The fibers inside that have not ended."""
+        """Return the open fibers inside."""
         return ()
 
     def dump(self) -> dict[str, Any]:
-        """The frame as JSON."""
+        """Return the frame as JSON."""
         leaf = None if self.leaf is None else self.leaf.dump()
         return {"step": self.step.id, "path": self.path, "tries": self.tries, "leaf": leaf, **self.details()}
 
     def details(self) -> dict[str, Any]:
-        """What else this kind of frame has to remember."""
+        """Return the additional state of this kind of frame."""
         return {}
 
     def load(self, engine: Engine, data: dict[str, Any]) -> None:
-        """Become what was dumped."""
+        """Restore a dump."""
         self.tries = data["tries"]
         leaf = data["leaf"]
         if leaf is not None:

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class LeafFrame(Frame[Step]):
-    """One step in the hands of its performer."""
+    """One step that a worker performs."""
 
     __slots__ = ()
 
     def begin(self, engine: Engine) -> None:
-        """Ask for it."""
+        """Open the step."""
         engine.open_leaf(self, self.path, "step", delay=self.delay)
 
     def settled(self, engine: Engine, done: Done) -> None:
-        """Take its output, and the way that it chose."""
-        way = chosen(self.step, done)
-        if way is None:
+        """Store its output and follow its route."""
+        route = chosen(self.step, done)
+        if route is None:
             engine.store(self, done.output)
             if isinstance(self.step, MergeStep):
                 engine.emit(
@@ -37,8 +37,8 @@ class LeafFrame(Frame[Step]):
                 )
             engine.leave(self, done.output)
             return
-        if way.stored:
-            engine.store(self, way.output)
-        if way.event is not None:
-            engine.emit(self, way.event, **way.data)
-        engine.turn(self, way.target)
+        if route.stored:
+            engine.store(self, route.output)
+        if route.event is not None:
+            engine.emit(self, route.event, **route.data)
+        engine.take_route(self, route.target)

@@ -1,7 +1,7 @@
-"""A loop whose rounds follow each other: a number of times, or while a condition holds.
+"""A loop with sequential rounds: a number of times, or while a condition holds.
 
-The rounds write into the state around the loop, so each sees what the last one left. Only the current round is kept,
-and what it gave if the loop collects: a long loop that does not collect needs no more memory than a short one.
+The rounds write to the state around the loop, so each reads the writes of the last one. Only the current round is kept,
+and the outputs if the loop collects them, so a long loop that does not collect needs no more memory than a short one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROUND_LIMIT: Final = "round_limit"
 
 
 class LoopFrame(Frame[LoopStep]):
-    """The rounds of one execution. `number` is that of the current one, from 1."""
+    """The rounds of one execution. `number` is the current one, from 1."""
 
     __slots__ = ("collected", "current", "last", "number")
 
@@ -37,11 +37,11 @@ class LoopFrame(Frame[LoopStep]):
         self.last: Any = None
 
     def begin(self, engine: Engine) -> None:
-        """Begin the first round, or ask whether there is one."""
+        """Begin the first round, or evaluate the condition."""
         self._next(engine, self.delay)
 
     def settled(self, engine: Engine, done: Done) -> None:
-        """The condition was worked out."""
+        """Process the value of the condition."""
         if not done.output:
             self._close(engine, self.number, None)
             return
@@ -54,7 +54,7 @@ class LoopFrame(Frame[LoopStep]):
         self._start(engine)
 
     def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
-        """Keep what the round gave; then the next one, or the end of the loop if the round led out of it."""
+        """Collect the outputs of the round; then begin the next one, or end the loop if a route left it."""
         self.current = None
         self.last = fiber.output
         if self.collected is not None and fiber.outputs is not None:
@@ -65,7 +65,7 @@ class LoopFrame(Frame[LoopStep]):
             self._close(engine, self.number - 1, leaving)
 
     def fibers(self) -> Iterable[Fiber]:
-        """The current round."""
+        """Return the current round."""
         return () if self.current is None else (self.current,)
 
     def _next(self, engine: Engine, delay: float = 0.0) -> None:
@@ -107,7 +107,7 @@ class LoopFrame(Frame[LoopStep]):
         )
 
     def details(self) -> dict[str, Any]:
-        """The current round, and what the earlier ones gave."""
+        """Return the current round, and the outputs of earlier ones."""
         return {
             "number": self.number,
             "last": self.last,
@@ -116,7 +116,7 @@ class LoopFrame(Frame[LoopStep]):
         }
 
     def load(self, engine: Engine, data: dict[str, Any]) -> None:
-        """Become what was dumped."""
+        """Restore a dump."""
         super().load(engine, data)
         self.number = data["number"]
         self.last = data["last"]

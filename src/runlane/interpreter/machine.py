@@ -1,8 +1,7 @@
-"""The step machine: what an orchestration does next, given what has happened.
+"""The step machine: given the outcomes so far, it determines what an orchestration does next.
 
-It takes outcomes and returns what may be performed. It is pure and has no clock, so the same outcomes in the same order
-always make the same machine: a worker that takes over replays the records and continues from there. See
-docs/explanation/interpreter.md for the rules.
+It is pure and has no clock, so the same outcomes in the same order always make the same machine: a worker that takes
+over replays the records and continues from there. docs/explanation/interpreter.md has the rules.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _CURSOR_VERSION: Final = 1
 
 
 class OrchestrationBudget(NamedTuple):
-    """What an orchestration may cost, and what it has cost so far."""
+    """The cap of an orchestration, and its cost so far."""
 
     orchestration_id: str
     limit_usd: float
@@ -32,8 +31,7 @@ class OrchestrationBudget(NamedTuple):
 class Machine:
     """One run of an orchestration.
 
-    `opening` are the facts that follow from the start itself; a restored machine has none. `end` is set once nothing
-    is left to do.
+    `opening` are the events of the start itself; a restored machine has none. `end` is set once nothing is left to do.
     """
 
     def __init__(self, engine: Engine, tokens: int = 0) -> None:
@@ -49,7 +47,7 @@ class Machine:
         state: Mapping[str, Any],
         agent_orchestrations: Mapping[str, str] | None = None,
     ) -> Machine:
-        """A run before its first step.
+        """Return the machine of a run before its first step.
 
         `library` has every orchestration that the run pins, by id, and `agent_orchestrations` names the agents that
         are orchestrations. `state` overrides the definition's defaults.
@@ -65,12 +63,12 @@ class Machine:
         else:
             engine.go(root.fiber, root.orchestration.entry)
             engine.run()
-        machine.opening = machine._take_facts()
+        machine.opening = machine._take_events()
         return machine
 
     @classmethod
     def restore(cls, library: Mapping[str, Orchestration], cursor: Mapping[str, Any]) -> Machine:
-        """The machine whose cursor this is."""
+        """Restore a machine from its cursor."""
         if cursor["version"] != _CURSOR_VERSION:
             raise ValueError(f"A cursor of version {cursor['version']}; this code reads version {_CURSOR_VERSION}.")
         pinned = Library(library, dict(cursor["agents"]))
@@ -85,16 +83,16 @@ class Machine:
         return cls(engine, cursor["tokens"])
 
     def with_state(self, state: Mapping[str, Any]) -> Machine:
-        """This machine with another state of the run; what branches and nested orchestrations have stays theirs.
+        """Return this machine with another state of the run; branches and nested orchestrations keep theirs.
 
-        Raises StateRejected if a changed value does not fit its declared type, or if the state is too large.
+        Raises StateRejected if a changed value does not match its declared type, or if the state is too large.
         """
         now = self._engine.root.layer
         layer = Layer(now.schema, limit=now.limit)
         layer.reserve(now.total - sum(now.sizes.values()))
         for key, value in state.items():
             if key in now.values and now.values[key] == value:
-                # A list that a loop has collected need not be of its key's type; it stays as it is.
+                # A list that a loop has collected need not match its key's type, so it is kept.
                 layer.put(key, value, measure(value))
             else:
                 layer.write(key, value)
@@ -103,7 +101,7 @@ class Machine:
         return Machine.restore(self._engine.library.orchestrations, cursor)
 
     def cursor(self) -> dict[str, Any]:
-        """The machine as JSON. It shares values with the machine, none of which changes, but nothing else."""
+        """Return the machine as JSON, which shares only immutable values with the machine."""
         engine = self._engine
         return {
             "version": _CURSOR_VERSION,
@@ -116,11 +114,11 @@ class Machine:
         }
 
     def pending_steps(self) -> list[PendingStep]:
-        """Return everything that may be performed, in the order in which it became possible."""
+        """Return the steps that may be performed, in the order in which they were opened."""
         return [leaf.pending for leaf in self._engine.open.values()]
 
     def complete(self, path: str, outcome: Outcome, *, again: bool | None = None) -> list[StepEvent]:
-        """Take the outcome of a pending step, move on, and return the events that follow from it.
+        """Process the outcome of a pending step; return the events that follow.
 
         Outputs must be plain JSON values, as they are recorded. An outcome that arrives too late, for a step that
         was dropped, changes only the totals. `again` is for replays: whether the step was retried after this failure.
@@ -132,11 +130,11 @@ class Machine:
         if leaf is not None:
             engine.complete(leaf, outcome, again)
             engine.run()
-        engine.keep_limits(scope)
-        return self._take_facts()
+        engine.enforce_limits(scope)
+        return self._take_events()
 
     def charge(self, path: str, cost_usd: float | None, tokens: int) -> Scope:
-        """Count what was spent on a pending step, without an outcome; return the scope that it belongs to."""
+        """Count the cost of a pending step without an outcome; return its scope."""
         leaf = self._engine.open.get(path)
         scope = self._engine.root if leaf is None else leaf.frame.fiber.scope
         cost = units(cost_usd)
@@ -147,43 +145,43 @@ class Machine:
 
     @property
     def end(self) -> OrchestrationEnd | None:
-        """How the run ended, if it has."""
+        """How the run ended, or None."""
         return self._engine.end
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """The state of the run itself, without what its branches have not merged yet."""
+        """The state of the run itself, without unmerged writes of its branches."""
         return self._engine.root.layer.view
 
     @property
     def state_bytes(self) -> int:
-        """The size of the state as JSON, with all that branches, loops and inner orchestrations hold of it."""
+        """The size of the state as JSON, including that of branches, loops and nested orchestrations."""
         return self._engine.root.layer.total
 
     @property
     def turns(self) -> int:
-        """Steps that were performed, tries of one execution counted once."""
+        """The number of performed steps; retries of one execution count once."""
         return self._engine.root.turns
 
     @property
     def tokens(self) -> int:
-        """Tokens of all outcomes."""
+        """The tokens of all outcomes."""
         return self._tokens
 
     @property
     def cost_usd(self) -> float:
-        """Money spent by all outcomes."""
+        """The cost of all outcomes."""
         return self._engine.root.cost / UNITS_PER_USD
 
     @property
     def over_budget(self) -> bool:
-        """Whether the run has cost more than it may: then nothing more is to be called."""
+        """Whether the run has exceeded its cap, so that no further calls are allowed."""
         return self._engine.root.over_budget
 
     def budgets(self, path: str, unsettled: Mapping[str, float] | None = None) -> list[OrchestrationBudget]:
-        """The bounds of what an open pending step may cost: of each orchestration that it is in, the innermost first.
+        """Return the caps that apply to a pending step: of each orchestration around it, innermost first.
 
-        `unsettled` is what open pending steps have spent that are not settled yet, by path.
+        `unsettled` is the cost of open pending steps that is not counted yet, by path.
         """
         leaf = self._engine.open.get(path)
         if leaf is None:
@@ -206,9 +204,9 @@ class Machine:
             if (leaf := self._engine.open.get(path)) is not None and scope in leaf.frame.fiber.scope.outward()
         )
 
-    def _take_facts(self) -> list[StepEvent]:
-        facts, self._engine.facts = self._engine.facts, []
-        return facts
+    def _take_events(self) -> list[StepEvent]:
+        events, self._engine.events = self._engine.events, []
+        return events
 
 
 def _dump_end(end: OrchestrationEnd | None) -> dict[str, Any] | None:

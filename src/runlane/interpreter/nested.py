@@ -1,6 +1,6 @@
 """An orchestration as a step of another one: a scope of its own, whose response is the step's output.
 
-An agent that is an orchestration is executed in the same way: its task is the message.
+An agent that is an orchestration is executed in the same way; its task is the message.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 NESTING_LIMIT: Final = "nesting_limit"
 UNKNOWN_ORCHESTRATION: Final = "unknown_orchestration"
 
-# Orchestrations within orchestrations, below the run's own one.
+# The maximum nesting of orchestrations below that of the run.
 MAX_NESTED: Final = 8
 
 
 class NestedFrame(Frame[OrchestrationStep | AgentStep]):
-    """The inner orchestration of one execution."""
+    """The nested orchestration of one execution."""
 
     __slots__ = ("scope",)
 
@@ -44,21 +44,21 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
         self.scope: Scope | None = None
 
     def begin(self, engine: Engine) -> None:
-        """Fill the inner state and go to the inner first step."""
+        """Fill the inner state and go to the first inner step."""
         # No worker performs this step, so the machine emits its event.
         engine.emit(self, EventType.STEP_START, step_name=self.step.title, step_type=self.step.type)
         scope = self._open(engine)
         if scope.depth > MAX_NESTED:
             raise StateRejected(
                 NESTING_LIMIT,
-                f"Orchestrations are nested more than {MAX_NESTED} deep. Does one of them, in the end, run itself?",
+                f"Orchestrations are nested more than {MAX_NESTED} levels deep. Check for one that runs itself.",
             )
         scope.layer.fill(initial_state(scope.orchestration, self._message(), self._given()))
         scope.fiber.delay = self.delay
         engine.go(scope.fiber, scope.orchestration.entry)
 
     def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
-        """Complete the inner orchestration, at an `end` step or when there is no next step."""
+        """Complete the nested orchestration, at an `end` step or after its last step."""
         if self.shelf is not None:
             self.shelf.discard()
         engine.store(self, fiber.output)
@@ -66,7 +66,7 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
         engine.leave(self, fiber.output)
 
     def fibers(self) -> Iterable[Fiber]:
-        """The inner main fiber."""
+        """Return the inner main fiber."""
         return () if self.scope is None else (self.scope.fiber,)
 
     def _open(self, engine: Engine) -> Scope:
@@ -94,7 +94,7 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
         return given
 
     def _filled(self, fill: Callable[[Any, Mapping[str, Any], RenderBudget], Any], template: Any) -> Any:
-        """Fill a template. What has no room in the state is refused while it is counted, before it is built."""
+        """Fill a template. One that is too large for the state is rejected while it is counted, before it is built."""
         room = (self.shelf or self.fiber.layer).room
         budget = RenderBudget() if room is None else RenderBudget(room, "max_state_bytes")
         try:
@@ -104,10 +104,10 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
             raise StateRejected(STATE_TOO_LARGE if too_large else error.code, str(error)) from error
 
     def details(self) -> dict[str, Any]:
-        """The inner scope."""
+        """Return the inner scope."""
         return {"scope": None if self.scope is None else self.scope.dump()}
 
     def load(self, engine: Engine, data: dict[str, Any]) -> None:
-        """Become what was dumped."""
+        """Restore a dump."""
         super().load(engine, data)
         engine.load_scope(self._open(engine), data["scope"])

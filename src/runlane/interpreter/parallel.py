@@ -1,7 +1,7 @@
-"""A parallel step: branches side by side, each with its own writes, that meet again.
+"""A parallel step: concurrent branches, each with its own writes, that join.
 
-The writes are merged in the order of the branches once all of them are done, so the outcome does not depend on which
-was faster. A branch that fails fails the whole at once: the others' work would be thrown away anyway.
+The writes are merged in the order of the branches once all of them are done, so the outcome does not depend on their
+speed. A branch that fails fails the step at once, since the work of the others would be discarded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ParallelFrame(Frame[ParallelStep]):
-    """The branches of one execution. `ending`: one of them met an `end` step."""
+    """The branches of one execution. `ending`: one of them reached an `end` step."""
 
     __slots__ = ("ending", "finished", "running", "started", "stops")
 
@@ -31,16 +31,16 @@ class ParallelFrame(Frame[ParallelStep]):
         self.running: dict[int, Fiber] = {}
         self.finished: dict[int, Fiber] = {}
         self.ending = False
-        # The branches meet at what follows the parallel step; where a branch around them ends, they end too.
+        # The branches join at what follows the parallel step, or where a branch around them ends.
         self.stops = fiber.stops | {join for join in (step.next_step_id, fiber.after(step)[0]) if join is not None}
 
     def begin(self, engine: Engine) -> None:
-        """Start as many branches as may run at a time."""
+        """Start the first branches, up to the concurrency limit."""
         engine.emit(self, EventType.PARALLEL_START, branch_count=len(self.step.parallel_branches))
         self._start_more(engine, self.delay)
 
     def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
-        """Start the next branch, or join when it was the last."""
+        """Start the next branch, or join after the last one."""
         self.finished[fiber.index] = self.running.pop(fiber.index)
         self.ending = self.ending or leaving == END
         self._start_more(engine)
@@ -48,7 +48,7 @@ class ParallelFrame(Frame[ParallelStep]):
             self._join(engine)
 
     def fibers(self) -> Iterable[Fiber]:
-        """The branches that run."""
+        """Return the running branches."""
         return self.running.values()
 
     def _start_more(self, engine: Engine, delay: float = 0.0) -> None:
@@ -85,13 +85,13 @@ class ParallelFrame(Frame[ParallelStep]):
             f"{self.path}/{index}/",
             self,
             index=index,
-            # One id is where a branch begins and its steps' own ways are followed; several are the branch.
+            # A single id is the first step of a branch, which follows its routes; several ids are the branch itself.
             order=tuple(branch) if len(branch) > 1 else (),
             stops=self.stops,
         )
 
     def details(self) -> dict[str, Any]:
-        """Each branch with its layer."""
+        """Return each branch with its layer."""
         return {
             "started": self.started,
             "ending": self.ending,
@@ -103,7 +103,7 @@ class ParallelFrame(Frame[ParallelStep]):
         }
 
     def load(self, engine: Engine, data: dict[str, Any]) -> None:
-        """Become what was dumped."""
+        """Restore a dump."""
         super().load(engine, data)
         self.started = data["started"]
         self.ending = data["ending"]

@@ -1,4 +1,4 @@
-"""The route that a performed step chooses, if it is one that chooses, and the event for it."""
+"""The route that a performed step chooses, if it chooses one, and the event for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEERING: Final = frozenset({"evaluator", "if_else", "switch", "wait"})
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The chosen route: a step (None: the fiber ends), the output that belongs to it, and its event."""
+    """The chosen route: a step (None: the fiber ends), the output to store, and the event."""
 
     target: str | None
     output: Any = None
@@ -32,7 +32,7 @@ class Route:
 
 
 def chosen(step: Step, done: Done) -> Route | None:
-    """The way that a step chose; none for steps that lead to whatever follows them."""
+    """Return the route that a step chose; None for steps that continue with the next one."""
     match step:
         case IfElseStep():
             holds = bool(done.output)
@@ -41,14 +41,14 @@ def chosen(step: Step, done: Done) -> Route | None:
         case SwitchStep():
             case = next((text for text in spellings(done.output) if text in step.switch_cases), None)
             target = step.switch_default_step_id if case is None else step.switch_cases[case]
-            told = {"value": done.output, "matched_case": case, "target_step_id": target}
-            return Route(target, done.output, event=EventType.SWITCH_DECISION, data=told)
+            data = {"value": done.output, "matched_case": case, "target_step_id": target}
+            return Route(target, done.output, event=EventType.SWITCH_DECISION, data=data)
         case EvaluatorStep():
             label = done.route
             if label is None or label not in step.route_map:
                 raise StateRejected(
                     UNKNOWN_ROUTE,
-                    f"The evaluator chose {_quoted(label)}, which is none of its routes ({', '.join(step.route_map)}).",
+                    f"The evaluator chose {_quoted(label)}, which is not a route ({', '.join(step.route_map)}).",
                 )
             target = step.route_map[label]
             return Route(
@@ -56,21 +56,21 @@ def chosen(step: Step, done: Done) -> Route | None:
             )
         case HumanStep() | WaitStep() if done.route == EXPIRED:
             if step.on_expiry is None:
-                raise StateRejected(EXPIRED, "Nobody answered in time, and the step has no on_expiry to go to.")
+                raise StateRejected(EXPIRED, "The wait expired, and the step has no on_expiry.")
             return Route(step.on_expiry, stored=False)
         case _:
             return None
 
 
 def spellings(value: Any) -> Iterator[str]:
-    """How a value may be written as a case of a switch: text as it is, everything else as JSON, 3.0 also as 3."""
+    """Yield the spellings of a value as a case of a switch: a string as it is, otherwise JSON, and 3.0 also as 3."""
     if isinstance(value, str):
         yield value
         return
     try:
         yield orjson.dumps(value).decode()
     except TypeError:
-        # A number beyond 64 bits is valid JSON all the same.
+        # A number beyond 64 bits is still valid JSON.
         yield str(value)
     if isinstance(value, float) and value.is_integer():
         yield str(int(value))

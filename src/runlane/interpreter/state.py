@@ -1,8 +1,8 @@
-"""The state of a run: layers of keys, with their size always known.
+"""The state of a run: layers of keys with known sizes.
 
-A branch and an item of a list read through to the state around them and write into a layer of their own; when they
-are done, their layer is merged. Sizes are counted at each write, so that no step ever measures the whole state.
-Values are never changed in place: views, snapshots and results may share them.
+A branch and an item of a list read through to the state around them and write to a layer of their own, which is merged
+when they are done. Sizes are counted at each write, so that the whole state is never measured. Values are never changed
+in place, so views, snapshots and results may share them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runlane.interpreter.values import Failed
 STATE_TOO_LARGE: Final = "state_too_large"
 WRONG_TYPE: Final = "wrong_type"
 
-# What a key costs in JSON beside its letters: two quotes, a colon, a comma.
+# The bytes of a key in JSON besides its characters: two quotes, a colon, a comma.
 _KEY_BYTES: Final = 4
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -34,7 +34,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class StateRejected(Exception):
-    """The machine cannot continue from a step; `failed` is the reason and becomes the failure of that step."""
+    """The machine cannot continue after a step; `failed` becomes the failure of that step."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -42,17 +42,17 @@ class StateRejected(Exception):
 
 
 def initial_state(orchestration: Orchestration, message: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the state of an orchestration is before its first step: defaults, the message, what else was given."""
+    """Return the state of an orchestration before its first step: defaults, the message, and the given values."""
     return {**defaults(orchestration), "user_input": message, "user_query": message, **given}
 
 
 def defaults(orchestration: Orchestration) -> dict[str, Any]:
-    """The state that the definition itself gives."""
+    """Return the default state of the definition."""
     return {key: field.default for key, field in orchestration.state_schema.items()}
 
 
 def fits(value: Any, type_name: str) -> bool:
-    """Whether a value may stand where this type is declared. Null, the default of every type, always may."""
+    """Return whether a value matches a declared type. Null, the default of every type, always does."""
     if value is None or type_name == "any":
         return True
     if isinstance(value, bool):
@@ -63,20 +63,20 @@ def fits(value: Any, type_name: str) -> bool:
 
 
 def measure(value: Any) -> int:
-    """The size of a value as JSON, in bytes."""
+    """Return the size of a value as JSON, in bytes."""
     try:
         return len(orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS))
     except (TypeError, ValueError):
-        # Numbers beyond 64 bits and halves of surrogate pairs: they are stored as text in the end.
+        # Numbers beyond 64 bits and halves of surrogate pairs, which are stored as strings.
         return len(repr(value))
 
 
 class Layer:
     """Keys that one fiber of control may write.
 
-    `outer` is the layer it reads through to, `account` the one that its bytes count in, too: a nested orchestration
-    reads nothing of what is around it, but its state fills the same memory. `limit` bounds a layer with all that
-    counts in it.
+    `outer` is the layer that it reads through to, `account` the one in which its bytes count as well: a nested
+    orchestration reads nothing around it, but its state uses the same memory. `limit` bounds a layer with everything
+    that counts in it.
     """
 
     __slots__ = ("_view", "account", "limit", "outer", "schema", "sizes", "total", "values")
@@ -100,7 +100,7 @@ class Layer:
 
     @property
     def view(self) -> Mapping[str, Any]:
-        """Everything that can be read here; it follows later writes and cannot be written to."""
+        """A read-only view of everything that can be read here, including later writes."""
         if self._view is None:
             maps: list[dict[str, Any]] = []
             layer: Layer | None = self
@@ -113,14 +113,14 @@ class Layer:
     def write(self, key: str, value: Any, *, size: int | None = None, gathered: bool = False) -> int:
         """Set a key and return the value's size.
 
-        A `gathered` value is one round's part of what ends as a list: it may be declared as that list.
+        A `gathered` value is one round's part of a list, so it may be declared as that list.
         """
         field = self.schema.get(key)
         if field is not None and not fits(value, field.type) and not (gathered and field.type == "list"):
             raise StateRejected(
                 WRONG_TYPE,
-                f'The state\'s key "{key}" is declared as {field.type}, and {_describe_value(value)} does not fit. '
-                "Change the declaration in state_schema, or what is written there.",
+                f'The state\'s key "{key}" is declared as {field.type}, and {_describe_value(value)} does not match. '
+                "Change the declaration in state_schema, or the value.",
             )
         if size is None:
             size = measure(value)
@@ -128,7 +128,7 @@ class Layer:
         return size
 
     def put(self, key: str, value: Any, size: int) -> None:
-        """Set a key to a value whose type is known to be right, or is not the declared one on purpose."""
+        """Set a key without a type check."""
         whole = size + len(key) + _KEY_BYTES
         self.reserve(whole - self.sizes.get(key, 0))
         self.values[key] = value
@@ -140,21 +140,21 @@ class Layer:
             self.write(key, value)
 
     def merge(self, layer: Layer, *, leaving_out: frozenset[str] = frozenset()) -> None:
-        """Take over what another layer of the same state has; that layer is not used any more."""
+        """Merge another layer of the same state, which must not be used any more."""
         layer.discard()
         for key, value in layer.values.items():
             if key not in leaving_out:
                 self.put(key, value, layer.sizes[key] - len(key) - _KEY_BYTES)
 
     def reserve(self, size: int) -> None:
-        """Count bytes that are kept for this layer (or, if negative, no longer kept)."""
+        """Count bytes of this layer (negative: released bytes), within the limits."""
         layer: Layer | None = self
         while layer is not None and size > 0:
             if layer.limit is not None and layer.total + size > layer.limit:
                 raise StateRejected(
                     STATE_TOO_LARGE,
                     f"The state would have {layer.total + size} bytes, and at most {layer.limit} are allowed "
-                    "(max_state_bytes). Keep less in it: store large values elsewhere, or set collect to false for "
+                    "(max_state_bytes). Store large values elsewhere, or set collect to false for "
                     "long loops.",
                 )
             layer = layer.account
@@ -172,23 +172,23 @@ class Layer:
         return max(0, min(rooms)) if rooms else None
 
     def discard(self) -> None:
-        """Count this layer, and all that counts in it, no more."""
+        """Stop counting this layer and everything in it."""
         if self.account is not None:
             self.account.count(-self.total)
             self.account = None
 
     def dump(self) -> dict[str, Any]:
-        """The layer as JSON."""
+        """Return the layer as JSON."""
         return {"values": dict(self.values), "sizes": dict(self.sizes)}
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Become what was dumped. Sizes are stored, so that a restored machine counts exactly like the first one."""
+        """Restore a dump. Sizes are stored, so that a restored machine counts exactly like the first one."""
         self.values.update(data["values"])
         self.sizes.update(data["sizes"])
         self.count(sum(self.sizes.values()))
 
     def count(self, size: int) -> None:
-        """Count bytes without looking at limits: they are counted already elsewhere, or were before a restart."""
+        """Count bytes without checking limits: they were checked elsewhere, or before a restart."""
         layer: Layer | None = self
         while layer is not None:
             layer.total += size

@@ -15,12 +15,11 @@ Part = Literal["step", "condition", "items"]
 
 @dataclass(frozen=True, slots=True)
 class PendingStep:
-    """Something to perform now. Its `path` names this very execution within the run and never changes.
+    """A step to perform. Its `path` identifies this execution within the run and never changes.
 
-    `part` is "step" but for loops, whose while condition and list of items are worked out apart. `tries` counts the
-    failures of this execution so far; the next try is due `delay_seconds` after the last one. A first try may have to
-    wait, too: what contains it has failed and is tried again. `state` is what the step may read: it is a view, not to
-    be changed.
+    `part` is "step" except for loops, whose while condition and list of items are evaluated separately. `tries` counts
+    the failures of this execution so far; the next try is due `delay_seconds` after the last one. A first try may have
+    a delay, too, if its container is retried. `state` is a read-only view of what the step may read.
     """
 
     path: str
@@ -36,7 +35,7 @@ class PendingStep:
 class Done:
     """A step was performed. `route` is the label that an evaluator chose, or "expired" for a wait that expired.
 
-    `output` is a plain JSON value, the same that is recorded: what is settled again must not differ from it.
+    `output` is the recorded JSON value, so that a replay gets the same one.
     """
 
     output: Any = None
@@ -47,7 +46,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A step could not be performed. `retryable` means that another try may go well."""
+    """A step could not be performed. `retryable` means that a retry may succeed."""
 
     code: str
     message: str
@@ -63,7 +62,7 @@ Outcome = Done | Failed
 class StepEvent:
     """An event of the run's stream that follows from what has happened.
 
-    `output` is the output of an inner orchestration, which is not performed by a worker. It is not emitted.
+    `output` is the output of a nested orchestration, which is not performed by a worker. It is not emitted.
     """
 
     type: str
@@ -82,7 +81,7 @@ class EndStatus(StrEnum):
 class OrchestrationEnd:
     """The end of the run: the last output as `response`, the state, and the error of a failed one.
 
-    `loop_limits` are the steps whose `max_iterations` was reached on the way to a completed one.
+    `loop_limits` are the steps of a completed run whose `max_iterations` was reached.
     """
 
     status: EndStatus

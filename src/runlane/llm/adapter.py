@@ -1,7 +1,7 @@
-"""A conversation in the words of the provider layer, and its answers in ours.
+"""Conversion between a conversation and the messages of the provider library.
 
-Nothing of it is imported before a provider is asked: the layer is large, and most workers and every API process do
-without. An answer is assembled from its pieces, so the stored text is the text that was streamed.
+The library is large, and most workers and every API process do not need it, so it is imported on the first call. An
+answer is assembled from its pieces, so the stored text is the streamed text.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _BREAK = "\n\n"
 
 
 def to_messages(request: ModelRequest, provider: str) -> list[wire.ModelMessage]:
-    """The lines of a request; answers that `provider` gave itself are restored as it gave them."""
+    """Return the messages of a request; answers of the same `provider` are restored unchanged."""
     from pydantic_ai import messages as wire
 
     found: list[wire.ModelMessage] = []
-    asked: list[wire.ModelRequestPart] = []
+    pending: list[wire.ModelRequestPart] = []
     for line in request.messages:
         match line.role:
             case "user":
-                asked.append(wire.UserPromptPart(line.text))
+                pending.append(wire.UserPromptPart(line.text))
             case "tool":
-                asked.append(
+                pending.append(
                     wire.ToolReturnPart(
                         line.tool or "",
                         line.text,
@@ -45,17 +45,17 @@ def to_messages(request: ModelRequest, provider: str) -> list[wire.ModelMessage]
                 answer = _restored(line, provider) or _rebuilt(line)
                 if not answer.parts:
                     continue
-                if asked:
-                    found.append(wire.ModelRequest(asked))
-                    asked = []
+                if pending:
+                    found.append(wire.ModelRequest(pending))
+                    pending = []
                 found.append(answer)
-    if asked:
-        found.append(wire.ModelRequest(asked))
+    if pending:
+        found.append(wire.ModelRequest(pending))
     return found
 
 
 def to_parameters(request: ModelRequest) -> ModelRequestParameters:
-    """The tools and the instructions of a request."""
+    """Return the tools and the instructions of a request."""
     from pydantic_ai.messages import InstructionPart
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
@@ -74,16 +74,16 @@ def to_parameters(request: ModelRequest) -> ModelRequestParameters:
 
 
 def to_settings(request: ModelRequest, ignored: frozenset[str]) -> WireSettings:
-    """The settings of a request, without those that the model's adapter ignores with a warning."""
-    told = request.settings
+    """Return the settings of a request, without those that the library would ignore with a warning."""
+    settings = request.settings
     must_call = request.must_call and bool(request.offers)
     found: dict[str, Any] = {
-        "temperature": told.temperature,
-        "max_tokens": told.max_tokens,
-        "top_p": told.top_p,
-        # Providers refuse a forced call while a model thinks, or let it answer without thinking anyway.
-        "thinking": None if must_call else told.thinking,
-        "parallel_tool_calls": told.parallel_tool_calls if request.offers else None,
+        "temperature": settings.temperature,
+        "max_tokens": settings.max_tokens,
+        "top_p": settings.top_p,
+        # Providers reject a forced call of a thinking model, or let it answer without thinking anyway.
+        "thinking": None if must_call else settings.thinking,
+        "parallel_tool_calls": settings.parallel_tool_calls if request.offers else None,
         "tool_choice": "required" if must_call else None,
     }
     return cast(
@@ -92,27 +92,27 @@ def to_settings(request: ModelRequest, ignored: frozenset[str]) -> WireSettings:
 
 
 class CallIds:
-    """Ids for the calls of an answer that no other call of the conversation has.
+    """Ids for the calls of an answer, unique in the conversation.
 
-    Some servers send none, or restart their numbers with each answer. A call that gets another one here keeps it, even
-    towards the server that it came from.
+    Some servers send none, or restart their numbers with each answer. A call that gets another id keeps it, even
+    towards its own server.
     """
 
     def __init__(self, request: ModelRequest) -> None:
         self._used = {call.id for line in request.messages for call in line.calls}
         self._number = request.number
-        self._place = 0
+        self._position = 0
 
     def next(self, given: str) -> str:
         """Return the id of the next call; `given` is the provider's."""
-        own = given if given and given not in self._used else f"{given or 'call'}-{self._number}-{self._place}"
+        own = given if given and given not in self._used else f"{given or 'call'}-{self._number}-{self._position}"
         self._used.add(own)
-        self._place += 1
+        self._position += 1
         return own
 
 
 class ResponseFold:
-    """The pieces of an answer, published as they arrive, and the answer that they make."""
+    """Publishes the pieces of an answer as they arrive, and assembles the answer."""
 
     def __init__(self, request: ModelRequest, delta: Delta | None) -> None:
         self._delta = delta
@@ -124,53 +124,53 @@ class ResponseFold:
 
     @property
     def text(self) -> str:
-        """All text."""
+        """The text so far."""
         return "".join(self._text)
 
     @property
     def thinking(self) -> str:
-        """All that was thought aloud."""
+        """The visible thinking so far."""
         return "".join(self._thinking)
 
     def take(self, event: wire.ModelResponseStreamEvent) -> None:
-        """Take one event of a stream. Starts and deltas carry content; the others repeat it."""
+        """Process one event of a stream. Starts and deltas have content; the others repeat it."""
         from pydantic_ai import messages as wire
 
         match event:
             case wire.PartStartEvent(part=wire.TextPart(content=content)):
                 self._begin("text", self._text)
-                self._say("text", self._text, content)
+                self._append("text", self._text, content)
             case wire.PartStartEvent(part=wire.ThinkingPart(content=content)):
                 self._begin("thinking", self._thinking)
-                self._say("thinking", self._thinking, content)
+                self._append("thinking", self._thinking, content)
             case wire.PartStartEvent(index=index, part=wire.ToolCallPart() as part):
                 if index not in self._calls:
                     self._calls[index] = (self._ids.next(part.tool_call_id), part.tool_name)
                 self._last = "call"
-                self._argue(index, part.args)
+                self._append_arguments(index, part.args)
             case wire.PartDeltaEvent(delta=wire.TextPartDelta(content_delta=content)):
-                self._say("text", self._text, content)
+                self._append("text", self._text, content)
             case wire.PartDeltaEvent(delta=wire.ThinkingPartDelta(content_delta=str() as content)):
-                self._say("thinking", self._thinking, content)
+                self._append("thinking", self._thinking, content)
             case wire.PartDeltaEvent(index=index, delta=wire.ToolCallPartDelta(args_delta=args)):
-                self._argue(index, args)
+                self._append_arguments(index, args)
             case _:
                 pass
 
     def _begin(self, kind: str, pieces: list[str]) -> None:
-        # Two texts with something between them are two paragraphs.
+        # Two text parts with another part between them are two paragraphs.
         self._last, last = kind, self._last
         if pieces and last != kind:
-            self._say(kind, pieces, _BREAK)
+            self._append(kind, pieces, _BREAK)
 
-    def _say(self, kind: str, pieces: list[str], content: str) -> None:
+    def _append(self, kind: str, pieces: list[str], content: str) -> None:
         if not content:
             return
         pieces.append(content)
         if self._delta is not None:
             self._delta(ModelDelta("text" if kind == "text" else "thinking", content))
 
-    def _argue(self, index: int, arguments: str | Mapping[str, Any] | None) -> None:
+    def _append_arguments(self, index: int, arguments: str | Mapping[str, Any] | None) -> None:
         if not arguments or self._delta is None or index not in self._calls:
             return
         call_id, tool = self._calls[index]
@@ -179,7 +179,7 @@ class ResponseFold:
 
 
 def with_own_ids(response: wire.ModelResponse, request: ModelRequest) -> wire.ModelResponse:
-    """The answer with the ids that its calls have here."""
+    """Return the answer with call ids that are unique in the conversation."""
     from pydantic_ai.messages import ToolCallPart
 
     ids = CallIds(request)
@@ -191,7 +191,7 @@ def with_own_ids(response: wire.ModelResponse, request: ModelRequest) -> wire.Mo
 
 
 def calls_of(response: wire.ModelResponse) -> tuple[ToolCall, ...]:
-    """The tools that an answer asks for."""
+    """Return the tool calls of an answer."""
     from pydantic_ai.messages import ToolCallPart
 
     return tuple(
@@ -202,7 +202,7 @@ def calls_of(response: wire.ModelResponse) -> tuple[ToolCall, ...]:
 
 
 def to_raw(response: wire.ModelResponse) -> str:
-    """The answer as the provider layer writes it, so that it can be given back as it was."""
+    """Serialize the answer in the library's format, so that it can be sent back unchanged."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     return ModelMessagesTypeAdapter.dump_json([response]).decode()
@@ -216,7 +216,7 @@ def _restored(line: Message, provider: str) -> wire.ModelResponse | None:
     try:
         [message] = ModelMessagesTypeAdapter.validate_json(line.raw)
     except ValueError:
-        # Written by a version whose format this one cannot read: text and calls are equivalent, without signatures.
+        # Written in a format that this version cannot read: text and calls are equivalent, without signatures.
         return None
     return message if isinstance(message, ModelResponse) and message.provider_name == provider else None
 

@@ -1,8 +1,8 @@
-"""What it means that a provider did not answer: its error as a code of ours, by type and never by its wording.
+"""Map errors of a provider to failure codes, by type and never by wording.
 
-Messages go into events and tables, which tenants read. They hold what the provider said, shortened, without secrets
-that the run has used and without what looks like a key. A provider that refuses the operator's key may repeat it: its
-words are only in the log.
+Messages are stored in events and tables that tenants read. They contain the provider's message, truncated, without
+secrets of the run and without anything that looks like a key. A provider that rejects the operator's key may repeat
+it, so that message is only logged.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ log = structlog.get_logger(__name__)
 _SHOWN: Final = 300
 _LOGGED: Final = 2000
 _MAX_WAIT_SECONDS: Final = 3600.0
-# What looks like a key, whole or with a part of it masked, as providers like to repeat it.
+# Anything that looks like a key, whole or partly masked, as providers tend to repeat it.
 _KEY: Final = re.compile(r"\b(?:sk|pk|rk|key|api|xai|gsk|AIza)[-_*][^\s\"',;]{6,}|\bAIza[^\s\"',;]{6,}|Bearer\s+\S+")
 _REFUSALS: Final = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
 
 
 def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: bool) -> ModelFailed:
-    """The failure that an error of a provider, its SDK or the way to it is. `own_key`: the key is the tenant's."""
+    """Return the failure for an error of a provider, its SDK or the network. `own_key`: the key is the tenant's."""
     import httpx2
     from pydantic_ai import exceptions as known
 
@@ -40,11 +40,11 @@ def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: boo
         case known.ContentFilterError():
             return ModelFailed("content_refused", f"{model} refused to answer.")
         case known.UnexpectedModelBehavior():
-            said = shortened(error.message, redactor)
-            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read: {said}", retryable=True)
+            reason = shortened(error.message, redactor)
+            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read: {reason}", retryable=True)
         case known.UserError():
             return ModelFailed(
-                "invalid_request", f"{model} cannot be asked like this: {shortened(error.message, redactor)}"
+                "invalid_request", f"The request to {model} is invalid: {shortened(error.message, redactor)}"
             )
         case TimeoutError() | httpx2.TimeoutException():
             return _timed_out(model)
@@ -58,13 +58,13 @@ def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: boo
 
 
 def broken_off(model: str) -> ModelFailed:
-    """The stream ended before the answer did."""
+    """Return the failure of a stream that ended before the answer did."""
     return ModelFailed("model_unreachable", f"The answer of {model} broke off.", retryable=True)
 
 
 def shortened(text: str, redactor: Redactor) -> str:
-    """What a provider said, on one line, short, and without what may be a key."""
-    # Before anything is truncated: half of a secret could not be recognized.
+    """Return a provider's message on one line, truncated, and without anything that may be a key."""
+    # Cleaned before it is truncated, since half of a secret could not be recognized.
     text = _KEY.sub("***", " ".join(redactor.clean(text).split()))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -72,7 +72,7 @@ def shortened(text: str, redactor: Redactor) -> str:
 def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bool) -> ModelFailed:
     from pydantic_ai import exceptions as known
 
-    said = _said(error, redactor)
+    reason = _reason(error, redactor)
     wait = error.retry_after
     if wait is None and isinstance(error, known.ModelHTTPError) and error.headers:
         wait = retry_after_seconds(error.headers.get("retry-after"))
@@ -82,24 +82,24 @@ def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bo
         case known.ModelRateLimitError():
             return ModelFailed(
                 "rate_limited",
-                f"{model}: the provider's limit of requests or tokens is reached{said}",
+                f"{model}: the provider's limit of requests or tokens is reached{reason}",
                 retryable=True,
                 throttled=True,
                 retry_after_seconds=wait,
             )
         case known.ModelQuotaExceededError():
-            return ModelFailed("quota_exceeded", f"{model}: the account's quota or credit is used up{said}")
+            return ModelFailed("quota_exceeded", f"{model}: the account's quota or credit is used up{reason}")
         case known.ModelUnavailableError():
             return ModelFailed(
                 "overloaded",
-                f"{model}: the provider is overloaded or away{said}",
+                f"{model}: the provider is overloaded or unavailable{reason}",
                 retryable=True,
                 throttled=True,
                 retry_after_seconds=wait,
             )
         case known.ModelServerError():
             return ModelFailed(
-                "model_error", f"{model}: the provider failed{said}", retryable=True, retry_after_seconds=wait
+                "model_error", f"{model}: the provider failed{reason}", retryable=True, retry_after_seconds=wait
             )
         case known.ModelTimeoutError():
             return _unreachable(model) if error.phase in {"pool", "connect"} else _timed_out(model)
@@ -108,50 +108,49 @@ def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bo
         case known.ModelConnectionError():
             return _unreachable(model) if error.phase != "read" else broken_off(model)
         case known.ModelContextWindowExceededError():
-            return ModelFailed("context_too_long", f"The conversation is too long for {model}{said}")
+            return ModelFailed("context_too_long", f"The conversation is too long for {model}{reason}")
         case known.ModelAuthenticationError():
             return _key_refused(error, model, own_key=own_key)
         case known.ModelNotFoundError():
-            return ModelFailed("unknown_model", f"The provider knows no model {model} for this key{said}")
+            return ModelFailed("unknown_model", f"The provider has no model {model} for this key{reason}")
         case known.ModelHTTPError() if error.status_code in {401, 403} and not _is_refusal(error):
             return _key_refused(error, model, own_key=own_key)
         case known.ModelHTTPError():
-            return _of_status(error.status_code, error, model, said)
+            return _of_status(error.status_code, error, model, reason)
         case known.ModelRequestRejectedError():
-            return _refused(error, model, said)
+            return _refused(error, model, reason)
         case _ if isinstance(error.__cause__, ValueError) or not error.in_stream:
             return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read.", retryable=True)
         case _:
-            return ModelFailed("model_error", f"{model}: the provider failed{said}", retryable=True)
+            return ModelFailed("model_error", f"{model}: the provider failed{reason}", retryable=True)
 
 
 def _key_refused(error: ModelAPIError, model: str, *, own_key: bool) -> ModelFailed:
-    # What the provider said is left out: it likes to repeat a part of the key.
+    # The provider's message is left out, since it may repeat a part of the key.
     if own_key:
         return ModelFailed("not_authorized", f"The provider does not accept the key for {model}.")
-    # Cleaned before it is cut, for half a key would not be found any more.
-    log.warning("provider_refuses_key", model=model, said=LOGS.clean(str(error.body))[:_LOGGED])
+    # Cleaned before it is truncated, since half of a key could not be recognized.
+    log.warning("provider_refuses_key", model=model, response=LOGS.clean(str(error.body))[:_LOGGED])
     return ModelFailed(
         "not_authorized",
-        f"The provider does not accept this server's key for {model}. Whoever operates the server finds the provider's "
-        "answer in its log.",
+        f"The provider does not accept this server's key for {model}. Its response is in the server's log.",
     )
 
 
-def _of_status(status: int, error: ModelAPIError, model: str, said: str) -> ModelFailed:
+def _of_status(status: int, error: ModelAPIError, model: str, reason: str) -> ModelFailed:
     if status == 413:
-        return ModelFailed("context_too_long", f"The conversation is too long for {model}{said}")
+        return ModelFailed("context_too_long", f"The conversation is too long for {model}{reason}")
     if status == 408:
         return _timed_out(model)
     if status >= 500 or status in {409, 425}:
-        return ModelFailed("model_error", f"{model}: the provider failed (status {status}){said}", retryable=True)
-    return _refused(error, model, said)
+        return ModelFailed("model_error", f"{model}: the provider failed (status {status}){reason}", retryable=True)
+    return _refused(error, model, reason)
 
 
-def _refused(error: ModelAPIError, model: str, said: str) -> ModelFailed:
+def _refused(error: ModelAPIError, model: str, reason: str) -> ModelFailed:
     if _is_refusal(error):
-        return ModelFailed("content_refused", f"{model} refused to answer{said}")
-    return ModelFailed("invalid_request", f"{model} does not take this request{said}")
+        return ModelFailed("content_refused", f"{model} refused to answer{reason}")
+    return ModelFailed("invalid_request", f"{model} does not accept this request{reason}")
 
 
 def _is_refusal(error: ModelAPIError) -> bool:
@@ -166,8 +165,8 @@ def _unreachable(model: str) -> ModelFailed:
     return ModelFailed("model_unreachable", f"The provider of {model} cannot be reached.", retryable=True)
 
 
-def _said(error: ModelAPIError, redactor: Redactor) -> str:
-    """The provider's own words, as the end of a sentence."""
+def _reason(error: ModelAPIError, redactor: Redactor) -> str:
+    """Return the provider's message, as the end of a sentence."""
     body: Any = error.body
     for _ in range(2):
         if isinstance(body, dict):

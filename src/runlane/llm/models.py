@@ -1,7 +1,7 @@
-"""Models: one small protocol for whatever answers a prompt, and the registry that finds one by name.
+"""Models: the protocol of a model, and the registry that finds one by name.
 
-A name is a registered prefix, or the prefix, a colon and a rest that the prefix interprets. A model
-that cannot answer raises; no error is ever handed on as if it were an answer.
+A name is a registered prefix, or the prefix, a colon and a rest that the prefix interprets. A model that cannot answer
+raises; an error is never returned as an answer.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from runlane.errors import ConfigurationError, nearest
 from runlane.redaction import Redactor
 
 _DEFAULTS: Final = ModelSettings()
-# The only argument of a call whose arguments are no JSON object: what the model wrote instead.
+# The only argument of a call whose arguments are not a JSON object: the string that the model wrote.
 INVALID_JSON: Final = "__invalid_json__"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDelta:
-    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call.
+    """A piece of an answer. `call_id` and `tool` belong to arguments of a tool call.
 
     The caller adds the answer that it belongs to and its offset; one at offset 0 starts the answer again.
     """
@@ -41,8 +41,8 @@ Delta = Callable[[ModelDelta], None]
 class ModelFailed(Exception):
     """A model call failed. `retryable` means that a retry may succeed.
 
-    `retry_after_seconds` is what the provider asked for; `throttled` means that everybody who uses the same
-    credential should slow down.
+    `retry_after_seconds` is what the provider asked for; `throttled` means that all users of the credential should
+    slow down.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class ModelFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model wants a tool to be called. `id` is unique within the answer's conversation.
+    """A tool call that a model requests. `id` is unique within the conversation.
 
-    Arguments that are no JSON object come as {INVALID_JSON: what was written}: there is nothing to call with, and the
-    model has to be told.
+    Arguments that are not a JSON object are {INVALID_JSON: the string}; the tool is not called, and the model gets an
+    error.
     """
 
     name: str
@@ -77,7 +77,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """A tool that a model may ask for."""
+    """A tool that a model may call."""
 
     name: str
     description: str = ""
@@ -88,9 +88,9 @@ class ToolOffer:
 class Message:
     """One line of a conversation.
 
-    `calls` are what the model asked for; `tool` and `call_id` say whose result a line is, and `failed` that the tool
-    was not called or has failed. `raw` is the answer as its model's own module wrote it: signatures of thoughts and
-    the like, which a provider wants back. Nobody else reads it.
+    `calls` are the tool calls of the model; `tool` and `call_id` identify the call of a result, and `failed` means that
+    the tool was not called or has failed. `raw` is the answer in the format of the model's own module, with signatures
+    that the provider expects back. Only that module reads it.
     """
 
     role: Literal["user", "assistant", "tool"]
@@ -106,10 +106,9 @@ class Message:
 class ModelRequest:
     """One call of a model.
 
-    `key` names this very call within the run and is the same when it is made again after a crash. `number` counts
-    the calls of the step within the run, from 0, and is as stable. With `must_call` the model has to ask for one of
-    the tools instead of answering. `waited_seconds` is the part of the model's own delay that is over already, see
-    Delayed.
+    `key` identifies this call within the run and is the same when it is repeated after a crash. `number` counts the
+    calls of the step within the run, from 0, and is as stable. With `must_call` the model must call one of the tools
+    instead of answering. `waited_seconds` is the part of the model's own delay that is over, see DelayedModel.
     """
 
     model: str
@@ -124,7 +123,7 @@ class ModelRequest:
 
     @property
     def prompt(self) -> str:
-        """What was said last: the task, or the newest result of a tool."""
+        """The text of the last message: the task, or the newest result of a tool."""
         return self.messages[-1].text if self.messages else ""
 
 
@@ -146,14 +145,14 @@ class ModelReply:
 
 
 class Model(Protocol):
-    """Answers requests. It does not retry by itself: the caller decides when that is allowed."""
+    """Answers requests. It does not retry; the caller decides when that is allowed."""
 
     async def credential(self) -> str:
         """Return the credential whose limits a call counts against; empty if there is none.
 
         A provider, ":" and a host if it is not the provider's own, "@" and a tenant if the key is that tenant's:
-        "openai", "openai:proxy.example.com", "anthropic@acme". A provider of RUNLANE_PROVIDERS has the name that it has
-        there. It may change when a secret is set or removed.
+        "openai", "openai:proxy.example.com", "anthropic@acme". A provider of RUNLANE_PROVIDERS has its name there. It
+        may change when a secret is set or removed.
         """
         ...
 
@@ -164,7 +163,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class DelayedModel(Protocol):
-    """A model that knows how long it delays an answer, so that a long delay can be waited for without a worker slot."""
+    """A model with a known delay before its answer, so that a long delay does not occupy a worker slot."""
 
     def delay_before_answer(self, request: ModelRequest, /) -> float:
         """Return the seconds before the first piece of the answer. Raises ModelFailed."""
@@ -173,7 +172,7 @@ class DelayedModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """Where a model is called: definitions may configure it, and credentials belong to a tenant.
+    """The context of a model call: definitions may configure the model, and credentials belong to a tenant.
 
     `redactor` is the run's: a secret of the tenant that is used for a call is added to it.
     """
@@ -186,13 +185,13 @@ class ModelContext:
 
 
 class ModelFactory(Protocol):
-    """Makes the model of a name. Raises ModelFailed if it knows none."""
+    """Creates the model of a name. Raises ModelFailed if the model does not exist."""
 
-    def __call__(self, name: str, scene: ModelContext, /) -> Model: ...
+    def __call__(self, name: str, context: ModelContext, /) -> Model: ...
 
 
 class ModelRegistry:
-    """The models of this process. Others add theirs: `models.register("acme", acme_model)`."""
+    """The models of this process. Applications add their own: `models.register("acme", acme_model)`."""
 
     def __init__(self, default: str | None = None) -> None:
         self._default = default
@@ -218,26 +217,26 @@ class ModelRegistry:
         self._served = {**other._served, **served}
 
     def register(self, prefix: str, factory: ModelFactory, *, models: Collection[str] = ()) -> None:
-        """Answer for `prefix` and every name that begins with it and a colon.
+        """Register a factory for `prefix` and every name that begins with it and a colon.
 
-        `models` are names of models that it is known to serve; they may be written without the prefix.
+        `models` are names of models that it serves; they may be written without the prefix.
         """
         if not prefix or ":" in prefix:
-            raise ValueError(f"{prefix!r} cannot begin the name of a model: it is empty or has a colon in it.")
+            raise ValueError(f"{prefix!r} is not a valid prefix of models. It must not be empty or contain a colon.")
         if prefix in self._factories:
             raise ValueError(f'Models called "{prefix}:..." are registered already.')
         self._factories[prefix] = factory
         self._served[prefix] = models
 
     def turn_off(self, prefix: str, setting: str) -> None:
-        """Refuse models of this prefix with an error that names the setting, unless the prefix is registered."""
+        """Reject models of this prefix with an error that names the setting, unless the prefix is registered."""
         self._turned_off[prefix] = setting
 
-    def find(self, name: str | None, scene: ModelContext) -> tuple[str, Model]:
-        """The model of this name, or the default one; and its full name."""
-        chosen = name or (scene.agent.model if scene.agent is not None else None)
-        if chosen is not None and name is None and scene.agent is not None and scene.agent.provider:
-            chosen = self._with_provider(chosen, scene.agent.provider)
+    def find(self, name: str | None, context: ModelContext) -> tuple[str, Model]:
+        """Return the full name and the model of a name, or of the default."""
+        chosen = name or (context.agent.model if context.agent is not None else None)
+        if chosen is not None and name is None and context.agent is not None and context.agent.provider:
+            chosen = self._with_provider(chosen, context.agent.provider)
         chosen = chosen or self._default
         if chosen is None:
             raise ModelFailed(
@@ -247,7 +246,7 @@ class ModelRegistry:
         resolved = resolve_model(chosen, self._served)
         if resolved.name is None:
             raise ModelFailed("unknown_model", self._unknown(chosen, resolved.candidates))
-        return resolved.name, self._factories[resolved.name.partition(":")[0]](resolved.name, scene)
+        return resolved.name, self._factories[resolved.name.partition(":")[0]](resolved.name, context)
 
     def _unknown(self, name: str, candidates: Collection[str]) -> str:
         if candidates:
@@ -256,10 +255,10 @@ class ModelRegistry:
         setting = self._turned_off.get(prefix)
         if setting is not None:
             return (
-                f'The model "{name}" cannot be used: models called "{prefix}" are turned off here. Choose another '
+                f'The model "{name}" cannot be used: models called "{prefix}" are disabled. Choose another '
                 f"model, or let the operator set {setting}=true on the workers."
             )
-        return f'There is no model "{name}" here{nearest(prefix, self._factories)}. {self._known()}'
+        return f'No model "{name}" exists{nearest(prefix, self._factories)}. {self._known()}'
 
     def _with_provider(self, name: str, provider: str) -> str:
         # A colon may belong to the model's tag, as in llama3:8b.
@@ -268,4 +267,4 @@ class ModelRegistry:
     def _known(self) -> str:
         if not self._factories:
             return "No models are registered in this process."
-        return f"Names here begin with: {', '.join(sorted(self._factories))}."
+        return f"Known prefixes: {', '.join(sorted(self._factories))}."

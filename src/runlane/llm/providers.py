@@ -1,8 +1,8 @@
-"""Providers: OpenAI, Anthropic, Google, Ollama, OpenRouter and every server that speaks like OpenAI.
+"""Providers: OpenAI, Anthropic, Google, Ollama, OpenRouter and every OpenAI-compatible server.
 
-They are asked through pydantic-ai's models, which know the wire formats; turns, limits, retries and records are ours.
-So each call is one request, streamed, never repeated in here, and every way in which it can fail has a code. A key is
-the tenant's secret, or else the one of this process, and is looked up for each call: a new one counts at once.
+Calls use pydantic-ai's models, which implement the wire formats; turns, limits, retries and records are Runlane's. So
+each call is one streamed request without retries, and every failure has a code. The key is the tenant's secret, or else
+that of this process. It is looked up for each call, so a new one takes effect at once.
 """
 
 from __future__ import annotations
@@ -33,81 +33,81 @@ _MILLION: Final = 1_000_000
 
 
 class Providers:
-    """The providers of this process. `close` ends their connections."""
+    """The providers of this process."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
         self.clients = ProviderClients()
-        # The clients share one pool of connections, in which a call that finds none fails.
+        # The clients share one connection pool; a call that finds no free connection fails.
         self.connections = FairGate(MAX_CONNECTIONS, MAX_CONNECTIONS // 2)
-        self.places: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, Endpoint] = {}
 
-    async def access(self, place: Endpoint, tenant: str, redactor: Redactor) -> Credential | None:
-        """The key for a place: the tenant's own, or else that of this process; None if there is none.
+    async def access(self, endpoint: Endpoint, tenant: str, redactor: Redactor) -> Credential | None:
+        """Return the key for an endpoint: the tenant's own, or else that of this process; None if none is configured.
 
-        The redactor of the run learns a key of the tenant. The key of this process is never compared with what the run
-        says: a tenant could find it out that way.
+        A key of the tenant is added to the run's redactor. The key of this process is not: a tenant could find it out
+        by comparing what is redacted.
         """
-        found: Mapping[str, str] = await self._values(tenant, place.secrets) if place.secrets else {}
-        for name in place.secrets:
+        found: Mapping[str, str] = await self._values(tenant, endpoint.secrets) if endpoint.secrets else {}
+        for name in endpoint.secrets:
             if own := found.get(name, "").strip():
                 redactor.learn(own)
                 return Credential(own, own=True)
-        if place.key is not None:
-            return Credential(place.key)
-        return None if place.needs_key else Credential(None)
+        if endpoint.key is not None:
+            return Credential(endpoint.key)
+        return None if endpoint.needs_key else Credential(None)
 
     async def warm_up(self, prefixes: Set[str]) -> None:
-        """Import what the models with these prefixes need; prefixes of no provider are ignored."""
-        for prefix in sorted(prefixes & self.places.keys()):
-            # An SDK that is not installed is reported by the call that needs it.
+        """Import what the models with these prefixes need; unknown prefixes are ignored."""
+        for prefix in sorted(prefixes & self.endpoints.keys()):
+            # The call that needs a missing SDK reports it.
             with contextlib.suppress(ImportError):
-                await self.clients.warm_up(self.places[prefix])
+                await self.clients.warm_up(self.endpoints[prefix])
 
     async def close(self) -> None:
-        """End all connections. Safe at any time, any number of times."""
+        """Close all connections. Safe to call at any time and more than once."""
         await self.clients.close()
 
 
 class ProviderModel:
-    """A model of a provider, asked for one tenant. Making one costs nothing."""
+    """A model of a provider for one tenant. Creating one is cheap."""
 
-    def __init__(self, name: str, place: Endpoint, scene: ModelContext, providers: Providers) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, context: ModelContext, providers: Providers) -> None:
         self.name = name
-        self._place = place
-        self._tenant = scene.tenant
-        self._redactor = scene.redactor
+        self._endpoint = endpoint
+        self._tenant = context.tenant
+        self._redactor = context.redactor
         self._providers = providers
 
     async def credential(self) -> str:
-        """The provider, its host if it is another than usual, and the tenant whose key it is.
+        """Return the provider, its host if it is not the default one, and the tenant if the key is the tenant's.
 
-        A provider of RUNLANE_PROVIDERS is known by the name that the operator gave it.
+        A provider of RUNLANE_PROVIDERS has the name that the operator gave it.
         """
-        place = self._place
-        shown = place.prefix if place.api == "compatible" else place.provider
-        is_proxied = place.base_url.rstrip("/") != (place.home or "").rstrip("/")
-        if is_proxied and place.api not in ("compatible", "ollama"):
-            shown += f":{urlsplit(place.base_url).netloc.rpartition('@')[2]}"
-        access = await self._providers.access(place, self._tenant, self._redactor)
+        endpoint = self._endpoint
+        shown = endpoint.prefix if endpoint.api == "compatible" else endpoint.provider
+        is_proxied = endpoint.base_url.rstrip("/") != (endpoint.home or "").rstrip("/")
+        if is_proxied and endpoint.api not in ("compatible", "ollama"):
+            shown += f":{urlsplit(endpoint.base_url).netloc.rpartition('@')[2]}"
+        access = await self._providers.access(endpoint, self._tenant, self._redactor)
         if access is None:
             return shown
-        # Its client is made here, since that takes seconds the first time: a call must not hold its place meanwhile.
-        # The call reports what is wrong with it.
+        # The client is created here, since the first time takes seconds, and a call must not hold a slot meanwhile.
+        # The call itself reports errors.
         with contextlib.suppress(Exception):
             await self._client(access)
         return f"{shown}@{self._tenant}" if access.own else shown
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
-        """One streamed call of the provider."""
-        access = await self._providers.access(self._place, self._tenant, self._redactor)
+        """Make one streamed call of the provider."""
+        access = await self._providers.access(self._endpoint, self._tenant, self._redactor)
         if access is None:
-            names = " or ".join(self._place.secrets)
+            names = " or ".join(self._endpoint.secrets)
             raise ModelFailed(
-                "not_authorized", f"There is no key for {self.name}. Set a secret or an environment variable {names}."
+                "not_authorized", f"{self.name} has no key. Set a secret or an environment variable {names}."
             )
         names = ToolNames(request)
-        fold = ResponseFold(request, names.telling(delta))
+        fold = ResponseFold(request, names.translate_deltas(delta))
         try:
             model = await self._client(access)
             async with (
@@ -116,31 +116,31 @@ class ProviderModel:
             ):
                 response = await _stream(model, names.translate_request(request), fold)
         except ImportError:
-            extra = f"runlane[{self._place.provider}]"
+            extra = f"runlane[{self._endpoint.provider}]"
             raise ModelFailed(
                 "unknown_model", f'{self.name} needs a package that is not installed here: pip install "{extra}"'
             ) from None
-        except Exception as error:  # noqa: BLE001 - whatever a provider or its SDK does, it is a failure with a code
+        except Exception as error:  # noqa: BLE001 - every error of a provider or its SDK gets a code
             raise failure_of(error, self.name, self._redactor, own_key=access.own) from None
         self._check(response)
         return self._reply(with_own_ids(response, request), fold, names)
 
     async def _client(self, access: Credential) -> WireModel[Any]:
-        return await self._providers.clients.model(self._place, access, self.name.partition(":")[2])
+        return await self._providers.clients.model(self._endpoint, access, self.name.partition(":")[2])
 
     def _check(self, response: ModelResponse) -> None:
-        """Refuse what looks like an answer and is none."""
+        """Reject a response that is not a complete answer."""
         reason = response.finish_reason
         if reason == "content_filter":
             raise ModelFailed("content_refused", f"{self.name} refused to answer.")
         if reason == "error":
             raise ModelFailed("model_error", f"{self.name}: the provider failed while it answered.", retryable=True)
-        # Without a finish reason the provider library assumes a stop. It may as well be a broken connection.
+        # Without a finish reason the provider library assumes a stop, but the connection may have broken.
         if response.state != "complete" or not (response.provider_details or {}).get("finish_reason"):
             raise broken_off(self.name)
         if reason == "length" and not any(part.part_kind in {"text", "tool-call"} for part in response.parts):
             raise ModelFailed(
-                "bad_answer", f"{self.name} came to its limit of tokens before it said anything. Raise max_tokens."
+                "bad_answer", f"{self.name} reached its token limit before it wrote an answer. Raise max_tokens."
             )
 
     def _reply(self, response: ModelResponse, fold: ResponseFold, names: ToolNames) -> ModelReply:
@@ -150,34 +150,34 @@ class ProviderModel:
             thinking=fold.thinking,
             tokens_in=response.usage.input_tokens,
             tokens_out=response.usage.output_tokens,
-            cost_usd=_cost_usd(response, self._place, self.name.partition(":")[2]),
-            model=f"{self._place.prefix}:{response.model_name}" if response.model_name else self.name,
+            cost_usd=_cost_usd(response, self._endpoint, self.name.partition(":")[2]),
+            model=f"{self._endpoint.prefix}:{response.model_name}" if response.model_name else self.name,
             raw=to_raw(response),
         )
 
 
 def register_providers(models: ModelRegistry, settings: Settings, values: Values) -> Providers:
-    """Answer for the prefixes of all providers.
+    """Register the prefixes of all providers.
 
-    Nothing is imported or connected before a model is asked. Whoever registers has to close what is returned.
+    Nothing is imported or connected before the first call. The caller closes the returned object.
     """
     providers = Providers(values)
-    for place in _places(settings):
-        providers.places[place.prefix] = place
-        models.register(place.prefix, _factory(place, providers), models=tuple(place.prices))
+    for endpoint in _endpoints(settings):
+        providers.endpoints[endpoint.prefix] = endpoint
+        models.register(endpoint.prefix, _factory(endpoint, providers), models=tuple(endpoint.prices))
     return providers
 
 
-def _factory(place: Endpoint, providers: Providers) -> ModelFactory:
-    def make(name: str, scene: ModelContext) -> ProviderModel:
+def _factory(endpoint: Endpoint, providers: Providers) -> ModelFactory:
+    def make(name: str, context: ModelContext) -> ProviderModel:
         if not name.partition(":")[2]:
-            raise ModelFailed("unknown_model", f'"{name}" is a provider. Say which model: "{name}:NAME".')
-        return ProviderModel(name, place, scene, providers)
+            raise ModelFailed("unknown_model", f'"{name}" is a provider. Name a model: "{name}:NAME".')
+        return ProviderModel(name, endpoint, context, providers)
 
     return make
 
 
-def _places(settings: Settings) -> Iterator[Endpoint]:
+def _endpoints(settings: Settings) -> Iterator[Endpoint]:
     openai, key = settings.openai_base_url, _value(settings.openai_api_key)
     home = _home("openai_base_url")
     yield Endpoint("openai", "responses", "openai", openai, ("OPENAI_API_KEY",), key, home=home)
@@ -249,20 +249,20 @@ async def _stream(model: WireModel[Any], request: ModelRequest, fold: ResponseFo
         return answer.get()
 
 
-def _cost_usd(response: ModelResponse, place: Endpoint, name: str) -> float | None:
-    """Return what an answer cost; None if it is unknown. Prices come with the installation, not over the network."""
+def _cost_usd(response: ModelResponse, endpoint: Endpoint, name: str) -> float | None:
+    """Return what an answer cost; None if it is unknown. Prices are part of the installation, not fetched."""
     usage = response.usage
     if usage.unmeasured_requests:
         return None
-    own = place.prices.get(name) or place.prices.get(response.model_name or "")
+    own = endpoint.prices.get(name) or endpoint.prices.get(response.model_name or "")
     if own is not None:
         spent = usage.input_tokens * own.input_usd_per_million + usage.output_tokens * own.output_usd_per_million
         return spent / _MILLION
-    if place.api in {"compatible", "ollama"}:
+    if endpoint.api in {"compatible", "ollama"}:
         return None
-    told = (response.provider_details or {}).get("cost")
-    if place.api == "openrouter" and isinstance(told, int | float):
-        return float(told)
+    reported = (response.provider_details or {}).get("cost")
+    if endpoint.api == "openrouter" and isinstance(reported, int | float):
+        return float(reported)
     try:
         return float(response.cost().total_price)
     except (LookupError, ValueError, AssertionError):

@@ -1,10 +1,10 @@
-"""The scripted model: answers that a person wrote down, so that examples and tests need no provider.
+"""The scripted model: fixed answers, so that examples and tests need no provider.
 
-`scripted` takes the answers of the agent, or those that the orchestration has under the step's id; `scripted:NAME`
-those of the orchestration under that name; `scripted:FILE.json` those of a file in a directory that was allowed. An
-answer with `when` is used for every prompt that contains it; the others are used in order, by the number of the
-call, and the last one repeats. The number is the caller's and survives a crash, so the same call has the same answer.
-The delays of an answer are bounded, because a worker keeps its slot while pieces are written.
+`scripted` uses the answers of the agent, or those of the orchestration under the step's id; `scripted:NAME` those of
+the orchestration under that name; `scripted:FILE.json` those of a file in an allowed directory. An answer with `when`
+is used for every prompt that contains it; the others are used in order, by the number of the call, and the last one
+repeats. The caller's number survives a crash, so the same call gets the same answer. The delays of an answer are
+bounded, because a worker keeps its slot while pieces are written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_ENTRIES: Final = 100_000
 _SHOWN: Final = 200
 _LOGGED: Final = 2000
 _PIECES: Final = 50
-# Of all delays of one answer, together.
+# The sum of all delays of one answer.
 MAX_DELAY_SECONDS: Final = 3600.0
 
 
@@ -53,14 +53,14 @@ class ScriptedFailure(_Part):
 
 
 class ScriptedCall(_Part):
-    """A tool that a scripted answer asks for."""
+    """A tool call of a scripted answer."""
 
     tool: str = Field(min_length=1, max_length=200)
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class ScriptedAnswer(_Part):
-    """One answer of a script: a text, a tool to call or several, or a failure."""
+    """One answer of a script: text, tool calls, or a failure."""
 
     say: str = ""
     thinking: str = ""
@@ -75,7 +75,7 @@ class ScriptedAnswer(_Part):
     calls: list[ScriptedCall] = Field(default_factory=list[ScriptedCall], max_length=100)
 
     @model_validator(mode="after")
-    def _says_something(self) -> ScriptedAnswer:
+    def _has_content(self) -> ScriptedAnswer:
         if not self.model_fields_set & {"say", "fail", "tool", "calls"}:
             raise ValueError("give one of say, tool, calls and fail")
         return self
@@ -104,14 +104,14 @@ _ENTRIES: Final[TypeAdapter[list[str | ScriptedAnswer]]] = TypeAdapter(
 
 @dataclass(frozen=True, slots=True)
 class ScriptedModel:
-    """A model that follows a script. Each call is written to `calls`, if that is given, as one line."""
+    """A model that follows a script. With `calls`, each call is appended to that file as one line."""
 
     name: str
     answers: tuple[ScriptedAnswer, ...]
     calls: Path | None = None
 
     async def credential(self) -> str:
-        """Nobody's."""
+        """Return the empty credential, which has no limits."""
         return ""
 
     def delay_before_answer(self, request: ModelRequest, /) -> float:
@@ -119,7 +119,7 @@ class ScriptedModel:
         return self._chosen(request).delay_seconds
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
-        """The answer that the script has for this call."""
+        """Return the script's answer to this call."""
         if self.calls is not None:
             self._log(self.calls, request)
         chosen = self._chosen(request)
@@ -131,8 +131,8 @@ class ScriptedModel:
             await self._write(chosen, delta)
         wanted = chosen.calls if chosen.tool is None else [ScriptedCall(tool=chosen.tool, arguments=chosen.arguments)]
         calls = tuple(
-            ToolCall(call.tool, call.arguments, f"call_{request.number}{f'_{place}' if place else ''}")
-            for place, call in enumerate(wanted)
+            ToolCall(call.tool, call.arguments, f"call_{request.number}{f'_{position}' if position else ''}")
+            for position, call in enumerate(wanted)
         )
         return ModelReply(
             chosen.say,
@@ -179,7 +179,7 @@ class ScriptedModel:
         }
         line = orjson.dumps(call, option=orjson.OPT_APPEND_NEWLINE)
         try:
-            # One write at the end of the file: lines of several processes do not mix.
+            # One append per line, so that lines of several processes do not mix.
             file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 os.write(file, line)
@@ -190,37 +190,37 @@ class ScriptedModel:
 
 
 def scripted(directories: Sequence[Path] = ()) -> ModelFactory:
-    """The factory for `scripted`. Files are read, and calls written, within these directories and nowhere else."""
+    """Return the factory for `scripted`. Files are read, and calls written, only within these directories."""
     allowed = tuple(directory.resolve() for directory in directories)
 
-    def make(name: str, scene: ModelContext) -> ScriptedModel:
+    def make(name: str, context: ModelContext) -> ScriptedModel:
         script = name.partition(":")[2]
         if script.endswith(".json"):
             return _from_file(name, script, allowed)
-        return ScriptedModel(name, _entries(_from_definitions(name, script, scene), name))
+        return ScriptedModel(name, _entries(_from_definitions(name, script, context), name))
 
     return make
 
 
-def _from_definitions(name: str, script: str, scene: ModelContext) -> list[Any]:
-    of_orchestration = scene.orchestration.answers if scene.orchestration is not None else {}
-    of_agent = scene.agent.answers if scene.agent is not None else []
+def _from_definitions(name: str, script: str, context: ModelContext) -> list[Any]:
+    of_orchestration = context.orchestration.answers if context.orchestration is not None else {}
+    of_agent = context.agent.answers if context.agent is not None else []
     if not script:
         if of_agent:
             return of_agent
-        if scene.step_id in of_orchestration:
-            return of_orchestration[scene.step_id]
+        if context.step_id in of_orchestration:
+            return of_orchestration[context.step_id]
         raise ModelFailed(
             "unknown_model",
-            f'The model "scripted" has no answers for step "{scene.step_id}". Give them as `answers` of its agent, or '
-            f'in the orchestration as answers: {{"{scene.step_id}": [...]}}.',
+            f'The model "scripted" has no answers for step "{context.step_id}". Put them in `answers` of its agent, or '
+            f'in the orchestration as answers: {{"{context.step_id}": [...]}}.',
         )
     if script in of_orchestration:
         return of_orchestration[script]
     known = ", ".join(f"scripted:{key}" for key in sorted(of_orchestration)) or "none"
     raise ModelFailed(
         "unknown_model",
-        f'There is no script "{script}" for the model "{name}"{nearest(script, of_orchestration)}. Scripts of this '
+        f'No script "{script}" exists for the model "{name}"{nearest(script, of_orchestration)}. Scripts of this '
         f"orchestration: {known}. A file is named as scripted:FILE.json.",
     )
 
@@ -247,7 +247,7 @@ def _from_file(name: str, script: str, allowed: tuple[Path, ...]) -> ScriptedMod
     try:
         file = _File.model_validate(found)
     except ValidationError as error:
-        raise ModelFailed("bad_script", f'The script of "{name}" does not fit: {_problem(error)}.') from None
+        raise ModelFailed("bad_script", f'The script of "{name}" is invalid: {_problem(error)}.') from None
     calls = None
     if file.calls is not None:
         calls = _within(file.calls, (path.parent,), allowed, must_exist=False)
@@ -257,7 +257,7 @@ def _from_file(name: str, script: str, allowed: tuple[Path, ...]) -> ScriptedMod
 
 
 def _within(name: str, starts: tuple[Path, ...], allowed: tuple[Path, ...], *, must_exist: bool = True) -> Path | None:
-    """The file of this name, if no link or dots lead it out of what is allowed."""
+    """Return the file of this name, unless a link or dots lead out of the allowed directories."""
     for start in starts:
         try:
             path = (start / name).resolve()
@@ -273,7 +273,7 @@ def _entries(found: Any, name: str) -> tuple[ScriptedAnswer, ...]:
     try:
         entries = _ENTRIES.validate_python(found)
     except ValidationError as error:
-        raise ModelFailed("bad_script", f'The script of "{name}" does not fit: {_problem(error)}.') from None
+        raise ModelFailed("bad_script", f'The script of "{name}" is invalid: {_problem(error)}.') from None
     return tuple(ScriptedAnswer(say=entry) if isinstance(entry, str) else entry for entry in entries)
 
 
@@ -284,6 +284,6 @@ def _problem(error: ValidationError) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    """A text in pieces of about the same size, as a provider would send it."""
+    """Split a string into pieces of about the same size, as a provider would send them."""
     size = max(8, -(-len(text) // _PIECES))
     return [text[start : start + size] for start in range(0, len(text), size)]

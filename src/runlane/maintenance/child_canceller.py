@@ -23,8 +23,8 @@ class ChildCanceller:
         self._database = database
         self._bus = bus
 
-    async def round(self) -> bool:
-        """Cancel some; True when there may be more."""
+    async def run_once(self) -> bool:
+        """Cancel some; return True when there may be more."""
         if not await any_marked(self._database):
             return False
         run_ids, more = await self._database.transact(_read_marked)

@@ -44,8 +44,8 @@ class Reaper:
         self._bus = bus
         self._orphans_at = time.monotonic() + _ORPHANS_EVERY_SECONDS
 
-    async def round(self) -> bool:
-        """Look for vanished workers and move their runs."""
+    async def run_once(self) -> bool:
+        """Find lost workers and requeue their runs."""
         suspects = await find_suspects(self._database, self._settings.silence_seconds, trust_locks=self._trusts_locks())
         # The query itself may have revealed that the connections of this process are broken.
         suspects = [suspect for suspect in suspects if suspect.expired or self._trusts_locks()]
@@ -63,7 +63,7 @@ class Reaper:
             self._bus.ring(taken.ready_lanes)
             self._bus.publish(taken.notices)
             if taken.ended:
-                # If this fails they come by themselves, only later.
+                # If this fails, the parents still wake by their timers, only later.
                 self._bus.ring(await wake_parents(self._database, taken.ended))
         return False
 

@@ -17,7 +17,7 @@ from runlane.store.sql.database import Database, Session
 
 _LOCK = lock_key("duty", "retention")
 _DAY_SECONDS = 86400
-# Later than every moment that a run may have ended at.
+# Later than any time at which a run can have ended.
 _ALL = 2**62
 
 
@@ -30,11 +30,11 @@ class Retention:
         days = settings.events_retention_days
         self._keep_events_seconds = None if days is None else days * _DAY_SECONDS
         self._database = database
-        # Where the runs begin whose events are to be cut; None when that has to be looked for.
+        # The time from which runs have events to cut; None when it has to be searched.
         self._cut_since: int | None = None
 
-    async def round(self) -> bool:
-        """Delete some; True when there is more."""
+    async def run_once(self) -> bool:
+        """Delete some; return True when there is more."""
         deleted, entries = await self._database.transact(self._delete)
         if deleted:
             failpoint("retention.committed")

@@ -1,7 +1,7 @@
-"""Metrics: what a process counts about itself, as plain numbers.
+"""Metrics: counters and histograms of a process, as plain numbers.
 
-A worker must stay small and a run must stay cheap, so no metrics library is used here: counting is one addition, and
-the endpoints for metrics (of the API and of a worker) render the numbers.
+A worker must stay small and a run must stay cheap, so no metrics library is used: counting is one addition, and the
+metrics endpoints of the API and of a worker render the numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 
 
 class Counter:
-    """A number that only grows."""
+    """A counter that only increases."""
 
     __slots__ = ("name", "purpose", "value")
 
@@ -24,12 +24,11 @@ class Counter:
         self.value = 0
 
     def add(self, count: int = 1) -> None:
-        """Count."""
         self.value += count
 
 
 class Histogram:
-    """How often values fell into each bucket."""
+    """Counts of values per bucket."""
 
     __slots__ = ("bounds", "counts", "name", "purpose", "total")
 
@@ -46,7 +45,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Each bound as text with the number of values up to it; the last is +Inf."""
+        """Return each bound as a string with the number of values up to it; the last is +Inf."""
         found: list[tuple[str, int]] = []
         so_far = 0
         for bound, count in zip((*(f"{bound:g}" for bound in self.bounds), "+Inf"), self.counts, strict=True):
@@ -57,13 +56,13 @@ class Histogram:
 
 COMMITS = Counter("runlane_commits", "Transactions of the committer.")
 BATCH_SIZE = Histogram("runlane_commit_members", "Members that shared one transaction.", SIZES)
-FENCED_WRITES = Counter("runlane_fenced_writes", "Writes refused because the run belonged to another attempt.")
-TAKEOVERS = Counter("runlane_takeovers", "Runs that this process took from vanished workers.")
+FENCED_WRITES = Counter("runlane_fenced_writes", "Writes rejected because the run belonged to another attempt.")
+TAKEOVERS = Counter("runlane_takeovers", "Runs that this process requeued from lost workers.")
 LOST_WORKERS = Counter("runlane_lost_workers", "Workers that this process declared lost.")
-ACCEPTS = Counter("runlane_accept_requests", "Requests for a run that this process has decided.")
+ACCEPTS = Counter("runlane_accept_requests", "Requests to start a run that this process has answered.")
 START_SECONDS = Histogram(
     "runlane_start_seconds",
-    "From accepting a run to its first start, by this worker; time that a caller asked to wait is included.",
+    "From accepting a run to its first start by this worker, including a requested delay.",
     SECONDS,
 )
 RUN_SECONDS = Histogram("runlane_attempt_seconds", "How long attempts ran in this worker.", SECONDS)
@@ -73,7 +72,7 @@ HISTOGRAMS = (BATCH_SIZE, START_SECONDS, RUN_SECONDS, STEP_SECONDS)
 
 
 def render() -> str:
-    """All of it in Prometheus' text format."""
+    """Return all metrics in the text format of Prometheus."""
     lines: list[str] = []
     for counter in COUNTERS:
         name = f"{counter.name}_total"

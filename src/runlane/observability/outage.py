@@ -16,7 +16,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 _REMINDER_SECONDS: Final = 30.0
-# A success beside failures is not the end of an outage: some connections may still work.
+# A success between failures does not end an outage, since some connections may still work.
 _QUIET_SECONDS: Final = 1.0
 
 
@@ -27,11 +27,11 @@ class OutageLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._began_at = self._failed_at = self._logged_at = 0.0
-        # Since the outage began; 0 while there is none.
+        # Failures since the outage began; 0 without one.
         self._failures = 0
 
     def failed(self, during: str, error: str) -> None:
-        """Note that the database did not answer."""
+        """Note that the database did not respond."""
         now = self._clock()
         with self._lock:
             first = self._failures == 0
@@ -47,7 +47,7 @@ class OutageLog:
             log.warning("database_still_away", seconds=round(now - began_at, 1), failures=failures, error=error)
 
     def succeeded(self) -> None:
-        """Note that the database responded. Costs next to nothing without an outage."""
+        """Note that the database responded. Cheap without an outage."""
         if not self._failures:
             return
         now = self._clock()

@@ -24,7 +24,7 @@ _provider: Any = None
 
 
 def start_tracing(settings: Settings, service: str) -> None:
-    """Begin to export spans, if the settings name a place to send them to. Once per process."""
+    """Start to export spans if the settings have an endpoint. Once per process."""
     global _provider  # noqa: PLW0603 - a process has one exporter, like its log
     if settings.otlp_endpoint is None or _provider is not None:
         return
@@ -40,14 +40,14 @@ def start_tracing(settings: Settings, service: str) -> None:
 
 
 def clean_exporter(inner: Any) -> Any:
-    """The exporter, given spans without secrets: also those that FastAPI makes, and the exceptions in them."""
+    """Return an exporter that redacts secrets in all spans, including FastAPI's and their exceptions."""
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Status
 
     def cleaned(span: ReadableSpan) -> ReadableSpan:
         events = [Event(LOGS.clean(event.name), _plain(event.attributes), event.timestamp) for event in span.events]
-        told = span.status.description
+        description = span.status.description
         return ReadableSpan(
             name=LOGS.clean(span.name),
             context=span.context,
@@ -57,7 +57,7 @@ def clean_exporter(inner: Any) -> Any:
             events=events,
             links=span.links,
             kind=span.kind,
-            status=Status(span.status.status_code, None if told is None else LOGS.clean(told)),
+            status=Status(span.status.status_code, None if description is None else LOGS.clean(description)),
             start_time=span.start_time,
             end_time=span.end_time,
             instrumentation_scope=span.instrumentation_scope,
@@ -81,7 +81,7 @@ def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def stop_tracing() -> None:
-    """Send what is left. Safe to call twice."""
+    """Send the remaining spans. Safe to call twice."""
     global _provider
     provider, _provider = _provider, None
     if provider is not None:
@@ -89,7 +89,7 @@ def stop_tracing() -> None:
 
 
 def provider() -> Any:
-    """The provider that spans go to; None while tracing is off."""
+    """Return the provider of this process; None while tracing is off."""
     return _provider
 
 
@@ -107,20 +107,20 @@ def valid_parent(traceparent: str | None) -> str | None:
 
 
 def span(name: str, attributes: Mapping[str, Any], parent: str | None = None) -> AbstractContextManager[Any]:
-    """A span around some work; under the stored parent if one is given, else under the current span."""
+    """Return a span, under the given parent or else under the current span."""
     if _provider is None:
         return _OFF
     return _span(name, parent, attributes)
 
 
-def set_attributes(started: Any, facts: Mapping[str, str]) -> None:
-    """Set on a span how its work ended; an `error` among the attributes marks it as failed."""
+def set_attributes(started: Any, attributes: Mapping[str, str]) -> None:
+    """Set the outcome on a span; an `error` among the attributes marks it as failed."""
     from opentelemetry.trace import StatusCode
 
-    for name, value in facts.items():
+    for name, value in attributes.items():
         started.set_attribute(f"runlane.{name}", value)
-    if "error" in facts:
-        started.set_status(StatusCode.ERROR, facts["error"])
+    if "error" in attributes:
+        started.set_status(StatusCode.ERROR, attributes["error"])
 
 
 def current_parent() -> str | None:

@@ -1,7 +1,7 @@
-"""Runs of an agent: the one step that they consist of, and the earlier turns of its chat.
+"""Runs of an agent: their single step, and the earlier turns of its chat.
 
-An agent that is asked directly runs through the same machine as every orchestration, so its journal, its approvals and
-its limits are the same. Earlier turns are bounded in size: a conversation may last for years, a prompt may not.
+An agent that is run directly uses the same machine as every orchestration, so its journal, its approvals and its limits
+are the same. Earlier turns are bounded in size: a conversation may last for years, a prompt may not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runlane.templates.template import text_of
 
 ANSWER: Final = "answer"
 MAX_MESSAGE_CHARACTERS: Final = 20_000
-MAX_TOLD_CHARACTERS: Final = 200_000
+MAX_HISTORY_CHARACTERS: Final = 200_000
 _TIMEOUT_MINUTES: Final = 30.0
 _STEPS: Final = 10_000_000
 _WHY: Final[Mapping[Status, str]] = {
@@ -37,15 +37,15 @@ class PinnedLookup(Protocol):
 
 
 def root_of(target: str, request: Mapping[str, Any], material: PinnedLookup) -> Orchestration:
-    """The orchestration that a run executes."""
+    """Return the orchestration that a run executes."""
     if not target.startswith(AGENT):
         return material.orchestrations[target.removeprefix(ORCHESTRATION)]
     agent = material.agents[target.removeprefix(AGENT)]
-    return ask_alone(agent, material, request.get("input") or {})
+    return single_step(agent, material, request.get("input") or {})
 
 
-def ask_alone(agent: Agent, material: PinnedLookup, given: Mapping[str, Any]) -> Orchestration:
-    """An orchestration of one step that asks the agent. Its id is not a valid id of a definition."""
+def single_step(agent: Agent, material: PinnedLookup, given: Mapping[str, Any]) -> Orchestration:
+    """Return an orchestration with one step that calls the agent. Its id is not a valid id of a definition."""
     inner = material.orchestrations.get(agent.orchestration_id or "")
     minutes = _TIMEOUT_MINUTES if inner is None else inner.timeout_minutes
     step = {
@@ -67,15 +67,15 @@ def ask_alone(agent: Agent, material: PinnedLookup, given: Mapping[str, Any]) ->
     if inner is not None:
         body["max_state_bytes"] = inner.max_state_bytes
     alone = Orchestration.model_validate(body)
-    # Copies are not validated: neither the id nor the keys of an input need be such as a person may write down.
-    asking = alone.steps[0].model_copy(update={"input_keys": list(given)})
-    return alone.model_copy(update={"id": f"{AGENT}{agent.id}", "steps": [asking]})
+    # Copies are not validated, since the id and the keys of the input need not be valid in a definition.
+    step_copy = alone.steps[0].model_copy(update={"input_keys": list(given)})
+    return alone.model_copy(update={"id": f"{AGENT}{agent.id}", "steps": [step_copy]})
 
 
 def conversation_messages(turns: Sequence[Turn]) -> list[Message]:
-    """Return the messages of earlier turns, oldest first: as many of the newest as fit."""
+    """Return the messages of earlier turns, oldest first: as many of the newest as fit the bound."""
     kept: list[list[Message]] = []
-    room = MAX_TOLD_CHARACTERS
+    room = MAX_HISTORY_CHARACTERS
     for turn in reversed(turns):
         messages = _turn_messages(turn)
         room -= sum(len(message.text) for message in messages)
@@ -89,7 +89,7 @@ def _turn_messages(turn: Turn) -> list[Message]:
     message = _cut(turn.message)
     if turn.status is Status.COMPLETED:
         return [Message("user", message), Message("assistant", _cut(text_of(turn.answer)))]
-    # Not as a message of the assistant, which did not write it.
+    # Not a message of the assistant, which did not write it.
     why = _WHY.get(turn.status, "there was no answer yet")
     return [Message("user", f"{message}\n\n[This message was not answered: {why}.]")]
 

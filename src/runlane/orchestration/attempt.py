@@ -1,8 +1,8 @@
 """One attempt at a run of an orchestration: the machine decides, steps are performed, and each outcome is recorded.
 
 A step that may have an external effect begins only when everything before it is stored. Steps that only compute may
-run ahead of the commit: after a crash they are computed again with the same result. So nothing is paid for twice, and a
-chain of small steps does not wait for the disk between each two.
+run ahead of the commit: after a crash they are computed again with the same result. So no call is billed twice, and a
+chain of small steps does not wait for the disk after each one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,9 @@ from runlane.steps.dispatch import RunServices, StepWait, Suspended, WaitKind, p
 from runlane.steps.memory import MemoryTimeout
 from runlane.steps.wait_steps import until_room
 from runlane.store.orchestration.calls import read_calls_of
-from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
-from runlane.store.orchestration.waits import read_waits
+from runlane.store.orchestration.resume import read_waits_decided
+from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_replay_records
+from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.events import has_event
 from runlane.store.queue.record import Finish
@@ -48,17 +49,17 @@ from runlane.worker.run_host import RunHost
 _START = EventType.ORCHESTRATION_START
 # Steps that only compute: they call no model and no tool and have no external effect.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
-# How soon a run that is busy in one branch sees an answer in another.
+# How soon a run that is busy in one branch notices an answer in another.
 _ANSWER_SECONDS = 1.0
 _FINAL_STORE_SECONDS = 2.0
 # Steps that only compute run ahead of the commit by this much.
 MAX_AHEAD_BYTES = 8 * 1024 * 1024
 
-# How long the end of a run waits for model calls of abandoned steps, which have to be paid for.
+# How long the end of a run waits for model calls of abandoned steps, which are billed.
 DRAIN_SECONDS = 30.0
 
 Result = Outcome | StepWait | Suspended
-# Returns how the attempt ends, once nothing more can happen in it.
+# Returns how the attempt ends, once nothing more happens in it.
 Ending = Callable[[], Finish]
 
 
@@ -93,14 +94,14 @@ class OrchestrationAttempt:
         self._running: dict[str, asyncio.Task[Result]] = {}
         self._started: dict[str, tuple[PendingStep, float]] = {}
         self._dropped: set[asyncio.Task[Result]] = set()
-        # Suspended steps, with the seconds that they took until then.
+        # Suspended steps, with the seconds that they have taken.
         self._suspended: dict[str, float] = {}
         self._machine: Machine
         self._number = 0
         self._snapshots = Snapshots()
 
     async def run(self) -> AttemptEnd:
-        """Continue where the records end, until the run ends or has to wait for an answer, a time or an event."""
+        """Continue after the records, until the run ends or has to wait for an answer, a time or an event."""
         await self._restore()
         try:
             finish = await self._advance_in_time()
@@ -108,7 +109,7 @@ class OrchestrationAttempt:
             await self._drain_calls()
         except asyncio.CancelledError:
             await self._stop_everything()
-            # Outcomes are stored even if the run is stopped: the next attempt must not pay for them again.
+            # Outcomes are stored even if the run is stopped, so that the next attempt does not pay for them again.
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await asyncio.wait_for(self._outbox.store(), _FINAL_STORE_SECONDS)
             raise
@@ -128,14 +129,14 @@ class OrchestrationAttempt:
             error = Failed("run_timeout", f"The run took longer than its {minutes:g} minutes of running time.")
             return partial(self._finisher.fail, OrchestrationEnd(EndStatus.FAILED, None, self._machine.state, error))
 
-    # --- where the run stands
+    # --- position
 
     async def _restore(self) -> None:
         claimed = self._claimed
         plan: dict[str, Any] = load_json(claimed.plan) if claimed.plan else {}
         first = claimed.attempt == 1
         fresh = first and "fork" not in plan
-        records = [] if fresh else await retry_unavailable(lambda: read_way(self._database, claimed.run_id))
+        records = [] if fresh else await retry_unavailable(lambda: read_replay_records(self._database, claimed.run_id))
         definitions = self._definitions
         # The root of a run of an agent is not among the pinned definitions.
         pinned = [*definitions.orchestrations.values(), *definitions.agents.values(), self._root]
@@ -162,11 +163,12 @@ class OrchestrationAttempt:
             return allowed
         return allowed - await retry_unavailable(lambda: running_seconds(self._database, self._claimed.run_id))
 
-    async def _load_waits(self) -> None:
+    async def _load_waits(self, read: Callable[[Database, str], Awaitable[list[Wait]]] = read_waits) -> list[Wait]:
         self._waits_read_at = time.monotonic()
         await self._outbox.store()
-        waits = await retry_unavailable(lambda: read_waits(self._database, self._claimed.run_id))
+        waits = await retry_unavailable(lambda: read(self._database, self._claimed.run_id))
         self._waits.learn(waits, self._machine.pending_steps())
+        return waits
 
     # --- the loop
 
@@ -196,27 +198,27 @@ class OrchestrationAttempt:
             self._drop_unneeded()
 
     async def _reserve_memory(self) -> None:
-        """Reserve memory for the state. If there is none in time, pause the run for some seconds."""
+        """Reserve memory for the state. If none is available in time, pause the run for some seconds."""
         try:
             await self._memory.admit(self._machine.state_bytes)
         except MemoryTimeout as wait:
-            # A key of this attempt: the wait of an earlier attempt is over and would let the step begin.
+            # A key of this attempt, because the wait of an earlier attempt is over and would let the step begin.
             waiting = until_room(wait, f"room/{self._claimed.attempt}")
             for pending in self._machine.pending_steps():
                 if pending.path not in self._waits:
                     self._open_wait(pending, waiting)
 
     def _excess(self) -> str | None:
-        """Return why the run has become too large to continue, if it has."""
+        """Return why the run is too large to continue, or None."""
         if self._outbox.written_bytes > self._max_run_bytes:
             return (
                 f"One attempt at the run wrote more than {self._max_run_bytes} bytes of events and step records "
-                "(RUNLANE_MAX_RUN_BYTES). Let its steps produce less, or split it into several runs."
+                "(RUNLANE_MAX_RUN_BYTES). Make its steps produce less, or split it into several runs."
             )
         return self._memory.excess()
 
     async def _start_ready(self) -> None:
-        """Start every step that may start."""
+        """Start every step that is ready."""
         fresh = [
             pending
             for pending in self._machine.pending_steps()
@@ -224,7 +226,7 @@ class OrchestrationAttempt:
         ]
         for pending in fresh:
             if pending.tries == 0 and pending.part == "step" and pending.path not in self._suspended:
-                self._outbox.say_step(EventType.STEP_START, pending)
+                self._outbox.emit_step(EventType.STEP_START, pending)
         if any(pending.step.type not in _COMPUTED for pending in fresh):
             await self._outbox.store()
         for pending in fresh:
@@ -256,13 +258,13 @@ class OrchestrationAttempt:
         if self._waits:
             due = self._waits.seconds_left()
             timeout = _ANSWER_SECONDS if due is None else min(_ANSWER_SECONDS, due)
-        storing = self._outbox.under_way
+        storing = self._outbox.in_progress
         watched = {*self._running.values(), *([] if storing is None else [storing])}
         await asyncio.wait(watched, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if self._waits and time.monotonic() - self._waits_read_at >= _ANSWER_SECONDS:
             await self._load_waits()
 
-    # --- what a step came to
+    # --- results of steps
 
     def _take_done(self) -> None:
         for path, task in list(self._running.items()):
@@ -285,7 +287,7 @@ class OrchestrationAttempt:
                 return
 
     def _drop_unneeded(self) -> None:
-        """Stop steps that the machine has dropped, such as the other branches of one that failed."""
+        """Stop steps that the machine has dropped, such as the other branches of a failed one."""
         needed = {pending.path for pending in self._machine.pending_steps()}
         for path in [path for path in self._running if path not in needed]:
             task = self._running.pop(path)
@@ -297,6 +299,9 @@ class OrchestrationAttempt:
             self._outbox.close_wait(path)
 
     async def _take_answers(self) -> None:
+        if self._waits.unconfirmed:
+            # An answer may have been stored before the deadline and not been loaded yet.
+            self._waits.confirm_expired(await self._load_waits(read_waits_decided))
         for pending, key, outcome, over in self._waits.answered():
             for path in over:
                 self._outbox.close_wait(path)
@@ -320,11 +325,11 @@ class OrchestrationAttempt:
         await self._contexts.journal("" if key.shared else pending.path).keep_answer(key.key, answer)
 
     def _open_wait(self, pending: PendingStep, waiting: StepWait) -> None:
-        asked = self._waits.ask(pending, waiting)
-        if asked is None:
+        opened = self._waits.open(pending, waiting)
+        if opened is None:
             return
-        wait, shown = asked
-        self._outbox.ask(wait)
+        wait, shown = opened
+        self._outbox.open_wait(wait)
         if waiting.kind is WaitKind.HUMAN:
             self._outbox.add_event(
                 EventType.HUMAN_INPUT_REQUIRED,
@@ -353,7 +358,7 @@ class OrchestrationAttempt:
             self._history.add(pending.path, pending.step.id, pending.step.title, outcome.output)
             spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None, "expired": _expired(outcome)}
             shown = {name: value for name, value in spent.items() if value is not None}
-            self._outbox.say_step(EventType.STEP_COMPLETE, pending, duration_seconds=round(seconds, 6), **shown)
+            self._outbox.emit_step(EventType.STEP_COMPLETE, pending, duration_seconds=round(seconds, 6), **shown)
         remember_nested(step_events, self._history.add)
         self._outbox.add_step_events(step_events)
         if self._snapshots.is_due(record, self._machine):
@@ -362,16 +367,16 @@ class OrchestrationAttempt:
                 StepRecord(SNAPSHOT_PATH, self._number, "", "snapshot", StepOutcome.SNAPSHOT, output=cursor)
             )
 
-    # --- the ends
+    # --- the end
 
     async def _drain_calls(self) -> None:
-        """Wait for the calls of abandoned steps: they are billed, so they belong into the usage of the run."""
+        """Wait for the calls of abandoned steps: they are billed, so they belong to the usage of the run."""
         for pending in await self._inflight.drain(DRAIN_SECONDS):
             message = (
                 f"A model call was cancelled {DRAIN_SECONDS:g} s after its step was abandoned. Its provider may bill "
                 "it, and it is not in the usage."
             )
-            self._outbox.say_step(EventType.STEP_WARNING, pending, message=message, code="call_cut_off")
+            self._outbox.emit_step(EventType.STEP_WARNING, pending, message=message, code="call_cut_off")
 
     async def _stop_everything(self) -> None:
         await self._stop_steps()

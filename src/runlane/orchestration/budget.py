@@ -1,7 +1,7 @@
 """Spending of a run: every cap is checked before each model call, including what open steps have spent so far.
 
-A call is refused once a cap is reached, so a cap is exceeded by no more than the calls in flight. Where a person allows
-more, the answer is stored in the journal of the step or of the run, and raises the cap.
+A call is rejected once a cap is reached, so only calls in flight can exceed it. If a person allows more, the answer is
+stored in the journal of the step or of the run and raises the cap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runlane.store.usage import read_budget
 
 _MORE = (
     {"name": "decision", "type": "select", "label": "Decision", "options": ["allow", "stop"], "required": True},
-    {"name": "amount_usd", "type": "number", "label": "How much more from now on, in USD; as much again if empty"},
+    {"name": "amount_usd", "type": "number", "label": "Additional amount in USD; the cap again if empty"},
 )
 
 
@@ -38,14 +38,14 @@ class SpendingTracker:
         self._claimed = claimed
         self._database = database
         self._journals = journals
-        # What earlier tries of a step have cost, which the machine has counted already.
+        # The cost of earlier tries of a step, which the machine has counted already.
         self._settled: dict[str, tuple[float, int]] = {}
-        # The caps that held at the last call of an open step, in words; and whether they were doubted already.
+        # Descriptions of the caps at the last call of an open step; and whether the warning was emitted.
         self._caps: dict[str, list[str]] = {}
         self._warned = False
 
     def learn(self, way: Sequence[StepRecord]) -> None:
-        """Take over what earlier attempts have settled of steps that are tried again."""
+        """Load what earlier attempts have settled for steps that are retried."""
         for record in way:
             if record.outcome in (StepOutcome.RETRYING, StepOutcome.FAILED):
                 self._settled[record.path] = (record.cost_usd or 0.0, record.tokens)
@@ -85,7 +85,7 @@ class SpendingTracker:
             raise self._refusal(capped, journals[capped.scope])
 
     async def unpriced_warning(self, path: str, model: str) -> str | None:
-        """Return a warning, once per run, about a call without a known price: caps do not count it."""
+        """Return a warning, once per run, about a call without a known price, which caps do not count."""
         caps = self._caps.get(path)
         if not caps or self._warned:
             return None
@@ -109,7 +109,7 @@ class SpendingTracker:
         return caps
 
     def _raised(self, cap: SpendingCap, journal: Journal) -> SpendingCap:
-        """Return the cap raised by what people have allowed in this run, on top of what was spent at that time."""
+        """Return the cap raised by what people have allowed in this run, on top of what was spent by then."""
         if cap.limit_usd is None:
             return cap
         limit = cap.limit_usd
@@ -131,7 +131,7 @@ class SpendingTracker:
                 kind=WaitKind.HUMAN,
                 name="budget",
                 prompt=f"{capped.message} May it spend more?{' A platform admin must answer.' if platform else ''}",
-                # A cap is lifted by who may set it: definitions are the tenant's own, its daily cap is not.
+                # Only those who may set a cap raise it: definitions are the tenant's own, its daily cap is not.
                 answerable_by="platform" if platform else "tenant",
                 fields=tuple(HumanField.model_validate(field) for field in _MORE),
                 context={"scope": capped.scope, "limit_usd": capped.limit_usd, "spent_usd": capped.spent_usd},

@@ -1,7 +1,7 @@
-"""Orchestrations that a run calls as tools: runs of their own, started once and waited for without holding a worker.
+"""Orchestrations that a run calls as tools: separate runs, started once, whose end is awaited without a worker slot.
 
 They are announced before they are started, so that a cancel of the run reaches them even if a worker dies. A parent
-that has released its worker is woken when they end; it is also due from time to time, in case the wake-up was lost.
+without a worker is woken when they end; it also polls from time to time, in case the wake-up was lost.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LOOK_SECONDS: Final = 0.05
 _HOLD_SECONDS: Final = 10.0
 _MAX_LATER_SECONDS: Final = 60.0
 _MICROSECONDS: Final = 1_000_000
-# An attempt that may start nothing more is stopped within a heartbeat.
+# The pause of an attempt that may start no child; it is stopped within a heartbeat.
 _STOPPED_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """A run that another one starts. `key` is the same in every attempt; `pins` are its own versions."""
+    """A child run to start. `key` is the same in every attempt; `pins` are the parent's versions."""
 
     orchestration: str
     message: str
@@ -57,7 +57,7 @@ StartChild = Callable[[ChildRequest], Awaitable[str]]
 
 
 class ChildRuns:
-    """The orchestrations that one run calls."""
+    """The child runs of one run."""
 
     def __init__(self, claimed: Claimed, database: Database, start: StartChild) -> None:
         self._claimed = claimed
@@ -65,26 +65,26 @@ class ChildRuns:
         self._start = start
 
     async def call(self, orchestration: str, arguments: Mapping[str, Any], key: str) -> Any:
-        """The result of the run; StillAtWork if it takes so long that one should come again later."""
+        """Return the result of the child run. Raises ToolPending if it takes longer than a worker slot may be held."""
         claimed = self._claimed
         pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
         given = arguments.get("input")
-        wish = ChildRequest(
+        request = ChildRequest(
             orchestration,
             text_of(arguments.get("message", "")),
             cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {},
             claimed.tenant,
-            # Keys are short; the call's own name may not be.
+            # Keys are bounded; the name of the call may be longer.
             f"child:{sha256(key.encode()).hexdigest()}",
             pins,
             claimed.run_id,
             key.removeprefix(f"{claimed.run_id}/"),
         )
-        stored_key = scoped_key(claimed.tenant, wish.key)
-        await self._announce(stored_key, wish.path)
+        stored_key = scoped_key(claimed.tenant, request.key)
+        await self._announce(stored_key, request.path)
         failpoint("child.announced")
         try:
-            run_id = await self._start(wish)
+            run_id = await self._start(request)
         except RunlaneError as error:
             raise StepFailed(error.code, f"The orchestration {orchestration} could not be started: {error}") from error
         failpoint("child.started")
@@ -120,5 +120,5 @@ class ChildRuns:
 
 
 def _later_seconds(age_seconds: float) -> float:
-    # The longer it has taken, the longer it will: a run that waits for a person may do so for days.
+    # The longer it has taken, the longer it may take: a run that waits for a person may do so for days.
     return min(max(_HOLD_SECONDS / 5, age_seconds / 5), _MAX_LATER_SECONDS)

@@ -1,4 +1,4 @@
-"""What a worker needs to run orchestrations: definitions by version, models, the sandbox, and tasks as steps."""
+"""Execution of orchestrations by a worker: definitions by version, models, the sandbox, and tasks as steps."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class OrchestrationExecutor:
         self._max_step_bytes = settings.max_step_bytes
 
     async def warm_up(self) -> None:
-        """Load what the definitions in the database will need. A database without any costs nothing."""
+        """Load what the stored definitions will need. Without definitions this costs nothing."""
         needs = await asyncio.to_thread(needs_of, await read_newest(self._database, MAX_DEFINITIONS))
         if self._default_model is not None and needs.default_model:
             needs.prefixes.add(prefix_of(self._default_model))
@@ -73,7 +73,7 @@ class OrchestrationExecutor:
             await self._sandbox.expression("1", {})
 
     async def close(self) -> None:
-        """End the sandbox. Safe to call twice."""
+        """Close the sandbox and all connections. Safe to call twice."""
         await self._sandbox.close()
         await self._integrations.close()
 
@@ -114,7 +114,7 @@ class OrchestrationExecutor:
             return await attempt.run()
 
     async def _earlier_messages(self, claimed: Claimed, definitions: PinnedDefinitions) -> Sequence[Message]:
-        """Return the earlier messages of the chat that the run is a turn of."""
+        """Return the earlier messages of the chat, if the run is a turn of one."""
         turn = load_json(claimed.plan).get("chat") if claimed.plan else None
         agent = definitions.agents.get(claimed.target.removeprefix(AGENT))
         if turn is None or agent is None or not agent.history_turns:
@@ -154,8 +154,8 @@ class OrchestrationExecutor:
             if limit.expired():
                 message = f"The task {name} took longer than its {task.timeout_seconds:g} s."
                 raise StepFailed("timeout", message, retryable=True) from error
-            told = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise StepFailed("task_error", f'The task "{name}" failed: {told}', retryable=True) from error
+            shown = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise StepFailed("task_error", f'The task "{name}" failed: {shown}', retryable=True) from error
         finally:
             # A thread continues until it uses its context, which then raises.
             context.interrupt(RunCancelled(f"The step {path} of run {claimed.run_id} is over."))
@@ -171,7 +171,7 @@ class TaskStepContext(Context):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this step: hand it to other systems so that they act once."""
+        """The same for every attempt at this step. Pass it to other systems so that they act once."""
         return f"{self._claimed.run_id}/{self._path}"
 
     @property
@@ -188,12 +188,12 @@ class TaskStepContext(Context):
 
 
 def _saved_path(path: str) -> str:
-    # An exclamation mark is in no path of a step.
+    # An exclamation mark cannot occur in the path of a step.
     return f"{path}!saved"
 
 
 def _plain(value: Any, name: str) -> Any:
-    """The value as JSON would give it back: the same before and after a crash."""
+    """Return the value after a round trip through JSON, so that it is the same before and after a crash."""
     try:
         return load_json(dump_json(value))
     except TypeError as error:

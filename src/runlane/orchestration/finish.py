@@ -18,7 +18,7 @@ HANDED_BACK: Final = Finish(records.AttemptOutcome.HANDED_BACK, Status.QUEUED)
 
 
 class AttemptFinisher:
-    """Ends one attempt in one of several ways, with its last events."""
+    """Ends an attempt, with its last events."""
 
     def __init__(self, outbox: Outbox, max_result_bytes: int) -> None:
         self._outbox = outbox
@@ -44,18 +44,18 @@ class AttemptFinisher:
             message = f"The response has {size} bytes as JSON; at most {self._max_result_bytes} are allowed."
             return self.fail(OrchestrationEnd(EndStatus.FAILED, None, end.state, Failed("result_too_large", message)))
         limits = {"loop_limits": list(end.loop_limits)} if end.loop_limits else {}
-        self._say("completed", end, **limits)
+        self._emit_end("completed", end, **limits)
         self._outbox.add_event(EventType.FINAL, response=end.response, intent="orchestration")
         state = dump_json(dict(end.state))
         return Finish(records.AttemptOutcome.COMPLETED, Status.COMPLETED, result=result, state=state)
 
     def fail(self, end: OrchestrationEnd) -> Finish:
-        """The run has failed."""
+        """End the run as failed."""
         error = end.error or Failed("failed", "The orchestration failed.")
-        self._say("failed", end, error={"code": error.code, "message": error.message})
-        told = {"type": error.code, "message": error.message, "step": end.step_id}
+        self._emit_end("failed", end, error={"code": error.code, "message": error.message})
+        stored = {"type": error.code, "message": error.message, "step": end.step_id}
         state = dump_json(dict(end.state))
-        return Finish(records.AttemptOutcome.FAILED, Status.FAILED, error=dump_json(told), state=state)
+        return Finish(records.AttemptOutcome.FAILED, Status.FAILED, error=dump_json(stored), state=state)
 
-    def _say(self, status: str, end: OrchestrationEnd, **more: Any) -> None:
+    def _emit_end(self, status: str, end: OrchestrationEnd, **more: Any) -> None:
         self._outbox.add_event(EventType.ORCHESTRATION_COMPLETE, status=status, final_state=dict(end.state), **more)

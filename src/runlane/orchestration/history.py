@@ -14,7 +14,7 @@ MAX_HISTORY_BYTES = 16 * 1024 * 1024
 
 
 class History:
-    """The earlier outputs of a run, the oldest first. The last one stays, whatever its size."""
+    """The earlier outputs of a run, oldest first. The last one is kept regardless of its size."""
 
     def __init__(self, max_bytes: int = MAX_HISTORY_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -22,7 +22,7 @@ class History:
         self._bytes = 0
 
     def add(self, path: str, step_id: str, title: str, output: Any) -> None:
-        """Remember what a step gave."""
+        """Add the output of a step."""
         size = size_of(output)
         self._kept.append((_scope(path), PreviousStep(step_id, title, output), size))
         self._bytes += size
@@ -30,11 +30,11 @@ class History:
             self._bytes -= self._kept.popleft()[2]
 
     def before(self, path: str) -> list[PreviousStep]:
-        """Return what steps of the same orchestration gave before."""
+        """Return the outputs of earlier steps of the same orchestration."""
         scope = _scope(path)
         return [earlier for inside, earlier, _ in self._kept if inside == scope]
 
 
 def _scope(path: str) -> str:
-    """The orchestration that a step belongs to, as a part of its path."""
+    """Return the part of a path that identifies the orchestration of a step."""
     return path.rpartition(">")[0]

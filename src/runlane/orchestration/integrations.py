@@ -1,6 +1,6 @@
-"""The outside of a worker: providers of models, their limits, web services and MCP servers.
+"""External services of a worker: model providers, their limits, web services and MCP servers.
 
-One for all runs of a worker. Nothing is connected before a step needs it.
+One for all runs of a worker. Connections are opened on first use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
 
 
 class Integrations:
-    """What steps reach beyond this process. close() ends every connection."""
+    """The external services that steps use."""
 
     def __init__(
         self, settings: Settings, database: Database, values: Values, providers: Providers | None = None
@@ -36,22 +36,22 @@ class Integrations:
         self.mcp = McpClients(settings, values, self._outbound)
 
     def callers(self, tenant: str, redactor: Redactor) -> Mapping[str, ToolCaller]:
-        """What calls tools for a run of a tenant, by their type."""
+        """Return the callers of tools by their type, for a run of a tenant."""
         return {"http": self._http.for_run(tenant, redactor)}
 
     def connection(self, tenant: str) -> AbstractAsyncContextManager[None]:
-        """Wait for one of the connections that a tenant may use at once, and hold it."""
+        """Wait for and hold one of the connections that a tenant may use at once."""
         return self._outbound.connections.enter(tenant)
 
     async def warm_up(self, prefixes: Set[str], *, mcp: bool) -> None:
-        """Import what these providers, and MCP servers if there are any, need."""
+        """Import what these providers, and MCP servers if `mcp` is set, need."""
         if self._providers is not None:
             await self._providers.warm_up(prefixes)
         if mcp:
             await asyncio.to_thread(importlib.import_module, "runlane.tools.mcp.connection")
 
     async def close(self) -> None:
-        """End every connection. Safe to call twice."""
+        """Close every connection. Safe to call twice."""
         if self._providers is not None:
             await self._providers.close()
         await self.mcp.close()

@@ -1,9 +1,9 @@
 """Memory that the runs of one worker may hold: states, rendered text and records that are not stored yet.
 
-One budget is for all orchestration runs of a worker, and a tenant holds at most half of it: a tenant that renders
-without end makes its own runs wait and no others. A step that needs more room waits for it, and gives the worker slot
-back if that takes long. States and records are counted without waiting, because they exist already; a run that by
-itself holds more than a tenant may is failed.
+All orchestration runs of a worker share one budget, and a tenant holds at most half of it: a tenant that exhausts its
+share makes only its own runs wait. A step that needs more memory waits for it, and releases the worker slot if that
+takes long. States and records are counted without waiting, because they exist already; a run that by itself holds more
+than the share of a tenant fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runlane.steps.memory import MemoryTimeout
 TOO_LARGE: Final = "run_too_large"
 HOLD_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = (2.0, 10.0)
-# An attempt reserves a little more than it holds, so that a small step costs no visit to the budget.
+# An attempt reserves a little more than it holds, so that a small step does not access the budget.
 _MAX_SPARE_BYTES: Final = 16 * 1024
 _SPARE_PART: Final = 1024
 
@@ -37,7 +37,7 @@ class WorkerMemory:
 
 
 class AttemptMemory:
-    """What one attempt holds. `close` gives everything back."""
+    """The memory that one attempt holds. `close` releases all of it."""
 
     def __init__(self, gate: FairGate, tenant: str, hold_seconds: float) -> None:
         self._gate = gate
@@ -58,7 +58,7 @@ class AttemptMemory:
             self._gate.charge(self._tenant, missing + self._spare)
 
     def release(self, size: int) -> None:
-        """Count bytes that are not held any more."""
+        """Count bytes that are no longer held."""
         self._held = max(0, self._held - size)
         excess = self._reserved - self._held - self._spare
         if excess > self._spare:
@@ -66,7 +66,7 @@ class AttemptMemory:
             self._gate.release(self._tenant, excess)
 
     def hold_state(self, size: int) -> None:
-        """Count the state of the run with the size that it has after a step."""
+        """Count the state of the run with its size after a step."""
         grown, self._state = size - self._state, size
         self._grow(grown)
 
@@ -76,9 +76,9 @@ class AttemptMemory:
         self._grow(grown)
 
     async def admit(self, state_size: int) -> None:
-        """Wait for room for the state that a run continues with. Raises NoRoom.
+        """Wait for memory for the state that a run continues with. Raises MemoryTimeout.
 
-        A run that comes later waits for those that are there, so that they do not push each other out in turn.
+        A later run waits for the earlier ones, so that they do not evict each other in turn.
         """
         if state_size <= self._gate.share:
             await self.take(state_size)
@@ -87,11 +87,11 @@ class AttemptMemory:
             self.hold_state(state_size)
 
     def excess(self) -> str | None:
-        """Return why the run must not continue, if it holds more than one tenant may."""
+        """Return why the run must not continue, if it holds more than the share of a tenant."""
         return None if self._held <= self._gate.share else self._too_large(self._held)
 
     async def take(self, size: int) -> None:
-        """Wait for room. Raises NoRoom if there is none in time, StepFailed if there never will be."""
+        """Wait for memory. Raises MemoryTimeout if none is free in time, StepFailed if it can never be granted."""
         if self._held + size > self._gate.share:
             raise StepFailed(TOO_LARGE, self._too_large(self._held + size))
         missing = self._held + size - self._reserved
@@ -100,7 +100,7 @@ class AttemptMemory:
         self._held += size
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._gate.release(self._tenant, self._reserved)
         self._held = self._reserved = self._state = self._unstored = 0
 
@@ -120,7 +120,7 @@ class AttemptMemory:
                 f"The runs of this tenant hold their share of the worker's memory, {self._gate.share} bytes "
                 "(half of RUNLANE_WORKER_TEXT_BYTES), or those of all tenants hold all of it."
             )
-            # Spread, so that runs that gave up together do not come back together.
+            # Random, so that runs that gave up together do not return together.
             raise MemoryTimeout(reason, random.uniform(*_RETRY_SECONDS)) from None  # noqa: S311
         self._reserved += size
 
@@ -132,18 +132,18 @@ class AttemptMemory:
 
 
 class AttemptStepMemory:
-    """The room that one step has taken from the account of its run."""
+    """The memory that one step has taken from the account of its run."""
 
     def __init__(self, account: AttemptMemory) -> None:
         self._account = account
         self._taken = 0
 
     async def take(self, size: int, /) -> None:
-        """Wait for room for this many bytes."""
+        """Wait for this many bytes."""
         await self._account.take(size)
         self._taken += size
 
     def close(self) -> None:
-        """Give the room back."""
+        """Release the memory."""
         self._account.release(self._taken)
         self._taken = 0

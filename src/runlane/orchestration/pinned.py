@@ -19,7 +19,7 @@ class PinnedDefinitions:
 
     @classmethod
     def of(cls, definitions: Mapping[str, Definition]) -> PinnedDefinitions:
-        """Sort them."""
+        """Group definitions by kind."""
         found = definitions.values()
         return cls(
             {item.id: item for item in found if isinstance(item, Orchestration)},

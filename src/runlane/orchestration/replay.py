@@ -1,4 +1,4 @@
-"""The way of a run through its orchestration: back from the records, and each finished step into a record."""
+"""Restore the position of a run from its records, and make the record of each finished step."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ _paths: dict[int, tuple[Step, tuple[str, ...]]] = {}
 Remember = Callable[[str, str, str, Any], None]
 
 
-def _forget(_path: str, _step_id: str, _title: str, _output: Any) -> None: ...
+def _ignore(_path: str, _step_id: str, _title: str, _output: Any) -> None: ...
 
 
 class StateEdit(NamedTuple):
-    """Somebody's change of a run's state, before the record with this number."""
+    """A change of a run's state, before the record with this number."""
 
     no: int
     state: Mapping[str, Any]
 
 
-def go_again(
+def replay(
     library: Mapping[str, Orchestration],
     root: str,
     state: Mapping[str, Any],
     agents: Mapping[str, str],
-    way: Sequence[StepRecord],
+    records: Sequence[StepRecord],
     edits: Sequence[StateEdit],
-    remember: Remember = _forget,
+    remember: Remember = _ignore,
 ) -> tuple[Machine, int]:
-    """The machine where the records end, and the number of the last record.
+    """Return the machine after the records, and the number of the last record.
 
-    `edits` is for forks: changes of the state, each before the records from a number on, in their order. `remember` is
-    told what each step gave, in their order.
+    `edits` is for forks: changes of the state, each before the records from a number on, in order. `remember` is called
+    with the output of each step, in order.
     """
     pending = list(edits)
-    if way and way[0].path == SNAPSHOT_PATH:
-        machine, last = Machine.restore(library, load_json(way[0].output or "{}")), way[0].no or 0
-        way, pending = way[1:], [edit for edit in pending if edit.no > last]
+    if records and records[0].path == SNAPSHOT_PATH:
+        machine, last = Machine.restore(library, load_json(records[0].output or "{}")), records[0].no or 0
+        records, pending = records[1:], [edit for edit in pending if edit.no > last]
     else:
         machine, last = Machine.start(library, root, state, agents), 0
-    for record in way:
+    for record in records:
         last = record.no or 0
         while pending and pending[0].no <= last:
             machine = _edited(machine, pending.pop(0))
-        facts = apply_record(machine, record)
-        if record.outcome is StepOutcome.DONE and not was_refused(record.path, facts):
+        events = apply_record(machine, record)
+        if record.outcome is StepOutcome.DONE and not was_refused(record.path, events):
             remember(record.path, record.step_id, record.step_id, output_of(record))
-        remember_nested(facts, remember)
+        remember_nested(events, remember)
     for edit in pending:
-        # Its own records come after everything that was copied, also where the copy has left something out.
+        # New records are numbered after all copied ones, even if the copy has gaps.
         machine, last = _edited(machine, edit), max(last, edit.no - 1)
     return machine, last
 
@@ -77,10 +77,10 @@ def restore(
     request: Mapping[str, Any],
     plan: Mapping[str, Any],
     pinned: Iterable[Definition],
-    way: Sequence[StepRecord],
-    remember: Remember = _forget,
+    records: Sequence[StepRecord],
+    remember: Remember = _ignore,
 ) -> tuple[Machine, int]:
-    """The machine of a run, and the number of its last record: from its request, its plan and its records."""
+    """Return the machine of a run and the number of its last record, from its request, its plan and its records."""
     definitions = list(pinned)
     library = {item.id: item for item in definitions if isinstance(item, Orchestration)}
     agents = {
@@ -92,37 +92,39 @@ def restore(
     given: Mapping[str, Any] = request.get("input") or {}
     state = {"user_input": message, "user_query": message, **given}
     edits = [StateEdit(edit["no"], edit["state"]) for edit in plan.get("fork", {}).get("edits", [])]
-    return go_again(library, root.id, state, agents, way, edits, remember)
+    return replay(library, root.id, state, agents, records, edits, remember)
 
 
 def _edited(machine: Machine, edit: StateEdit) -> Machine:
     return machine.with_state({**machine.state, **edit.state})
 
 
-def remember_nested(facts: Sequence[StepEvent], remember: Remember) -> None:
-    """Tell what inner orchestrations gave that came to their end."""
-    for fact in facts:
-        if fact.type == "step_complete":
-            remember(fact.data["path"], fact.data["orch_step_id"], fact.data["step_name"], fact.output)
+def remember_nested(events: Sequence[StepEvent], remember: Remember) -> None:
+    """Pass on the outputs of nested orchestrations that have ended."""
+    for event in events:
+        if event.type == "step_complete":
+            remember(event.data["path"], event.data["orch_step_id"], event.data["step_name"], event.output)
 
 
-def was_refused(path: str, facts: Sequence[StepEvent]) -> bool:
-    """Whether a step failed by what it gave: an answer that never came, a value of the wrong type, an unknown route."""
-    return any(fact.type in _FAILURES and fact.data["path"] == path for fact in facts)
+def was_refused(path: str, events: Sequence[StepEvent]) -> bool:
+    """Return whether a step failed by its output: a wait that expired, a value of the wrong type, an unknown route."""
+    return any(event.type in _FAILURES and event.data["path"] == path for event in events)
 
 
 def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
     """Apply a record to the machine; return the step events that follow."""
-    facts: list[StepEvent] = []
+    events: list[StepEvent] = []
     error: dict[str, Any] = load_json(record.error) if record.error else {}
     failed = Failed(error.get("code", "failed"), error.get("message", ""), bool(error.get("retryable")))
     match record.outcome:
         case StepOutcome.DONE:
-            facts = machine.complete(record.path, Done(output_of(record), record.route, record.cost_usd, record.tokens))
+            events = machine.complete(
+                record.path, Done(output_of(record), record.route, record.cost_usd, record.tokens)
+            )
         case StepOutcome.HANDLED:
             for _ in range(max(0, record.tries - 1)):
                 machine.complete(record.path, failed, again=True)
-            # What contains the step may be tried again, and is under the same conditions as the first time.
+            # The container of the step may be retried, under the same conditions as the first time.
             last = replace(failed, cost_usd=record.cost_usd, tokens=record.tokens)
             machine.complete(record.path, last, again=False)
         case StepOutcome.RETRYING:
@@ -133,18 +135,18 @@ def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
             # It ended the run, and the run was retried. Its cost remains counted.
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
-            # No part of the way.
+            # Not part of the replay.
             pass
-    return facts
+    return events
 
 
 def output_of(record: StepRecord) -> Any:
-    """What the step gave."""
+    """Return the output of a recorded step."""
     return None if record.output is None else load_json(record.output)
 
 
 def given_to(pending: PendingStep) -> dict[str, Any]:
-    """What a step was given of the state: its input keys by name, and by their paths the values in its texts."""
+    """Return the values that a step reads: its input keys by name, and the values of its placeholders by path."""
     state = pending.state
     given: dict[str, Any] = {key: state[key] for key in pending.step.input_keys if key in state}
     for path in _paths_in(pending.step) if pending.part == "step" else ():
@@ -155,7 +157,7 @@ def given_to(pending: PendingStep) -> dict[str, Any]:
 
 
 def _paths_in(step: Step) -> tuple[str, ...]:
-    """The placeholders of a step, found once: a loop comes to the same step many thousand times."""
+    """Return the placeholders of a step, cached because a loop may execute the same step thousands of times."""
     known = _paths.get(id(step))
     if known is not None and known[0] is step:
         return known[1]
@@ -167,7 +169,7 @@ def _paths_in(step: Step) -> tuple[str, ...]:
 
 
 def record_of(pending: PendingStep, outcome: Outcome, machine: Machine, no: int, seconds: float) -> StepRecord:
-    """The record of a step that the machine has settled."""
+    """Return the record of a step after the machine has processed its outcome."""
     given = given_to(pending)
     text = dump_json(given) if given else None
     done = isinstance(outcome, Done)
@@ -201,7 +203,7 @@ def _verdict(machine: Machine, pending: PendingStep, outcome: Outcome) -> StepOu
     """Return the outcome to record. A step whose failure ended the run is performed again by a retry of the run."""
     if isinstance(outcome, Done):
         error = machine.end.error if machine.end is not None else None
-        # A bound of the run stopped it behind this step; what the step gave is paid for and stays.
+        # A bound of the run stopped it after this step; the output of the step is paid for and kept.
         return StepOutcome.DONE if error is None or error.code in _BOUNDS else StepOutcome.FAILED
     if machine.end is not None:
         return StepOutcome.FAILED

@@ -13,10 +13,10 @@ T = TypeVar("T")
 _PAUSE_SECONDS = 0.2
 
 
-async def retry_unavailable(look: Callable[[], Awaitable[T]]) -> T:
-    """What `look` gives, once the database answers. A worker whose lease ends meanwhile stops the run, and this."""
+async def retry_unavailable(read: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of `read` once the database is available. It ends with the attempt when the lease expires."""
     while True:
         try:
-            return await look()
+            return await read()
         except Unavailable:
             await asyncio.sleep(_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
-"""When a run stores a snapshot of where it stands.
+"""When a run stores a snapshot of its position.
 
-A takeover reads and settles the records since the last snapshot, so both their number and their size are bounded. A
-snapshot costs as much as the state is large.
+A takeover reads and replays the records since the last snapshot, so both their number and their size are bounded. The
+cost of a snapshot grows with the state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Snapshots:
         if self._records < SNAPSHOT_EVERY and self._bytes < max(SNAPSHOT_BYTES, 2 * machine.state_bytes):
             return False
         if any(other.tries for other in machine.pending_steps()):
-            # The record of the second try holds what both have cost, and so would a snapshot between them.
+            # The record of the second try contains the cost of both, and so would a snapshot between them.
             return False
         self._records = self._bytes = 0
         return True

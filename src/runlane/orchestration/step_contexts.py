@@ -25,7 +25,7 @@ _CALLS_MODELS = frozenset({"llm", "agent", "tool", "evaluator"})
 
 
 class StepContexts:
-    """Makes contexts. `spending` and `history` are those of the attempt."""
+    """Creates contexts. `spending` and `history` are those of the attempt."""
 
     def __init__(
         self, claimed: Claimed, host: RunHost, database: Database, services: RunServices, outbox: Outbox
@@ -40,9 +40,9 @@ class StepContexts:
         self.history = History()
 
     def restore(self, calls: Iterable[CallRecord]) -> None:
-        """Take over the calls that earlier attempts have stored.
+        """Load the calls that earlier attempts have stored.
 
-        Every journal is restored before the first step continues, because its budget counts what all of them spent.
+        Every journal is restored before the first step continues, because the budget counts the cost of all of them.
         """
         for call in calls:
             self._calls.setdefault(call.path, []).append(call)

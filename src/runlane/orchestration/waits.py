@@ -1,8 +1,8 @@
 """Open waits of a run for people, times and events, and the answers that this attempt has loaded.
 
-A step that waits as a whole has one question, under its path. A step that waits inside, for an approval for example,
-may have several, under its path and a key; what the whole run waits for has a key only. These are asked by the step
-itself whenever it is performed, so after a takeover they are only remembered until the step asks again.
+A step that waits as a whole has one wait, under its path. A step that waits inside, for example for an approval, may
+have several, under its path and a key; waits of the whole run have only a key. The step itself opens these whenever it
+is performed, so after a takeover they are only remembered until it does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runlane.store.orchestration.waits import NewWait, Wait
 
 
 class InnerKey(NamedTuple):
-    """What waits inside a step, whether it does so for the whole run, and what is kept aside with the answer."""
+    """The key of a wait inside a step, whether the whole run shares it, and what is stored with the answer."""
 
     key: str
     shared: bool
@@ -29,9 +29,12 @@ class InnerKey(NamedTuple):
 
 
 class _Open:
-    """An open wait. `due` is on the monotonic clock; `pending_steps` are the steps that it holds up, by path."""
+    """An open wait. `due` is on the monotonic clock; `pending_steps` are the steps that it holds up, by path.
 
-    __slots__ = ("answer", "due", "inner", "kind", "name", "pending_steps")
+    It is `expired` when the database has confirmed that no answer was stored in time.
+    """
+
+    __slots__ = ("answer", "due", "expired", "inner", "kind", "name", "pending_steps")
 
     def __init__(
         self, pending: PendingStep, kind: str, name: str, due: float | None, inner: InnerKey | None = None
@@ -42,21 +45,27 @@ class _Open:
         self.due = due
         self.inner = inner
         self.answer: Done | None = None
+        self.expired = False
+
+    @property
+    def overdue(self) -> bool:
+        """Whether its time is over by the clock of this process."""
+        return self.due is not None and self.due <= time.monotonic()
 
 
 class OpenWaits:
-    """What this run waits for."""
+    """The open waits of a run."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
         self._sent: list[Wait] = []
         self._remembered: dict[str, Wait] = {}
         self._free: set[str] = set()
-        # Answered in this attempt: a step that asks the same later finds the answer in the journal.
+        # Answered in this attempt: a step that opens the same wait later finds the answer in the journal.
         self._over: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
-        """Whether a step has to wait. One that waits inside may go on as soon as one of its questions is answered."""
+        """Whether a step has to wait. One that waits inside continues as soon as one of its waits is answered."""
         if path in self._free:
             return False
         return any(path in question.pending_steps for question in self._open.values())
@@ -66,16 +75,16 @@ class OpenWaits:
 
     @property
     def paths(self) -> list[str]:
-        """What is waited for."""
+        """The paths of the open waits."""
         return sorted(self._open)
 
     def seconds_left(self) -> float | None:
-        """How long until the first of them is due, if one ever is."""
+        """Return the seconds until the first wait is due, or None."""
         dues = [question.due for question in self._open.values() if question.due is not None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
-    def ask(self, pending: PendingStep, waiting: StepWait) -> tuple[NewWait, dict[str, Any]] | None:
-        """What is stored of a new question, and what people are shown; None if it has been asked before."""
+    def open(self, pending: PendingStep, waiting: StepWait) -> tuple[NewWait, dict[str, Any]] | None:
+        """Return the wait to store and its request; None if it is open already."""
         self._free.discard(pending.path)
         inner = None
         if waiting.key is not None:
@@ -83,9 +92,9 @@ class OpenWaits:
         path = _path(pending, inner)
         if path in self._over:
             return None
-        asked = self._open.get(path)
-        if asked is not None:
-            asked.pending_steps[pending.path] = pending
+        known = self._open.get(path)
+        if known is not None:
+            known.pending_steps[pending.path] = pending
             return None
         name = waiting.name or waiting.event or pending.step.title
         remembered = self._remembered.pop(path, None)
@@ -110,8 +119,26 @@ class OpenWaits:
         self._open[path] = _Open(pending, kind, name, due, inner)
         return NewWait(path, kind, pending.step.id, name, dump_json(request), due_us), request
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether a question seems to have expired. Its answer may be stored and not loaded yet."""
+        return any(
+            question.overdue and question.answer is None and question.kind != "time" and not question.expired
+            for question in self._open.values()
+        )
+
+    def confirm_expired(self, stored: Sequence[Wait]) -> None:
+        """Expire the overdue questions that are neither answered nor open in `stored`, and correct the other times."""
+        still_open = {wait.path: wait for wait in stored if not wait.overdue}
+        for path, question in self._open.items():
+            if question.overdue and question.answer is None:
+                wait = still_open.get(path)
+                question.expired = wait is None
+                if wait is not None:
+                    question.due = _due(wait)
+
     def learn(self, stored: Sequence[Wait], pending_steps: Sequence[PendingStep]) -> None:
-        """Take over what is stored: open questions, answers, and events that were sent before anybody waited."""
+        """Load what is stored: open waits, answers, and events that were sent before a step waited for them."""
         by_path = {pending.path: pending for pending in pending_steps}
         self._sent = [wait for wait in stored if wait.kind == "sent"]
         for wait in stored:
@@ -126,7 +153,7 @@ class OpenWaits:
                 self._take_over(wait.path, wait, by_path[wait.path], None)
 
     def drop_all_but(self, needed: Collection[str]) -> list[str]:
-        """Forget the questions of steps that are not needed any more; their paths."""
+        """Drop the waits of steps that are no longer needed; return their paths."""
         dropped: list[str] = []
         for path, question in list(self._open.items()):
             for waiter in [waiter for waiter in question.pending_steps if waiter not in needed]:
@@ -137,7 +164,7 @@ class OpenWaits:
         return dropped
 
     def answered(self) -> Iterator[tuple[PendingStep, InnerKey | None, Done, list[str]]]:
-        """Each question that has an answer or whose time is over, once, with the paths of all that is over by it."""
+        """Yield each wait that is answered or due, once, with the paths of all waits that it ends."""
         for path, question in list(self._open.items()):
             outcome, over = question.answer, [path]
             if outcome is None and question.kind == "event":
@@ -146,8 +173,10 @@ class OpenWaits:
                     self._sent.remove(early)
                     outcome = Done(early.answer)
                     over.append(early.path)
-            if outcome is None and question.due is not None and question.due <= time.monotonic():
-                outcome = Done(None) if question.kind == "time" else Done(None, route="expired")
+            if outcome is None and question.kind == "time" and question.overdue:
+                outcome = Done(None)
+            if outcome is None and question.expired:
+                outcome = Done(None, route="expired")
             if outcome is not None:
                 del self._open[path]
                 if question.inner is not None:
@@ -157,10 +186,13 @@ class OpenWaits:
                 yield next(iter(question.pending_steps.values())), question.inner, outcome, over
 
     def _take_over(self, path: str, wait: Wait, pending: PendingStep, inner: InnerKey | None) -> None:
-        due = None if wait.due_in_us is None else time.monotonic() + wait.due_in_us / 1_000_000
-        question = _Open(pending, wait.kind, wait.name, due, inner)
+        question = _Open(pending, wait.kind, wait.name, _due(wait), inner)
         question.answer = Done(wait.answer) if wait.answered else None
         self._open[path] = question
+
+
+def _due(wait: Wait) -> float | None:
+    return None if wait.due_in_us is None else time.monotonic() + wait.due_in_us / 1_000_000
 
 
 def _path(pending: PendingStep, inner: InnerKey | None) -> str:

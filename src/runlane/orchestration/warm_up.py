@@ -1,6 +1,6 @@
-"""Find out from definitions what a worker will have to load, so that a fresh worker loads it before the first call.
+"""Determine from definitions what a worker will have to load, so that a new worker loads it before the first call.
 
-The SDK of a provider takes seconds to import. A worker whose database has no agents must not pay the memory for it.
+The SDK of a provider takes seconds to import, and a worker without agents must not pay the memory for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_DEFINITIONS: Final = 500
 
 _MODELS: Final = frozenset({"model", "fallback_models"})
 _CODE: Final = frozenset({"transform_code", "if_condition", "while_condition", "for_each", "switch_expression", "code"})
-_ASKS_A_MODEL: Final = frozenset({"llm", "agent", "evaluator"})
+_CALLS_A_MODEL: Final = frozenset({"llm", "agent", "evaluator"})
 
 
 @dataclass(slots=True)
@@ -47,14 +47,14 @@ def needs_of(definitions: Iterable[tuple[str, str]]) -> WarmUpNeeds:
                 values += cast("list[Any]", value)
             elif isinstance(value, Mapping):
                 table = cast("Mapping[str, Any]", value)
-                _look(table, needs)
+                _inspect(table, needs)
                 values += table.values()
     return needs
 
 
-def _look(table: Mapping[str, Any], needs: WarmUpNeeds) -> None:
+def _inspect(table: Mapping[str, Any], needs: WarmUpNeeds) -> None:
     for name in _MODELS & table.keys():
         models = cast("list[Any]", table[name]) if isinstance(table[name], list) else [table[name]]
         needs.prefixes |= {prefix_of(model) for model in models if isinstance(model, str) and ":" in model}
     needs.sandbox |= any(table[name] for name in _CODE & table.keys())
-    needs.default_model |= table.get("type") in _ASKS_A_MODEL and not table.get("model")
+    needs.default_model |= table.get("type") in _CALLS_A_MODEL and not table.get("model")

@@ -25,7 +25,7 @@ OnWait = Callable[[str], Awaitable[None]]
 
 # It is unknown when a slot becomes free: retry soon, but not all calls at once.
 _LATER_SECONDS: Final = (1.0, 3.0)
-# A call with a shorter timeout still learns whether there is room.
+# A call with a shorter timeout still gets a response from the store.
 _ANSWER_SECONDS: Final = 2.0
 
 
@@ -35,7 +35,7 @@ class CallSlot(Protocol):
     tokens_used: int | None
 
     async def release(self, tokens_used: int | None = None, *, succeeded: bool = True) -> None:
-        """Release the slot with the tokens that the call took; None keeps the estimate. Never raises; idempotent."""
+        """Release the slot with the tokens that the call used; None keeps the estimate. Never raises; idempotent."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -117,11 +117,11 @@ class ClusterLimiter:
         if not credential:
             return
         retry_after = None if seconds is None or not math.isfinite(seconds) else max(0.0, seconds)
-        jitter = random.random()  # noqa: S311 - spreads, guards nothing
+        jitter = random.random()  # noqa: S311 - jitter
         try:
             left = await slow_down(self._database, credential, retry_after, reason, jitter)
         except Unavailable:
-            # Other processes cannot learn of it, but this one can slow down.
+            # Other processes cannot be informed, but this one slows down.
             left = retry_after or 1.0
         self.state.report_slowdown(credential, left, reason)
 
@@ -164,7 +164,7 @@ async def _granted(call: WaitingCall, on_wait: OnWait) -> HeldSlot | None:
         await asyncio.wait({call.granted}, timeout=max(0.0, call.left_seconds))
     if not call.granted.done():
         reason = call.refused.result() if call.refused.done() else "the limits could not be checked in time"
-        raise LimitTimeout(reason, random.uniform(*_LATER_SECONDS))  # noqa: S311 - spreads, guards nothing
+        raise LimitTimeout(reason, random.uniform(*_LATER_SECONDS))  # noqa: S311 - jitter
     return call.granted.result()
 
 

@@ -1,7 +1,7 @@
 """The calls of one process that wait for one credential.
 
-One task per credential asks for the oldest of them, so their order is kept, and waiting costs the same for one call or
-a thousand.
+One task per credential requests slots for the oldest calls, so their order is kept, and the cost does not depend on the
+number of waiting calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runlane.rate_limits.slots import ASK_SECONDS, HeldSlot, HeldSlots
 from runlane.rate_limits.state import LimitState
 from runlane.store.rate_limits.slots import SlotRequest
 
-# Slots that are asked for in one transaction.
+# Slots that are requested in one transaction.
 _MAX_BATCH: Final = 100
 _RETRY_SECONDS: Final = 0.2
 
@@ -41,7 +41,7 @@ class WaitingCall:
     def __init__(self, tokens: int, timeout_seconds: float) -> None:
         loop = asyncio.get_running_loop()
         self._arrived = time.monotonic()
-        self._give_up_at = self._arrived + timeout_seconds
+        self._deadline = self._arrived + timeout_seconds
         self.lease_id = new_id("slot")
         self.tokens = max(0, tokens)
         self.granted: asyncio.Future[HeldSlot | None] = loop.create_future()
@@ -49,7 +49,7 @@ class WaitingCall:
 
     @property
     def left_seconds(self) -> float:
-        return self._give_up_at - time.monotonic()
+        return self._deadline - time.monotonic()
 
     @property
     def waited_seconds(self) -> float:
@@ -94,7 +94,7 @@ class CredentialQueue:
         """Remove a call whose caller is gone; it may have been granted in that moment."""
         if call.granted.cancel() or call.granted.cancelled() or call.granted.exception() is not None:
             return
-        self._give_back(call.granted.result())
+        self._release(call.granted.result())
 
     async def close(self) -> None:
         if self._driver is not None:
@@ -104,11 +104,11 @@ class CredentialQueue:
             call.fail(LimitTimeout("this process stops", 0.0))
 
     async def _drive(self) -> None:
-        """Ask for the first calls until none is left."""
+        """Request slots for the first calls until none is left."""
         stored = False
         try:
             while call := self._first():
-                refusal, by_store = await self._ask()
+                refusal, by_store = await self._request_slots()
                 self.reason = None if refusal is None else refusal.reason
                 stored = stored or (by_store and refusal is not None)
                 if refusal is not None and self._may_wait(call, refusal):
@@ -129,7 +129,7 @@ class CredentialQueue:
             self.calls.popleft()
         return self.calls[0] if self.calls else None
 
-    async def _ask(self) -> tuple[LimitRefusal | None, bool]:
+    async def _request_slots(self) -> tuple[LimitRefusal | None, bool]:
         """Grant the first calls, or return why not and whether the store has refused them."""
         try:
             await self._state.ensure_fresh()
@@ -154,7 +154,7 @@ class CredentialQueue:
             return answer
         for call, slot in zip(calls, answer, strict=False):
             if call.granted.done():
-                self._give_back(slot)
+                self._release(slot)
             else:
                 call.granted.set_result(slot)
         return None
@@ -166,12 +166,12 @@ class CredentialQueue:
         wanted = [(call.lease_id, call.tokens) for call in calls]
         return SlotRequest(self._credential, self._holder, wanted, calls[0].waited_seconds)
 
-    def _give_back(self, slot: HeldSlot | None) -> None:
+    def _release(self, slot: HeldSlot | None) -> None:
         if slot is not None:
             self._spawn(self._slots.release(slot, -slot.tokens))
 
     def _may_wait(self, first: WaitingCall, refusal: LimitRefusal) -> bool:
-        """Give every call the reason why it waits; return False when the first one's timeout would pass anyway."""
+        """Set the reason why the calls wait; return False when the first one's timeout would pass anyway."""
         firm_seconds = refusal.firm_seconds
         if firm_seconds is not None and firm_seconds > first.left_seconds:
             first.fail(LimitTimeout(refusal.reason, firm_seconds))

@@ -1,7 +1,7 @@
 """The slots that this process holds: taken in batches, renewed together, released together.
 
 A process waits for room by polling, because not every way to reach a database delivers notifications. It polls without
-a lock and asks for slots when there may be room, or when its wait has to be stored again. Only the process that is next
+a lock and requests slots when there may be room, or when its wait has to be stored again. Only the process that is next
 polls often, so that a free slot is taken soon and many waiting processes cost little.
 """
 
@@ -81,7 +81,7 @@ class HeldSlots:
         poll = _NEXT_POLL_SECONDS
         while (left := until - time.monotonic()) > 0:
             self._released.clear()
-            pause = random.uniform(*poll)  # noqa: S311 - spreads, guards nothing
+            pause = random.uniform(*poll)  # noqa: S311 - jitter
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, pause)):
                     await self._released.wait()
@@ -127,7 +127,7 @@ class HeldSlots:
         await asyncio.gather(*(self.release(slot, 0) for slot in list(self.held.values())))
 
     async def _renew_loop(self) -> None:
-        """Renew what is held until nothing is. Policy for errors: try again soon."""
+        """Renew what is held until nothing is. Policy for errors: retry soon."""
         pause = RENEW_SECONDS
         while self.held:
             await asyncio.sleep(pause)

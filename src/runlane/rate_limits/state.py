@@ -83,7 +83,7 @@ class LimitState:
             self._listed.add(credential)
 
     async def close(self) -> None:
-        """Stop reading, and wait until a query that is under way has ended."""
+        """Stop reading, and wait until a running query has ended."""
         tasks = [task for task in (self._loop, self._reading) if task is not None]
         for task in tasks:
             task.cancel()
@@ -91,10 +91,10 @@ class LimitState:
             await asyncio.wait(tasks)
 
     async def _refresh(self) -> None:
-        # Counted from before the query: its result may be that old.
-        asked = time.monotonic()
+        # Counted from before the query, since its result may be that old.
+        started = time.monotonic()
         self._snapshot = await read_snapshot(self._database)
-        self._read_at = asked
+        self._read_at = started
 
     async def _read_loop(self) -> None:
         """Refresh the snapshot. Policy for errors: continue; no call begins on the basis of an old snapshot."""

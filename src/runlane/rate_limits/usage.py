@@ -1,4 +1,4 @@
-"""The limits of every credential and what it uses, for people: read without taking part."""
+"""The limits and the current use of every credential, for display."""
 
 from __future__ import annotations
 

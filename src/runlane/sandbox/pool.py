@@ -1,11 +1,10 @@
 """The processes of the sandbox, shared between tenants.
 
-A small pool of interpreter processes is started when it is first needed and used by all runs of a worker. One tenant's
-evaluations use all processes but one, so that those of other tenants have one to go to. Scripts and tools may take
-minutes, conditions and expressions take moments: scripts and tools leave one more process free, for conditions of any
-tenant. With one process, tenants take turns.
-
-The pool is driven from threads: its own event loop support aborts the interpreter now and then when that exits.
+A small pool of interpreter processes is started on first use and shared by all runs of a worker. One tenant's
+evaluations use all processes but one, so that one is free for other tenants. Scripts and tools may take minutes,
+conditions and expressions take moments, so scripts and tools leave one more process free for conditions of any tenant.
+With one process, tenants take turns.
+The pool is driven from threads, because its own event loop support sometimes aborts the interpreter at exit.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ MAX_PRINTED: Final = 64 * 1024
 MAX_TOOL_SECONDS: Final = 300.0
 STATE: Final = "_runlane_state"
 ARGUMENTS: Final = "_runlane_arguments"
-# The interpreter looks at its clock between instructions; one that takes longer than this is killed.
+# The interpreter checks its clock between instructions; if one takes longer than this, the process is killed.
 _GRACE_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What one evaluation may use, and how many may run at once."""
+    """The limits of one evaluation, and how many may run at once."""
 
     condition_seconds: float = 2.0
     script_seconds: float = 10.0
@@ -48,7 +47,7 @@ class SandboxLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> SandboxLimits:
-        """Those of this process."""
+        """Return the limits of the settings."""
         return cls(
             condition_seconds=settings.sandbox_condition_seconds,
             script_seconds=settings.sandbox_script_seconds,
@@ -59,7 +58,7 @@ class SandboxLimits:
 
 
 def stopped() -> StepFailed:
-    """Return the failure of an evaluation that was ended from outside."""
+    """Return the failure of an evaluation that was stopped."""
     return StepFailed("sandbox_limit", "The evaluation was stopped.", retryable=True)
 
 
@@ -69,7 +68,7 @@ class SandboxPool:
     def __init__(self, limits: SandboxLimits) -> None:
         self._limits = limits
         count = limits.processes
-        # Long jobs wait in one queue after the other. A thread takes the next job itself when it is done with one.
+        # Long jobs pass two queues. A thread that has finished a job takes the next one itself.
         self._any: FairQueue[SandboxJob] = FairQueue(count, max(1, count - 1))
         self._long: FairQueue[SandboxJob] = FairQueue(max(1, count - 1), max(1, count - 2))
         self._turns = threading.Lock()
@@ -80,7 +79,7 @@ class SandboxPool:
         self._closed = False
 
     async def evaluate(self, tenant: str, job: SandboxJob) -> Any:
-        """Return what the code gives. Raises MontyError, and StepFailed if there is no process for it."""
+        """Return the value of the code. Raises MontyError, and StepFailed if no process is available."""
         if self._closed:
             raise stopped()
         if self._threads is None:
@@ -94,14 +93,14 @@ class SandboxPool:
         try:
             return await answer
         except asyncio.CancelledError:
-            # One that waits comes to its turn and ends at once.
+            # A queued job ends as soon as its turn comes.
             job.kill()
             raise
         finally:
             self._jobs.discard(job)
 
     async def close(self) -> None:
-        """End the processes; what is being evaluated fails."""
+        """Stop the processes; evaluations in progress fail."""
         self._closed = True
         threads, self._threads = self._threads, None
         for job in tuple(self._jobs):
@@ -120,13 +119,13 @@ class SandboxPool:
             threads.submit(self._work, threads, job)
 
     def _work(self, threads: ThreadPoolExecutor, job: SandboxJob) -> None:
-        """In a thread: do a job, and the next ones for as long as one is ready."""
+        """Execute a job in this thread, and the next ones as long as one is ready."""
         ready = [job]
         while ready:
             job = ready.pop()
             try:
                 job.finish(self._run(job), None)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the job is waited for
+            except BaseException as error:  # noqa: BLE001 - raised in the caller that awaits the job
                 job.finish(None, error)
             with self._turns:
                 self._any.release(job.tenant, 1)
@@ -134,7 +133,7 @@ class SandboxPool:
                     self._long.release(job.tenant, 1)
                 ready += self._ready()
             if len(ready) > 1:
-                # After a shutdown no thread begins anything; then this one does.
+                # After a shutdown no thread accepts a job, so this one executes it.
                 with suppress(RuntimeError):
                     while len(ready) > 1:
                         threads.submit(self._work, threads, ready[0])
@@ -148,12 +147,11 @@ class SandboxPool:
             pool.__exit__(None, None, None)
 
     def _run(self, job: SandboxJob) -> Any:
-        """In a thread."""
         job.check()
         inputs = job.inputs()
         with self._started().checkout(
             limits={"max_feed_duration_secs": job.seconds, "max_memory": self._limits.memory_bytes},
-            # The clock does not run while the code sleeps, so it must not.
+            # The clock does not run while the code sleeps, so sleeping is not allowed.
             os_policy={"sleep": "call_host"},
         ) as session:
             job.begin(session.worker_pid)
@@ -187,7 +185,7 @@ class SandboxPool:
 
 
 class SandboxJob:
-    """One evaluation. Its process may be ended from outside as long as it belongs to this job and to no other.
+    """One evaluation. Its process may be killed only while it belongs to this job.
 
     A `short` one is bounded by seconds, as conditions and expressions are.
     """
@@ -217,20 +215,20 @@ class SandboxJob:
         self._killed = False
 
     def inputs(self) -> dict[str, str]:
-        """Return what the code is given, as JSON. It is made when the turn of the job has come, and for no other."""
+        """Return the inputs of the code as JSON. Called when the turn of the job has come, to save memory."""
         return {STATE: dump_json(self._state), ARGUMENTS: dump_json(self._arguments)}
 
     def wait_for(self, tenant: str, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
-        """Return what will have the outcome. The job is one of this tenant."""
+        """Return the future of the outcome, and assign the job to a tenant."""
         self.tenant = tenant
         self._loop = loop
         self._answer: asyncio.Future[Any] = loop.create_future()
         return self._answer
 
     def finish(self, value: Any, error: BaseException | None) -> None:
-        """Tell the outcome to the event loop, from a thread."""
+        """Set the outcome in the event loop, from a thread."""
 
-        def tell() -> None:
+        def set_outcome() -> None:
             if self._answer.done():
                 return
             if error is None:
@@ -238,9 +236,9 @@ class SandboxJob:
             else:
                 self._answer.set_exception(error)
 
-        # A loop that is closed has no one who waits.
+        # In a closed loop no caller waits.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(set_outcome)
 
     def check(self) -> None:
         """Raise StepFailed if the job was stopped."""
@@ -264,7 +262,7 @@ class SandboxJob:
                     os.kill(self._pid, signal.SIGKILL)
 
     def take_print(self, stream: str, text: str) -> None:
-        """Keep what is printed, up to a bound."""
+        """Collect what is printed, up to a bound."""
         if stream == "stdout" and self._printed_size < MAX_PRINTED:
             self.printed.append(text[: MAX_PRINTED - self._printed_size])
             self._printed_size += len(text)

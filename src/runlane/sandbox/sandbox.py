@@ -1,8 +1,7 @@
-"""The sandbox: conditions, expressions and scripts run in processes that have nothing.
+"""The sandbox: conditions, expressions and scripts run in processes without access to anything.
 
-Each evaluation has a session of its own: no file, no network, no environment, nothing left by the one before. Values go
-in and come out as JSON text, so that only JSON can. Time and memory are limited; a process that dies takes its
-evaluation with it and is replaced.
+Each evaluation has a session of its own: no files, no network, no environment, no state of earlier evaluations. Values
+are passed in and out as JSON. Time and memory are limited; a process that dies fails its evaluation and is replaced.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ _MAX_MESSAGE: Final = 2000
 _LONG_SOURCE: Final = 2000
 
 _JSON: Final = "_runlane_json"
-# One line, so that the person's first line is the second one.
+# One line, so that the first line of the user's code is line 2.
 _BEFORE: Final = (
     f"import json as {_JSON}; state = {_JSON}.loads({STATE}); args = {_JSON}.loads({ARGUMENTS}); _args = args; "
     f"{source.LOOK_UP} = lambda o, k: None if o is None else (o.get(k) if isinstance(o, dict) else getattr(o, k))"
 )
 _REFUSALS: Final = frozenset({"PermissionError", "ModuleNotFoundError", "ImportError"})
-_REFUSED_TEXT: Final = re.compile(r"not supported in this environment|has no attribute '__|name '__|^module '")
-_NOT_THERE: Final = (
-    "The sandbox has values only: no files, network, environment, processes or other packages. "
+_REFUSED_MESSAGE: Final = re.compile(r"not supported in this environment|has no attribute '__|name '__|^module '")
+_NOT_AVAILABLE: Final = (
+    "The sandbox has only values: no files, network, environment, processes or other packages. "
     "Use a tool or a task step for that."
 )
 _LONG_NUMBER: Final = re.compile(r"[0-9]{19}")
 _CURES: Final = {
     "NameError": "The run's values are in `state`, as in state.key.",
-    "KeyError": "state.key gives None for a missing key where state['key'] fails.",
-    "AttributeError": "A missing key is None: check it before its parts are used.",
-    "TypeError": "A missing key is None: check it before it is compared or computed with.",
+    "KeyError": "state.key is None for a missing key, where state['key'] fails.",
+    "AttributeError": "A missing key is None: check it before using its attributes.",
+    "TypeError": "A missing key is None: check it before comparing or computing with it.",
 }
 
 
 class Sandbox:
-    """Evaluates code of people. Every method raises StepFailed when there is no value."""
+    """Evaluates code of users. Every method raises StepFailed if it has no value."""
 
     def __init__(
         self, limits: SandboxLimits | None = None, tenant: str = DEFAULT_TENANT, processes: SandboxPool | None = None
@@ -65,19 +64,19 @@ class Sandbox:
         return Sandbox(self.limits, tenant, self._processes)
 
     async def condition(self, code: str, state: Mapping[str, Any]) -> bool:
-        """Whether the expression holds."""
+        """Return whether the expression is true."""
         found = await _expression(code)
         text = f"{_BEFORE}; {_JSON}.dumps(bool({found.text}))"
         return bool(await self._value(self._short_job(text, state, found.keys)))
 
     async def expression(self, code: str, state: Mapping[str, Any]) -> Any:
-        """The value of the expression."""
+        """Return the value of the expression."""
         found = await _expression(code)
         text = f"{_BEFORE}; {_JSON}.dumps({found.text}, ensure_ascii=False)"
         return await self._value(self._short_job(text, state, found.keys))
 
     async def script(self, code: str, state: Mapping[str, Any]) -> Any:
-        """What the script leaves in `result`."""
+        """Return what the script assigns to `result`."""
         found = await _script(code)
         if not found.sets_result:
             raise StepFailed("expression_error", "The script never sets result. End it with: result = ...")
@@ -85,7 +84,7 @@ class Sandbox:
         return await self._value(SandboxJob(_with_result(found.text), seconds, setting, state=_read(state, found.keys)))
 
     async def tool(self, code: str, arguments: Mapping[str, Any], seconds: float) -> Any:
-        """What the script of a tool leaves in `result`, or else prints, as JSON if it is JSON."""
+        """Return what the script of a tool assigns to `result`, or else prints, parsed if it is JSON."""
         found = await _script(code)
         text = _with_result(found.text) if found.sets_result else f"{_BEFORE}\n{found.text}\nNone"
         job = SandboxJob(text, min(seconds, MAX_TOOL_SECONDS), "the tool's timeout_seconds", arguments=dict(arguments))
@@ -99,7 +98,7 @@ class Sandbox:
             return printed
 
     async def close(self) -> None:
-        """End the processes, which all tenants share; what is being evaluated fails."""
+        """Stop the processes, which all tenants share; evaluations in progress fail."""
         await self._processes.close()
 
     def _short_job(self, text: str, state: Mapping[str, Any], keys: frozenset[str] | None) -> SandboxJob:
@@ -109,7 +108,7 @@ class Sandbox:
     async def _value(self, job: SandboxJob) -> Any:
         answer = await self._evaluate(job)
         if not isinstance(answer, str):
-            raise StepFailed("expression_error", "The code left something that is not JSON.")
+            raise StepFailed("expression_error", "The value of the code is not JSON.")
         return await offload_if(len(answer) > LARGE_BYTES, self._parsed, answer)
 
     def _parsed(self, answer: str) -> Any:
@@ -118,7 +117,7 @@ class Sandbox:
             raise StepFailed(
                 "sandbox_limit",
                 f"The value has {size} bytes as JSON; at most {self.limits.output_bytes} are allowed "
-                "(RUNLANE_SANDBOX_OUTPUT_BYTES). Keep what the next steps need.",
+                "(RUNLANE_SANDBOX_OUTPUT_BYTES). Return only what the next steps need.",
             )
         try:
             # orjson would round integers of more than 64 bits.
@@ -126,8 +125,8 @@ class Sandbox:
         except (ValueError, RecursionError):
             raise StepFailed(
                 "expression_error",
-                "The value is not JSON: it has a number that is infinite or none, or is nested too deeply. "
-                "Give texts, numbers, lists, dicts, true, false or None.",
+                "The value is not JSON: it has a number that is infinite or NaN, or is nested too deeply. "
+                "Use strings, numbers, lists, dicts, True, False or None.",
             ) from None
 
     async def _evaluate(self, job: SandboxJob) -> Any:
@@ -146,46 +145,46 @@ class Sandbox:
                 return _too_long(job)
             return StepFailed(
                 "sandbox_limit",
-                f"The sandbox process died while it evaluated this ({error}). It is replaced; if another try dies "
+                f"The sandbox process died while it evaluated this ({error}). It is replaced; if a retry dies "
                 "too, make the code do less.",
                 retryable=True,
             )
         if not isinstance(error, MontyRuntimeError | MontySyntaxError):
             return StepFailed("expression_error", f"The code cannot be evaluated: {error}"[:_MAX_MESSAGE])
-        kind, _, said = error.display("type-msg").partition(": ")
-        if kind == "TimeoutError" and "time limit exceeded" in said:
+        kind, _, message = error.display("type-msg").partition(": ")
+        if kind == "TimeoutError" and "time limit exceeded" in message:
             return _too_long(job)
-        # Code in an eval has lines of its own, and the first line is ours; who called them is the person's.
+        # Code in an eval has its own line numbers, and the first line is ours; the line that called it is the user's.
         lines = [frame.line - 1 for frame in error.traceback() if frame.filename != "<string>"]
         theirs = [line for line in lines if 0 < line <= job.lines]
         where = f"Line {theirs[-1]}: " if theirs else ""
-        return self._classified(kind, said[:_MAX_MESSAGE], where, is_ours=bool(lines) and not theirs)
+        return self._classified(kind, message[:_MAX_MESSAGE], where, is_ours=bool(lines) and not theirs)
 
-    def _classified(self, kind: str, said: str, where: str, *, is_ours: bool) -> StepFailed:
-        """`is_ours`: one of the lines around the person's failed, so the value could not be handed over."""
-        told = f"{kind}: {said}" if said else kind
-        if kind == "MemoryError" or (kind == "RuntimeError" and "suspension limit" in said):
+    def _classified(self, kind: str, message: str, where: str, *, is_ours: bool) -> StepFailed:
+        """`is_ours`: a line around the user's code failed, so the value could not be returned."""
+        shown = f"{kind}: {message}" if message else kind
+        if kind == "MemoryError" or (kind == "RuntimeError" and "suspension limit" in message):
             return StepFailed(
                 "sandbox_limit",
                 f"{where}The code needs more than {self.limits.memory_bytes} bytes of memory "
-                f"(RUNLANE_SANDBOX_MEMORY_BYTES): {told}. Work on less at a time.",
+                f"(RUNLANE_SANDBOX_MEMORY_BYTES): {shown}. Process less at a time.",
             )
         if kind == "RecursionError":
-            return StepFailed("sandbox_limit", f"{where}{told}. Use a loop, or flatter values.")
-        if kind in _REFUSALS or _REFUSED_TEXT.search(said):
-            return StepFailed("sandbox_refused", f"{where}{told}. {_NOT_THERE}")
+            return StepFailed("sandbox_limit", f"{where}{shown}. Use a loop, or flatter values.")
+        if kind in _REFUSALS or _REFUSED_MESSAGE.search(message):
+            return StepFailed("sandbox_refused", f"{where}{shown}. {_NOT_AVAILABLE}")
         if kind == "NotImplementedError":
-            return StepFailed("sandbox_refused", f"{where}{told}. Write it in a simpler way, or use a task step.")
+            return StepFailed("sandbox_refused", f"{where}{shown}. Write it in a simpler way, or use a task step.")
         if is_ours and kind == "NameError":
-            return StepFailed("expression_error", "The script ended without setting result. Set it on every way.")
+            return StepFailed("expression_error", "The script ended without setting result. Set it in every branch.")
         if is_ours:
             return StepFailed(
                 "expression_error",
-                f"The value is not JSON: {said}. Give texts, numbers, lists, dicts, true, false or None; "
-                "list(...) and str(...) make them.",
+                f"The value is not JSON: {message}. Use strings, numbers, lists, dicts, True, False or None; "
+                "list(...) and str(...) create them.",
             )
-        cure = _CURES.get(kind, "Correct the code.")
-        return StepFailed("expression_error", f"{where}{told}. {cure}")
+        fix = _CURES.get(kind, "Correct the code.")
+        return StepFailed("expression_error", f"{where}{shown}. {fix}")
 
 
 async def _expression(code: str) -> source.SandboxSource:
@@ -204,7 +203,7 @@ def _too_long(job: SandboxJob) -> StepFailed:
 
 
 def _read(state: Mapping[str, Any], keys: frozenset[str] | None) -> dict[str, Any]:
-    """The part of the state that the code reads."""
+    """Return the part of the state that the code reads."""
     return dict(state) if keys is None else {key: state[key] for key in sorted(keys) if key in state}
 
 

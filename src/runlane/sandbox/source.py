@@ -1,8 +1,8 @@
-"""Source: the code of conditions and scripts, made ready for the sandbox without running any of it.
+"""Source: the code of conditions and scripts, prepared for the sandbox without executing it.
 
-People write `state.user.name` for a value that may not be there. The sandbox has no objects that could answer so, so
-dots become look-ups that give None for what is missing; lines stay where they are, because errors name them. A dot
-before a call stays a method, and a name that was imported stays a module. The code is only parsed here.
+Users write `state.user.name` for a value that may be missing. The sandbox has no such objects, so attribute access
+becomes a look-up that returns None for a missing key. Line numbers are kept, because errors name them. A dot before a
+call remains a method, and an imported name remains a module. The code is only parsed here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final, cast
 
 from runlane.interpreter.failure import StepFailed
 
-# Names of the sandbox's side that no sane script uses for itself.
+# A name in the sandbox that scripts do not use.
 LOOK_UP: Final = "_runlane_look_up"
 
-# With these a script may read the state in ways that its text does not show.
+# With these a script may read the state in ways that static analysis cannot see.
 _HIDDEN_READERS: Final = frozenset({"eval", "exec", "locals", "globals", "vars", "dir"})
 _DUNDER: Final = re.compile(r"__\w+__")
 
@@ -36,19 +36,19 @@ class SandboxSource:
 
 @lru_cache(maxsize=1024)
 def expression(code: str) -> SandboxSource:
-    """One expression, in brackets of its own: the line before it is not the person's."""
+    """Prepare one expression, in parentheses, whose first line is not the user's."""
     text = f"(\n{_unified(code)}\n)"
     tree = _parsed(text, "eval", lines_before=1)
     match tree:
         case ast.Expression(body=ast.Tuple(elts=[], lineno=1)):
-            raise StepFailed("expression_error", "Line 1: there is no expression. Correct the code.")
+            raise StepFailed("expression_error", "Line 1: the expression is empty. Correct the code.")
         case _:
             return _prepared(text, tree, lines_before=1)
 
 
 @lru_cache(maxsize=1024)
 def script(code: str) -> SandboxSource:
-    """Statements."""
+    """Prepare statements."""
     text = _unified(code)
     return _prepared(text, _parsed(text, "exec", lines_before=0), lines_before=0)
 
@@ -60,11 +60,11 @@ def _unified(code: str) -> str:
 def _parsed(text: str, mode: str, lines_before: int) -> ast.AST:
     try:
         with warnings.catch_warnings():
-            # Python's warnings about escapes in user code do not belong into the log.
+            # Python's warnings about escapes in user code do not belong in the log.
             warnings.simplefilter("ignore")
             return cast("ast.AST", ast.parse(text, mode=mode))
     except SyntaxError as error:
-        # What is missing at the end is missed by the bracket behind it.
+        # An error at the end is reported at the closing parenthesis.
         last = text.count("\n") + 1 - 2 * lines_before
         where = min(max(1, (error.lineno or 1) - lines_before), max(1, last))
         raise StepFailed("expression_error", f"Line {where}: {error.msg.rstrip('.?')}. Correct the code.") from None
@@ -82,13 +82,13 @@ def _prepared(text: str, tree: ast.AST, lines_before: int) -> SandboxSource:
         if isinstance(node, ast.Attribute) and _DUNDER.fullmatch(node.attr):
             raise StepFailed(
                 "sandbox_refused",
-                f"Line {node.lineno - lines_before}: {node.attr} is not for conditions and scripts. They work on "
-                "values; leave names with two underscores out.",
+                f"Line {node.lineno - lines_before}: {node.attr} is not allowed in conditions and scripts. They work "
+                "on values; do not use names with two underscores.",
             )
     methods = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     keys = _keys_read(nodes, methods)
     sets_result = any(_is_result(node) for node in nodes)
-    # Last, because it changes the tree.
+    # Last, because it modifies the tree.
     return SandboxSource(_with_look_ups(text, nodes, methods), keys, sets_result)
 
 
@@ -97,7 +97,7 @@ def _is_result(node: ast.AST) -> bool:
 
 
 def _keys_read(nodes: list[ast.AST], methods: set[int]) -> frozenset[str] | None:
-    """The keys of the state that are named; None when the state is used as a whole."""
+    """Return the keys of the state that are named; None when the state is used as a whole."""
     keys: set[str] = set()
     named = 0
     for node in nodes:
@@ -115,7 +115,7 @@ def _keys_read(nodes: list[ast.AST], methods: set[int]) -> frozenset[str] | None
 
 
 def _key_named(node: ast.AST, methods: set[int]) -> str | None:
-    """The key in `state.key`, `state["key"]` or `state.get("key")`."""
+    """Return the key in `state.key`, `state["key"]` or `state.get("key")`."""
     match node:
         case ast.Attribute(value=ast.Name(id="state"), attr=key) if id(node) not in methods:
             return key
@@ -145,20 +145,20 @@ def _with_look_ups(text: str, nodes: list[ast.AST], methods: set[int]) -> str:
             writes.add(id(node))
     if not reads and not writes:
         return text
-    places = _Places(text)
+    positions = _Positions(text)
     edits: list[tuple[int, int, bytes]] = []
     in_strings: set[int] = set()
     for node in nodes:
-        # Walking is breadth first, so an f-string is met before what is in it.
+        # The walk is breadth-first, so an f-string comes before its parts.
         if id(node) in in_strings:
             continue
         if isinstance(node, ast.JoinedStr):
             parts = {id(part) for part in ast.walk(node)}
             in_strings |= parts
             if parts & reads:
-                edits.append(_string_edit(node, reads, places))
+                edits.append(_string_edit(node, reads, positions))
         elif isinstance(node, ast.Attribute) and (id(node) in reads or id(node) in writes):
-            edits += _attribute_edits(node, places, is_read=id(node) in reads)
+            edits += _attribute_edits(node, positions, is_read=id(node) in reads)
     return _edited(text, edits)
 
 
@@ -170,14 +170,14 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def _root(node: ast.expr) -> str | None:
-    """The name that a chain of dots and indexes begins with."""
+    """Return the name at the beginning of a chain of attributes and indexes."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
-class _Places:
-    """Where in the text a node is. The parser counts bytes within lines."""
+class _Positions:
+    """The byte positions of nodes. The parser counts bytes within lines."""
 
     def __init__(self, text: str) -> None:
         self.bytes = text.encode("utf-8", "surrogatepass")
@@ -195,28 +195,28 @@ class _Places:
         return self._starts[line - 1] + column
 
 
-def _attribute_edits(node: ast.Attribute, places: _Places, *, is_read: bool) -> list[tuple[int, int, bytes]]:
-    end = places.end(node)
-    dot = places.bytes.rindex(b".", places.end(node.value), end)
-    lines = b"\n" * places.bytes.count(b"\n", dot, end)
+def _attribute_edits(node: ast.Attribute, positions: _Positions, *, is_read: bool) -> list[tuple[int, int, bytes]]:
+    end = positions.end(node)
+    dot = positions.bytes.rindex(b".", positions.end(node.value), end)
+    lines = b"\n" * positions.bytes.count(b"\n", dot, end)
     name = b'"%s"' % node.attr.encode()
     if not is_read:
         return [(dot, end, b"[%s%s]" % (name, lines))]
-    start = places.start(node)
+    start = positions.start(node)
     return [(start, start, LOOK_UP.encode() + b"("), (dot, end, b", %s%s)" % (name, lines))]
 
 
-def _string_edit(node: ast.JoinedStr, reads: set[int], places: _Places) -> tuple[int, int, bytes]:
-    """Rewrite an f-string as a whole: before Python 3.12 the parser does not report where its parts are."""
-    start, end = places.start(node), places.end(node)
+def _string_edit(node: ast.JoinedStr, reads: set[int], positions: _Positions) -> tuple[int, int, bytes]:
+    """Rewrite an f-string as a whole: before Python 3.12 the parser does not report the positions of its parts."""
+    start, end = positions.start(node), positions.end(node)
     try:
         text = ast.unparse(ast.fix_missing_locations(_LookUps(reads).visit(node)))
     except (ValueError, RecursionError):
         raise StepFailed(
             "expression_error",
-            f"Line {node.lineno}: the f-string is too involved to be read. Put its parts into variables first.",
+            f"Line {node.lineno}: the f-string is too complex. Assign its parts to variables first.",
         ) from None
-    lines = "\n" * (places.bytes.count(b"\n", start, end) - text.count("\n"))
+    lines = "\n" * (positions.bytes.count(b"\n", start, end) - text.count("\n"))
     return start, end, f"({text}{lines})".encode("utf-8", "surrogatepass")
 
 

@@ -43,6 +43,11 @@ class StorageSettings(SettingsGroup):
     redis_prefix: str = Field(
         default="runlane", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Prefix of every Redis key."
     )
+    postgres_wakeups: bool = Field(
+        default=True,
+        description="Without Redis, wake other processes by LISTEN and NOTIFY, on one more connection per process. "
+        "Has no effect behind PgBouncer; processes poll then.",
+    )
     definitions_dir: Path | None = Field(
         default=None,
         description="The definitions folder. Default: definitions in the current folder, if it exists.",

@@ -44,13 +44,23 @@ class WorkerSettings(SettingsGroup):
         gt=0,
         description="A worker whose event loop is blocked for longer abandons its runs. Default: four leases.",
     )
-    reaper_seconds: float = Field(default=0.5, ge=0.05, description="How often lost workers are looked for.")
+    reaper_seconds: float = Field(
+        default=0.5,
+        ge=0.05,
+        description="How often lost workers are looked for while processes cannot wake each other. "
+        "Otherwise each heartbeat looks for them.",
+    )
     silence_seconds: float = Field(
         default=1.0,
         ge=0.2,
         description="A worker whose liveness lock is free is lost after this time without a heartbeat.",
     )
-    timer_seconds: float = Field(default=0.25, ge=0.02, description="How often due runs are looked for.")
+    timer_seconds: float = Field(
+        default=0.25,
+        ge=0.02,
+        description="How often due runs are looked for while processes cannot wake each other. "
+        "Otherwise each heartbeat looks for them.",
+    )
 
     max_losses: int = Field(
         default=10,

@@ -35,7 +35,7 @@ async def switch(context: StepContext[SwitchStep]) -> Any:
 
 
 async def loop_condition(context: StepContext[LoopStep]) -> bool:
-    """Return whether there is another round."""
+    """Return whether another round follows."""
     return await context.services.sandbox.condition(context.step.while_condition or "False", context.pending.state)
 
 
@@ -46,12 +46,12 @@ async def loop_items(context: StepContext[LoopStep]) -> list[Any]:
         kind = "an object" if isinstance(items, dict) else type(items).__name__
         raise StepFailed(
             "expression_error",
-            f"for_each must give a list, not {kind}. For the values of an object write list(state.key.values()).",
+            f"for_each must return a list, not {kind}. For the values of an object write list(state.key.values()).",
         )
     found = cast("list[Any]", items)
     if len(found) > MAX_ITEMS:
         raise StepFailed(
             "too_many_items",
-            f"for_each gives {len(found)} items; at most {MAX_ITEMS} are allowed. Work on them in parts.",
+            f"for_each returned {len(found)} items; at most {MAX_ITEMS} are allowed. Process them in parts.",
         )
     return found

@@ -1,4 +1,4 @@
-"""StepContext: one step as its performer sees it, with what belongs to this execution alone."""
+"""StepContext: a step and everything that belongs to this execution of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.values import PendingStep
 from runlane.llm.models import Delta, ModelContext, ModelDelta
 from runlane.steps.memory import StepMemory, UnlimitedMemory
-from runlane.steps.services import RunServices
+from runlane.steps.run_services import RunServices
 from runlane.templates.template import RenderBudget, fill, render_value, size_of
 
 S_co = TypeVar("S_co", bound=Step, covariant=True)
@@ -49,12 +49,12 @@ def _no_delta(_piece: ModelDelta, /) -> None: ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext(Generic[S_co]):
-    """What a performer takes.
+    """What a performer receives.
 
     `emit_event` writes a durable event, `note_event` one that is stored together with the next row of the journal, and
     `delta` publishes a piece of an answer. `history` holds the earlier steps, the last one at the end. `check_budget`
     is called before each model call and raises if a cap is reached; `unpriced_warning` after a call of a model without
-    a price, and returns what to warn of, if anything. `memory` reserves memory for what the step renders.
+    a price, and returns a warning or None. `memory` reserves memory for what the step renders.
     """
 
     pending: PendingStep
@@ -113,7 +113,7 @@ class StepContext(Generic[S_co]):
         return filled
 
     def check_output(self, output: Any) -> None:
-        """Raise StepFailed if the output is too large to be kept."""
+        """Raise StepFailed if the output is too large to be stored."""
         size = size_of(output)
         if size > self.services.max_step_bytes:
             raise StepFailed(
@@ -135,7 +135,7 @@ class StepContext(Generic[S_co]):
         return agent
 
     def model_context(self, agent: Agent | None) -> ModelContext:
-        """Return what a model is looked up by."""
+        """Return the context in which models are looked up."""
         return ModelContext(
             self.pending.orchestration, agent, self.pending.step.id, self.services.tenant, self.services.redactor
         )

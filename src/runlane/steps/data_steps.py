@@ -1,4 +1,4 @@
-"""Steps that make one value of others, without a model and without code."""
+"""Steps that combine values, without a model and without code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def merge(context: StepContext[MergeStep]) -> Any:
             f"Nothing to merge: none of {', '.join(keys) or 'its inputs'} is in the state. Set input_keys to the "
             "output keys of the steps before it.",
         )
-    # An input key may be named many times, so the values are counted before they are put together.
+    # An input key may be named many times, so the values are counted before they are combined.
     budget, sizes = context.budget(), dict[int, int]()
     for source, value in found:
         if id(value) not in sizes:
@@ -62,17 +62,17 @@ async def merge(context: StepContext[MergeStep]) -> Any:
 
 async def extract_json(context: StepContext[ExtractJsonStep]) -> Any:
     """Return the JSON in the input: all of it, fenced blocks, or balanced braces. Several values become a list."""
-    texts = _texts(context)
-    size = sum(len(value) for value in texts if isinstance(value, str))
-    hits = await offload_if(size > LARGE_BYTES, _hits, texts)
+    inputs = _inputs(context)
+    size = sum(len(value) for value in inputs if isinstance(value, str))
+    hits = await offload_if(size > LARGE_BYTES, _hits, inputs)
     budget = context.budget()
     for hit in hits:
         budget.add(size_of(hit))
     await context.memory.take(budget.used)
     if not hits:
         if context.step.required:
-            raise StepFailed("no_json", "There is no JSON in the input of this step.")
-        await context.emit(EventType.STEP_WARNING, message="There is no JSON in the input of this step.")
+            raise StepFailed("no_json", "The input of this step contains no JSON.")
+        await context.emit(EventType.STEP_WARNING, message="The input of this step contains no JSON.")
     result = None if not hits else hits[0] if len(hits) == 1 else hits
     await context.emit(EventType.FINAL, response=result)
     return result
@@ -94,12 +94,12 @@ def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
             following = branch[0] if len(branch) == 1 else None
             while following in steps and (following := steps[following].next_step_id) not in (None, step_id, *seen):
                 seen.append(following)
-            keys += [key for one in seen if one in steps and (key := steps[one].output_key) is not None]
+            keys += [key for step_id in seen if step_id in steps and (key := steps[step_id].output_key) is not None]
     return list(dict.fromkeys(keys))
 
 
 def _distinct_names(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Number repeated names: one step may have produced several values, and none may be lost."""
+    """Number repeated names, since one step may have produced several values."""
     taken: set[str] = set()
     counts: dict[str, int] = {}
     for source, value in found:
@@ -112,7 +112,7 @@ def _distinct_names(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _texts(context: StepContext[ExtractJsonStep]) -> list[Any]:
+def _inputs(context: StepContext[ExtractJsonStep]) -> list[Any]:
     state = context.pending.state
     if context.step.input_keys:
         return [state[key] for key in context.step.input_keys if key in state]
@@ -166,6 +166,6 @@ def _balanced(text: str) -> list[Any]:
             break
         read += end - begin
         items = cast("dict[str, Any] | list[Any]", value)
-        telling = items and (isinstance(items, dict) or any(isinstance(item, (dict, list, str)) for item in items))
-        (found if telling else spare).append(value)
+        meaningful = items and (isinstance(items, dict) or any(isinstance(item, (dict, list, str)) for item in items))
+        (found if meaningful else spare).append(value)
     return found or spare

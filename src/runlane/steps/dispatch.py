@@ -18,7 +18,7 @@ from runlane.llm.models import ModelFailed
 from runlane.steps import code_steps, data_steps, model_steps, task_step, wait_steps
 from runlane.steps.context import PreviousStep, StepContext
 from runlane.steps.memory import MemoryTimeout
-from runlane.steps.services import RunServices, ToolCaller
+from runlane.steps.run_services import RunServices, ToolCaller
 from runlane.steps.wait_steps import StepWait, Suspend, Suspended, WaitKind, until_room
 from runlane.tools.caller import ToolFailed
 
@@ -112,7 +112,7 @@ def _performer(context: StepContext[Any]) -> Awaitable[Any]:
         case "loop":
             return _loop_part(context)
         case "parallel" | "orchestration" | "end":
-            raise StepFailed("step_error", f"A step of type {step.type} is not performed: the step machine moves on.")
+            raise StepFailed("step_error", f"A step of type {step.type} is not performed; the step machine handles it.")
 
 
 def _loop_part(context: StepContext[LoopStep]) -> Awaitable[Any]:

@@ -1,7 +1,7 @@
-"""Room in memory for what steps render.
+"""Memory for what steps render.
 
-A step asks for room when the size of a text is counted and the text itself is not built yet. The worker grants room
-from one budget for all of its runs, of which each tenant has a share. Room is held until the step is performed.
+A step reserves memory once the size of a value is counted, before the value is built. The worker grants memory from one
+budget for all of its runs, of which each tenant has a share. Memory is held until the step is performed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class MemoryTimeout(Exception):
-    """There was no room in time. Release the worker slot and perform the step again after `retry_in_seconds`."""
+    """Memory was not available in time. Release the worker slot and retry the step after `retry_in_seconds`."""
 
     def __init__(self, reason: str, retry_in_seconds: float) -> None:
         super().__init__(reason)
@@ -19,15 +19,15 @@ class MemoryTimeout(Exception):
 
 
 class StepMemory(Protocol):
-    """The room of one step."""
+    """The memory of one step."""
 
     async def take(self, size: int, /) -> None:
-        """Wait for room for this many bytes. Raises NoRoom, and StepFailed if the run itself holds too much."""
+        """Wait for this many bytes. Raises MemoryTimeout, and StepFailed if the run itself holds too much."""
         ...
 
 
 class UnlimitedMemory:
-    """Room without a budget, for steps that are performed outside of a worker."""
+    """Memory without a budget, for steps that are performed outside of a worker."""
 
     async def take(self, _size: int, /) -> None:
         """Return at once."""

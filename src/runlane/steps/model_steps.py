@@ -72,7 +72,7 @@ async def tool(context: StepContext[ToolStep]) -> Any:
         arguments = cast("dict[str, Any]", await context.render_value(step.arguments))
         problem = usable.misfit(arguments)
         if problem is not None:
-            raise StepFailed("bad_arguments", f'The arguments do not fit the tool "{usable.name}": {problem}.')
+            raise StepFailed("bad_arguments", f'The arguments of the tool "{usable.name}" are invalid: {problem}.')
     else:
         arguments = await _written_arguments(context, usable)
     use = ToolCallExecution(context, usable, ToolCall(usable.name, arguments, "0"), journal, "0")
@@ -85,7 +85,7 @@ async def tool(context: StepContext[ToolStep]) -> Any:
 
 
 async def evaluator(context: StepContext[EvaluatorStep]) -> Done:
-    """One of the routes. An answer that names none is asked again; it is never taken for the first one."""
+    """Return one of the routes. An answer that names none is rejected and repeated, never mapped to the first route."""
     step = context.step
     conversation = Conversation(context, context.agent(step.agent_id), context.journal, model=step.model)
     routes = "\n".join(f"- {label}{_meaning(step, label)}" for label in step.route_map)
@@ -104,7 +104,7 @@ async def evaluator(context: StepContext[EvaluatorStep]) -> Done:
         if label is not None:
             return Done(label, route=label)
         answers.append(_shown(reply))
-        conversation.refuse(f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}.")
+        conversation.refuse(f"{answers[-1]} is not one of the labels. Answer with one of: {', '.join(step.route_map)}.")
     if step.fallback_route is not None:
         await context.emit(
             EventType.STEP_WARNING,
@@ -113,7 +113,7 @@ async def evaluator(context: StepContext[EvaluatorStep]) -> Done:
         return Done(step.fallback_route, route=step.fallback_route)
     raise StepFailed(
         "no_route",
-        f"The model named none of the routes {', '.join(step.route_map)} in {conversation.turn} tries. It said: "
+        f"The model named none of the routes {', '.join(step.route_map)} in {conversation.turn} tries. Its answers: "
         f"{'; '.join(answers)[:1000]}. Make the prompt clearer, or set fallback_route.",
     )
 
@@ -138,7 +138,7 @@ async def _written_arguments(context: StepContext[ToolStep], usable: CallableToo
             problem = usable.misfit(arguments) or ""
             if not problem:
                 return arguments
-        conversation.refuse(f"That does not fit: {problem}. Write the arguments again, as one JSON object.")
+        conversation.refuse(f"The arguments are invalid: {problem}. Write the arguments again, as one JSON object.")
     raise StepFailed(
         "bad_arguments",
         f'The model wrote no arguments that fit the tool "{offered.name}" in {conversation.turn} tries: {problem}.',
@@ -179,7 +179,7 @@ def _route(reply: ModelReply, step: EvaluatorStep) -> tuple[str | None, str]:
 
 
 def _label(text: str, step: EvaluatorStep) -> str | None:
-    """Return the label for a text: exact, as a tool, or ignoring quotes and case if only one label matches."""
+    """Return the label that a string names: exact, as a tool, or ignoring quotes and case if only one label matches."""
     for name in (text, text.strip(_QUOTES)):
         for label in (name, name.removeprefix(ROUTE)):
             if label in step.route_map:

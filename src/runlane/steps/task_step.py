@@ -9,7 +9,7 @@ from runlane.definitions.schema.step import TaskStep
 from runlane.errors import RunlaneError, nearest
 from runlane.interpreter.failure import StepFailed
 from runlane.steps.context import StepContext
-from runlane.steps.services import RunServices
+from runlane.steps.run_services import RunServices
 
 
 async def task(context: StepContext[TaskStep]) -> Any:

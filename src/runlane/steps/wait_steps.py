@@ -29,10 +29,10 @@ class StepWait:
     For a time, it ends `due_in_seconds` from now or at `until`. For a person or an event, `due_in_seconds` is when
     the wait expires; None: never. `context` is what the person should look at.
 
-    With `key` a call inside the step waits: the step is performed again once there is an answer, which its journal
-    then has under this key, together with `aside`. The end of a time is kept only if there is an `aside`. A `shared`
-    one is asked once for the whole run. With `arguments_schema` the person may edit arguments, which must
-    fit it. `answerable_by` determines whose keys may answer: the tenant's, or only those of platform admins.
+    With `key` a call inside the step waits: the step is performed again after the answer, which its journal then has
+    under this key, together with `aside`. The end of a time is stored only with an `aside`. A `shared` one is asked
+    once for the whole run. With `arguments_schema` the person may edit arguments, which must
+    match it. `answerable_by` determines whose keys may answer: the tenant's, or only those of platform admins.
     """
 
     kind: WaitKind
@@ -53,13 +53,13 @@ class StepWait:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A step that cannot continue before something inside it has an answer."""
+    """A step that waits for an answer inside it."""
 
     waits: tuple[StepWait, ...]
 
 
 class Suspend(Exception):
-    """Raised inside a step to suspend it. What else the step could do has been done and stored."""
+    """Raised inside a step to suspend it. Everything else that the step could do is done and stored."""
 
     def __init__(self, *waits: StepWait) -> None:
         super().__init__(", ".join(wait.prompt or wait.kind for wait in waits))
@@ -67,7 +67,7 @@ class Suspend(Exception):
 
 
 def until_room(wait: MemoryTimeout, key: str = "room") -> StepWait:
-    """Release the worker slot until there may be room in memory."""
+    """Return a wait that releases the worker slot until memory may be available."""
     return StepWait(kind=WaitKind.TIME, prompt=wait.reason, due_in_seconds=wait.retry_in_seconds, key=key, name="room")
 
 

@@ -29,7 +29,7 @@ from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import definition_versions, definitions
 from runlane.store.sql.statement import Row, Statement
 
-# What parsed definitions may take in memory, counted by their stored size.
+# The memory of cached definitions, counted by their stored size.
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 _KNOWN_NAMES: Final = 500
 _EXAMPLE: Final = "439a53bd9d3b5df6b6dd2b1b59fbab9b1a76766fc8c3552ab962d296ebfc4237"
@@ -203,7 +203,7 @@ _BODIES = Statement(
 async def list_definitions(
     database: Database, tenant: str, kind: Kind, *, after: str | None = None, limit: int = 100
 ) -> list[CurrentDefinition]:
-    """The current definitions of a kind, by id; `after` is the last id of the page before."""
+    """Return the current definitions of a kind, by id; `after` is the last id of the previous page."""
     rows = await database.query(_LIST, tenant=tenant, kind=kind, after=after, limit=limit)
     return [from_row(CurrentDefinition, row) for row in rows]
 
@@ -214,7 +214,7 @@ async def read_newest(database: Database, limit: int) -> list[tuple[str, str]]:
 
 
 async def find_definition(database: Database, tenant: str, kind: Kind, name: str) -> DefinitionVersion:
-    """The current version of a definition. UnknownDefinition when there is none, or it was removed."""
+    """Return the current version of a definition. Raises UnknownDefinition if it does not exist or was removed."""
     rows = await database.query(_CURRENT, tenant=tenant, kind=kind, id=name)
     if not rows:
         raise await _unknown(database, tenant, kind, name)
@@ -223,7 +223,7 @@ async def find_definition(database: Database, tenant: str, kind: Kind, name: str
 
 
 async def find_version(database: Database, tenant: str, kind: Kind, name: str, version: str) -> DefinitionVersion:
-    """One version of a definition, removed or not."""
+    """Return one version of a definition, even if the definition was removed."""
     rows = await database.query(_VERSION, tenant=tenant, kind=kind, id=name, version=version)
     if not rows:
         if await database.query(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=1):
@@ -234,7 +234,7 @@ async def find_version(database: Database, tenant: str, kind: Kind, name: str, v
 
 
 async def list_versions(database: Database, tenant: str, kind: Kind, name: str, *, limit: int = 100) -> VersionList:
-    """Return every version that a definition had, newest first."""
+    """Return all versions of a definition, newest first: version, time, and whether it is current."""
     rows = await database.query(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=limit)
     if not rows:
         raise await _unknown(database, tenant, kind, name)
@@ -243,7 +243,7 @@ async def list_versions(database: Database, tenant: str, kind: Kind, name: str, 
 
 
 async def pins(database: Database, tenant: str, name: str, kind: Kind = "orchestration") -> dict[str, str]:
-    """The version of everything that a run of this orchestration, or agent, may use: "kind:id" to version."""
+    """Return the version of everything that a run of this orchestration or agent may use: "kind:id" to version."""
     rows = await database.query(_PINS, tenant=tenant, kind=kind, id=name)
     if not rows or rows[0]["pins"] is None:
         raise await _unknown(database, tenant, kind, name)
@@ -251,7 +251,7 @@ async def pins(database: Database, tenant: str, name: str, kind: Kind = "orchest
 
 
 async def load_pinned(database: Database, tenant: str, pinned: Mapping[str, str]) -> dict[str, Definition]:
-    """The definitions that these pins name, by the same keys. Read once per process, as long as there is room."""
+    """Return the definitions of these pins, by the same keys. They are cached within a bound."""
     found: dict[str, Definition] = {}
     missing: list[tuple[str, str, str]] = []
     for key, version in pinned.items():
@@ -272,7 +272,7 @@ async def load_pinned(database: Database, tenant: str, pinned: Mapping[str, str]
 
 
 async def load_all(session: Session, tenant: str, versions: Iterable[tuple[str, str, str]]) -> list[Definition]:
-    """The definitions of these kinds, ids and versions, in this order, within a transaction."""
+    """Return the definitions of these kinds, ids and versions, in this order, within a transaction."""
     members = list(versions)
     found = {(kind, version): _kept.get(kind, version) for kind, _, version in members}
     missing = [member for member in members if found[member[0], member[2]] is None]
@@ -300,12 +300,12 @@ async def _unknown(database: Database, tenant: str, kind: Kind, name: str) -> Un
 
 
 def pins_json(pinned: Mapping[str, str]) -> str:
-    """Pins as they are stored."""
+    """Return pins as they are stored."""
     return orjson.dumps(pinned, option=orjson.OPT_SORT_KEYS).decode()
 
 
 class _Kept:
-    """Parsed definitions by kind and version, the least lately used dropped first. Used from several threads."""
+    """Parsed definitions by kind and version; the least recently used are evicted. Used from several threads."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes

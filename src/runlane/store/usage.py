@@ -1,6 +1,6 @@
 """Usage of model calls per tenant, day, agent and model, summed in the transaction that records the call.
 
-A call whose price is unknown adds its tokens and counts as unpriced; its cost is not zero, it is unknown. Each process
+A call whose price is unknown adds its tokens and counts as unpriced; its cost is unknown, not zero. Each process
 writes to its own shard, because the row of a busy tenant would otherwise be locked by one transaction after another.
 """
 
@@ -45,7 +45,7 @@ _EPOCH: Final = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class CallUsage:
-    """What one model call of an attempt took. `agent` is empty for a step without one; no cost means no known price."""
+    """The usage of one model call of an attempt. `agent` is empty without one; no cost means no known price."""
 
     run_id: str
     attempt: int
@@ -59,7 +59,7 @@ class CallUsage:
 
 @dataclass(frozen=True, slots=True)
 class SpentToday:
-    """What a tenant may spend today, and what it and one of its agents have spent, in dollars."""
+    """The daily cap of a tenant, and what it and one of its agents have spent today, in dollars."""
 
     tenant_limit_usd: float | None
     on_cap: OnCap
@@ -107,9 +107,9 @@ _SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
 
 
 def usage_rows(calls: Iterable[CallUsage], shard: int = _SHARD) -> list[tuple[Any, ...]]:
-    """The calls as members of ADD_USAGE: one per row that they change, in an order that all transactions share.
+    """Return the calls as members of ADD_USAGE: one per row that they change, in an order that all transactions share.
 
-    A member stands for calls of several runs and carries the fence of one of them: all have won already, and their
+    A member may represent calls of several runs and has the fence of one of them: all have passed already, and their
     rows are locked until the commit.
     """
     sums: dict[tuple[str, str, str], list[Any]] = {}
@@ -176,7 +176,7 @@ _USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
 
 
 async def read_budget(database: Database, tenant: str, agent: str | None = None) -> SpentToday:
-    """The tenant's cap and what counts against it and, if an agent is named, against the agent's; in one look."""
+    """Return the tenant's cap, its spending, and that of the agent if one is named, in one read."""
     rows = await database.query(_BUDGET, tenant=tenant, agent=agent or "", by_agent=int(agent is not None))
     if not rows:
         return SpentToday(None, "fail", 0.0, 0.0)
@@ -190,7 +190,7 @@ async def read_budget(database: Database, tenant: str, agent: str | None = None)
 async def read_usage(
     database: Database, tenant: str | None, first: date, last: date, group: Group = "day"
 ) -> Sequence[UsageRow]:
-    """What a tenant, or all of them, used from the first day to the last one, both included (UTC)."""
+    """Return the usage of a tenant, or of all tenants, between two days, both included (UTC)."""
     rows = await database.query(_USED[group], tenant=tenant, first=(first - _EPOCH).days, last=(last - _EPOCH).days)
     return [
         UsageRow(

@@ -19,11 +19,13 @@ from runlane.testing.servers import (
 )
 
 if TYPE_CHECKING:
+    from runlane.testing.clock import DatabaseClock
     from runlane.testing.fake_mcp import FakeMcp, FakeMcpCall
     from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeControl, FakeFault, FakeProvider, FakeServer
     from runlane.testing.running import RunningApp
 
 __all__ = [
+    "DatabaseClock",
     "ExternalPostgres",
     "ExternalRedis",
     "FakeAnswer",
@@ -51,8 +53,12 @@ def __getattr__(name: str) -> Any:
         from runlane.testing import fake_mcp, fake_provider
 
         return getattr(fake_mcp if name.startswith("FakeMcp") else fake_provider, name)
+    # Imported on first use, because they load the worker and the store, which the servers and fakes do not need.
+    if name == "DatabaseClock":
+        from runlane.testing.clock import DatabaseClock
+
+        return DatabaseClock
     if name == "RunningApp":
-        # Imported on first use, because it loads the worker, which the servers and fakes do not need.
         from runlane.testing.running import RunningApp
 
         return RunningApp

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from runlane.app import App
 from runlane.settings import Settings, load_settings
 from runlane.store.sql.migrate import upgrade
+from runlane.testing.clock import DatabaseClock
 from runlane.testing.running import RunningApp
 from runlane.testing.servers import ExternalPostgres, PostgresServer, postgres_for_tests
 
@@ -53,9 +54,17 @@ def runlane_settings(runlane_database_url: str) -> Settings:
     return load_settings(database_url=SecretStr(runlane_database_url), redis_url=None, worker_health_port=0)
 
 
-async def _running_app(runlane_app: App, runlane_settings: Settings) -> AsyncGenerator[RunningApp]:
+@pytest.fixture
+def runlane_clock(runlane_settings: Settings) -> DatabaseClock:
+    """The clock of this test's database. `await running_app.clock.advance(seconds)` moves it."""
+    return DatabaseClock(runlane_settings)
+
+
+async def _running_app(
+    runlane_app: App, runlane_settings: Settings, runlane_clock: DatabaseClock
+) -> AsyncGenerator[RunningApp]:
     """The app with a worker and the background services in the event loop of the test, for async tests."""
-    async with RunningApp(runlane_app, runlane_settings) as running:
+    async with RunningApp(runlane_app, runlane_settings, clock=runlane_clock) as running:
         yield running
 
 
@@ -68,9 +77,11 @@ running_app = pytest.fixture(_no_running_app) if async_fixture is None else asyn
 
 
 @pytest.fixture
-def running_app_in_thread(runlane_app: App, runlane_settings: Settings) -> Generator[RunningApp]:
+def running_app_in_thread(
+    runlane_app: App, runlane_settings: Settings, runlane_clock: DatabaseClock
+) -> Generator[RunningApp]:
     """The app with a worker and the background services in the thread of `app.blocking`, for synchronous tests."""
-    running = RunningApp(runlane_app, runlane_settings)
+    running = RunningApp(runlane_app, runlane_settings, clock=runlane_clock)
     runlane_app.blocking(running.start())
     try:
         yield running

@@ -15,6 +15,7 @@ from runlane.app import App
 from runlane.domain.run import Run
 from runlane.domain.wait import Question
 from runlane.settings import Settings
+from runlane.testing.clock import DatabaseClock
 from runlane.worker.worker import Worker
 
 WAIT_SECONDS = 60.0
@@ -24,9 +25,12 @@ _POLL_SECONDS = 0.02
 class RunningApp:
     """Configures and connects an app, with one worker and the background services. The end of the block undoes it."""
 
-    def __init__(self, app: App, settings: Settings, *, concurrency: int = 10) -> None:
+    def __init__(
+        self, app: App, settings: Settings, *, concurrency: int = 10, clock: DatabaseClock | None = None
+    ) -> None:
         self.app = app
         self._settings = settings
+        self._clock = clock
         self._concurrency = concurrency
         self._worker: Worker | None = None
         self._open = AsyncExitStack()
@@ -42,13 +46,15 @@ class RunningApp:
         """Configure and connect the app and start its worker. Raises ConfigurationError if it is connected already."""
         self.app.configure(self._settings)
         try:
+            if self._clock is not None:
+                await self._open.enter_async_context(self._clock)
             await self._open.enter_async_context(self.app)
             worker = self._worker = await self.app.worker(concurrency=self._concurrency)
             await worker.start()
             self._open.push_async_callback(worker.stop, 0.0)
-            for duty in await self.app.duties():
-                duty.start()
-                self._open.push_async_callback(duty.stop)
+            for service in await self.app.maintenance_services():
+                service.start()
+                self._open.push_async_callback(service.stop)
         except BaseException:
             await self.stop()
             raise
@@ -63,6 +69,13 @@ class RunningApp:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+    @property
+    def clock(self) -> DatabaseClock:
+        """The clock of the database, which tests may advance."""
+        if self._clock is None:
+            raise RuntimeError("The app has no clock. Use RunningApp(app, settings, clock=DatabaseClock(settings)).")
+        return self._clock
 
     async def run(
         self,

@@ -1,4 +1,4 @@
-"""Tools that are called outside of this process: what they raise, and what calls them."""
+"""Interfaces of tools outside of this process: their callers and their failures."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from runlane.templates.json_schema import cut, misfit
 
 
 class ToolFailed(Exception):
-    """A tool gave no result. `retryable` means that calling it again may help.
+    """A tool call failed. `retryable` means that a retry may succeed.
 
-    `begun` is False if the call had no effect: nothing was sent, or it was turned away before anything was done.
+    `begun` is False if the call certainly had no effect: it was not sent, or rejected before it was executed.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ToolFailed(Exception):
 
 
 class ToolPending(Exception):
-    """The result takes longer: call again later. A repeated call starts nothing new."""
+    """The result takes longer: call again later. A repeated call does not start the work again."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
@@ -44,25 +44,25 @@ class ToolPending(Exception):
 
 
 def fitting(tool: Tool, value: Any) -> Any:
-    """The result of a tool, cut to what its schema names. Raises ToolFailed if it does not fit."""
+    """Return the result of a tool, reduced to its schema. Raises ToolFailed if it does not match."""
     if tool.output_schema is None:
         return value
     value = cut(value, tool.output_schema)
-    wrong = misfit(value, tool.output_schema, "the answer")
-    if wrong is not None:
-        raise ToolFailed("tool_output", f'The answer of the tool "{tool.name}" does not fit its schema: {wrong}.')
+    problem = misfit(value, tool.output_schema, "the answer")
+    if problem is not None:
+        raise ToolFailed("tool_output", f'The answer of the tool "{tool.name}" does not match its schema: {problem}.')
     return value
 
 
 def bounded(tool: Tool, value: Any) -> Any:
-    """The same for a tool whose output was not bounded by max_output_bytes: a larger result is an error, too."""
+    """As `fitting`, for a tool whose output was not bounded yet: a result above max_output_bytes is an error, too."""
     value = fitting(tool, value)
     size = _size(value)
     if size > tool.max_output_bytes:
         raise ToolFailed(
             "tool_output",
             f'The tool "{tool.name}" was called, but its result has {size} bytes; at most {tool.max_output_bytes} are '
-            "taken (max_output_bytes). Ask it for less.",
+            "allowed (max_output_bytes). Request less.",
         )
     return value
 
@@ -76,18 +76,18 @@ def _size(value: Any) -> int:
 
 
 class ToolCaller(Protocol):
-    """Calls tools of one type. `key` is the same when a call is made again after a crash."""
+    """Calls tools of one type. `key` is the same when a call is repeated after a crash."""
 
     async def __call__(self, tool: Tool, arguments: Mapping[str, Any], key: str, /) -> Any: ...
 
 
 class McpCaller(Protocol):
-    """Asks MCP servers for their tools, and calls them."""
+    """Lists and calls the tools of MCP servers."""
 
     async def tools(self, server: McpServer, /) -> Sequence[ToolOffer]:
-        """What the server offers, by the names that it uses itself. Raises ToolFailed."""
+        """Return the tools of the server, under its own names. Raises ToolFailed."""
         ...
 
     async def call(self, server: McpServer, name: str, arguments: Mapping[str, Any], key: str, /) -> Any:
-        """The result of a tool. Raises ToolFailed."""
+        """Return the result of a tool. Raises ToolFailed."""
         ...

@@ -1,8 +1,7 @@
-"""Tools that are web services: a definition and arguments become one request, and the answer a value.
+"""HTTP tools: a definition and arguments become one request, and the response becomes a value.
 
-The request goes out through the guarded client and nowhere else. Secrets are fetched for each call, so that a new
-value counts at once. The redactor of the run learns them before they are sent, and takes them out of whatever the
-server sends back.
+Requests use only the guarded client. Secrets are loaded for each call, so that a new value takes effect at once. They
+are added to the run's redactor before they are sent, and redacted in the response.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
 
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 _EXCERPT: Final = 300
-# A shorter secret would be found in everything.
+# A shorter secret would match ordinary text.
 _MIN_HIDDEN: Final = 4
 _MAX_DEPTH: Final = 200
 _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f]+")
@@ -37,15 +36,14 @@ _BINARY: Final = re.compile(r"(image|audio|video|font)/|application/(octet-strea
 
 
 class HttpTools:
-    """Calls tools of type http. `values` gives the values of a tenant's secrets by their names; those that do not
-    exist are absent. One of these serves a process."""
+    """Calls tools of type http; one per process. `values` returns a tenant's secrets by name, without missing ones."""
 
     def __init__(self, outbound: Outbound, values: Values) -> None:
         self._outbound = outbound
         self._values = values
 
     def for_run(self, tenant: str, redactor: Redactor) -> ToolCaller:
-        """What calls tools for a run of a tenant."""
+        """Return the caller for a run of a tenant."""
 
         async def call(tool: Tool, arguments: Mapping[str, Any], key: str, /) -> Any:
             return await self.call(tenant, redactor, tool, arguments, key)
@@ -53,7 +51,7 @@ class HttpTools:
         return call
 
     async def call(self, tenant: str, redactor: Redactor, tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
-        """Call a tool. `key` is sent along, so that a server that knows it acts once. Raises ToolFailed."""
+        """Call a tool. `key` is sent as the idempotency key. Raises ToolFailed."""
         secrets = await self._secrets(tenant, redactor, tool)
         try:
             request = _request(tool, arguments, secrets, key)
@@ -76,7 +74,7 @@ class HttpTools:
             code = "tool_timeout" if isinstance(error, OutboundTimeout) else error.code
             message = f'The tool "{tool.name}" failed. {error}'
             raise ToolFailed(code, message, retryable=retryable, begun=error.sent) from None
-        # Decoding, redaction, parsing and the check of the schema all grow with what the server sent.
+        # The cost of decoding, redaction, parsing and validation grows with the size of the response.
         is_large = len(answer.body) > LARGE_BYTES
         hidden = _Hidden(redactor.snapshot() if is_large else redactor, secrets)
         return await offload_if(is_large, _result, tool, answer, hidden)
@@ -115,7 +113,7 @@ def _request(tool: Tool, arguments: Mapping[str, Any], secrets: Mapping[str, str
     placed = set(template.fields)
     headers = {
         "accept": "application/json, text/*;q=0.9, */*;q=0.1",
-        # Keys are made of ids; whatever else may be in one must not break the header.
+        # Keys consist of ids; any other character must not break the header.
         "idempotency-key": quote(key, safe="/:@!$&'()*+,;=~-._# []"),
     }
     for name, value in tool.headers.items():
@@ -141,7 +139,7 @@ def _result(tool: Tool, answer: OutboundResponse, hidden: _Hidden) -> Any:
     if not answer.body.strip():
         return fitting(tool, None)
     if _BINARY.match(answer.media_type):
-        raise ToolFailed("tool_output", f'The tool "{tool.name}" answered with {answer.media_type}, which is no text.')
+        raise ToolFailed("tool_output", f'The tool "{tool.name}" answered with {answer.media_type}, which is not text.')
     return fitting(tool, _value(tool, answer, hidden.without(answer.text)))
 
 
@@ -153,34 +151,34 @@ def _value(tool: Tool, answer: OutboundResponse, text: str) -> Any:
         except (orjson.JSONDecodeError, RecursionError):
             if named_json:
                 raise ToolFailed(
-                    "tool_output", f'The answer of the tool "{tool.name}" is called JSON and is none.'
+                    "tool_output", f'The answer of the tool "{tool.name}" is declared as JSON and is not valid JSON.'
                 ) from None
     return clean_text(text)
 
 
 def _refusal(tool: Tool, answer: OutboundResponse, hidden: _Hidden) -> ToolFailed:
-    told = "" if _BINARY.match(answer.media_type) else hidden.without(answer.text)
-    excerpt = clean_text(_BLANK.sub(" ", told[: 10 * _EXCERPT]).strip(), _EXCERPT)
+    text = "" if _BINARY.match(answer.media_type) else hidden.without(answer.text)
+    excerpt = clean_text(_BLANK.sub(" ", text[: 10 * _EXCERPT]).strip(), _EXCERPT)
     retryable = answer.status == 429 or answer.status >= 500
     return ToolFailed(
         "tool_error",
-        f'The tool "{tool.name}" was answered with {answer.status}{f": {excerpt}" if excerpt else "."}',
+        f'The tool "{tool.name}" answered with status {answer.status}{f": {excerpt}" if excerpt else "."}',
         retryable=retryable,
         retry_after_seconds=retry_after_seconds(answer.headers.get("retry-after")) if retryable else None,
-        # "Too many requests" is said instead of acting; behind any other status something may have happened.
+        # 429 is sent instead of executing the request; with any other status it may have had an effect.
         begun=answer.status != 429,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """What must not be in an answer: the secrets of the run, and of this request also those that are short."""
+    """What must not appear in a response: the secrets of the run, and even short ones of this request."""
 
     redactor: Redactor
     secrets: Mapping[str, str]
 
     def without(self, text: str) -> str:
-        """The text without them: some servers send back what they were sent."""
+        """Return the text with secrets redacted, since some servers echo the request."""
         text = self.redactor.clean(text)
         for value in sorted(self.secrets.values(), key=len, reverse=True):
             for form in {value.strip(), dump_json(value.strip())[1:-1], quote(value.strip(), safe="")}:

@@ -1,11 +1,12 @@
-"""The claim loop of a worker: it claims whenever there is a free slot and may be a ready run.
+"""The claim loop of a worker: it claims whenever a slot is free and a run may be ready.
 
-Between claims it waits for a bell or for the poll interval. Any error is waited out; the loop ends only by stop().
+Between claims it waits for a bell or for the poll interval. Errors are retried; only stop() ends the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Collection
 
@@ -25,6 +26,8 @@ from runlane.worker.heartbeat import Registration
 
 log = structlog.get_logger(__name__)
 
+# The poll interval while bells of other processes arrive. It finds the runs whose bell was lost.
+RELAXED_POLL_SECONDS = 5.0
 _RETRY_SECONDS = 0.2
 _NOTHING = ClaimOutcome((), alive=True, again=True)
 
@@ -68,11 +71,11 @@ class ClaimLoop:
         return self._task is not None
 
     def start(self) -> None:
-        """Begin to claim."""
+        """Start to claim."""
         self._task = asyncio.create_task(self._run(), name="runlane-claims")
 
     async def stop(self) -> None:
-        """End the loop after the claim that is under way."""
+        """End the loop after the claim in progress."""
         self._stopping = True
         for event in (self._may_claim, self._executions.slot_free):
             event.set()
@@ -94,15 +97,17 @@ class ClaimLoop:
         self._may_claim.clear()
 
     def execution_ended(self, claimed: Claimed) -> None:
-        """Claim soon if the end of a run allows others to start that did not fit although slots were free."""
+        """Claim soon if the end of a run may allow other runs to start that were capped although slots were free."""
         memory = self._memory
         if (
             claimed.lane in memory.capped
             or claimed.tenant in memory.capped_tenants
             or claimed.max_neighbors is not None
         ):
-            # The loop may be waiting for a bell that no other process rings.
+            # The loop may be waiting for a bell that no other process rings; if it is full, another worker may start
+            # the run.
             self._listener.wake()
+            self._bus.ring({claimed.lane})
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -128,12 +133,18 @@ class ClaimLoop:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if not outcome.alive:
-                # Also when a late renewal may still come: a lease that has expired once stays expired.
+                # Even if a late renewal may still arrive: a lease that has expired once stays expired.
                 self._abandon_registration("the database reports that its lease has expired")
             elif not outcome.claims and not outcome.again:
                 # Waiting for a bell is not a stall, however long the poll interval is.
-                self._health.claim_loop_turned_at = time.monotonic() + self._memory.poll_seconds
-                await self._listener.wait(self._memory.names, self._memory.poll_seconds)
+                poll_seconds = self._poll_seconds()
+                self._health.claim_loop_turned_at = time.monotonic() + poll_seconds
+                await self._listener.wait(self._memory.names, poll_seconds)
+
+    def _poll_seconds(self) -> float:
+        if not self._bus.reaches_others:
+            return self._memory.poll_seconds
+        return max(self._memory.poll_seconds, RELAXED_POLL_SECONDS) * (0.9 + 0.2 * random.random())  # noqa: S311 - jitter
 
     async def _claim(self, slots: int) -> ClaimOutcome:
         registration = self._registration()
@@ -163,7 +174,7 @@ class ClaimLoop:
             self._executions.start(claimed)
         self._bus.publish([claimed.notice for claimed in outcome.claims])
         if len(outcome.claims) == slots:
-            # There may be more ready runs than one worker can take: this claim wakes the next worker, not each accept.
+            # More runs may be ready than one worker can take, so this claim, not each accept, wakes the next worker.
             self._bus.ring({claimed.lane for claimed in outcome.claims})
         return outcome
 

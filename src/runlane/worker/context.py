@@ -33,7 +33,7 @@ PROGRESS_SECONDS = 0.5
 
 
 class _Done:
-    """The return value of a call from a thread: there is nothing to wait for, but awaiting it is harmless."""
+    """The return value of a call from a thread: the work is done, but awaiting it is harmless."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return

@@ -1,7 +1,7 @@
 """ContextCall: a call of a task's context that has to be awaited, and that reports when it is not.
 
 Python only warns about a coroutine that is never awaited, and the checkpoint that it was to store is lost. The report
-is made when the call is dropped: a call that a task still holds, or has handed to asyncio.gather, is not a mistake yet.
+is made when the call is dropped: a call that a task still holds, or has passed to asyncio.gather, is not an error yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class ContextCall(Coroutine[Any, Any, T]):
-    """Begins when it is awaited. `dropped` is called with the place of a call that nothing has awaited."""
+    """Begins when it is awaited. `dropped` is called with the location of a call that was never awaited."""
 
     # A full coroutine, since asyncio.create_task() accepts nothing less.
     __slots__ = ("_begun", "_code", "_dropped", "_line", "_make", "_name")
@@ -44,13 +44,13 @@ class ContextCall(Coroutine[Any, Any, T]):
         return self._begin().throw(typ if val is None else val)
 
     def close(self) -> None:
-        """End it, as every coroutine does. One that was closed on purpose has not been forgotten."""
+        """End it, as every coroutine does. A call that is closed on purpose does not count as dropped."""
         self._begin().close()
 
     def __del__(self) -> None:
         if self._begun is None:
-            place = "" if self._code is None else f" at {self._code.co_filename}:{self._line}"
-            self._dropped(f"{self._name}{place}")
+            location = "" if self._code is None else f" at {self._code.co_filename}:{self._line}"
+            self._dropped(f"{self._name}{location}")
 
     def _begin(self) -> Coroutine[Any, Any, T]:
         if self._begun is None:

@@ -1,8 +1,8 @@
-"""The execution of one claimed run: call the function, map what happens to the end of the attempt, store it.
+"""The execution of one claimed run: call the function, map its outcome to the end of the attempt, store it.
 
 An interruption has a reason: cancel, timeout, hand-back, or a lost lease. Async code is interrupted at once; in a plain
 function the next call of its context raises. Code that does not stop in time is abandoned and its run ends without it:
-the fence rejects whatever it still tries to write.
+the fence rejects its later writes.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Execution:
         return self._status is not None and self._status.terminal
 
     async def run(self) -> None:
-        """Call the function and store how it ended."""
+        """Call the function and store its outcome."""
         timeout = self._timeout_seconds
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, self._on_timeout, self)
@@ -143,7 +143,7 @@ class Execution:
             await self._store(finish)
 
     def interrupt(self, reason: StopReason) -> bool:
-        """Stop the function; return False if there is nothing to stop.
+        """Stop the function; return False if it cannot be stopped any more.
 
         The first reason counts, but a lost lease overrides it. A function that has returned is not interrupted any
         more, because its end is being stored.
@@ -169,7 +169,7 @@ class Execution:
             self.task.cancel()
 
     def abandon(self) -> Finish | None:
-        """Give up code that does not stop, and return how its run ends."""
+        """Abandon code that does not stop, and return the end of its run."""
         self.abandoned = True
         return self._interrupted()
 
@@ -211,13 +211,13 @@ class Execution:
     def log_event(self) -> str:
         """The name of the log event of its end: a run that pauses or is retried has not ended."""
         if self._status is None:
-            return "run_given_up"
+            return "run_abandoned"
         return "run_ended" if self._status.terminal else f"run_{self._status.value}"
 
     def log_fields(self) -> dict[str, str]:
-        """Return how it ended, for a log line."""
+        """Return the outcome as fields of a log line."""
         if self._finish is None or self._status is None:
-            return {"outcome": "given up"}
+            return {"outcome": "abandoned"}
         fields = {"outcome": self._finish.outcome.value, "status": self._status.value}
         if self._finish.error is not None:
             error = load_json(self._finish.error)
@@ -253,7 +253,7 @@ class Execution:
             return self._put_back(retry)
         except Fail as error:
             return self._dead(error)
-        except BaseException as error:  # noqa: BLE001 - any exception is the failure of the run, which nothing else would end
+        except BaseException as error:  # noqa: BLE001 - any exception fails the run, which nothing else would end
             if self._reason is not None:
                 return self._interrupted()
             if isinstance(error, asyncio.CancelledError):
@@ -297,7 +297,7 @@ class Execution:
         text = _error_text(error)
         if failures >= claimed.max_attempts:
             return Finish(AttemptOutcome.FAILED, Status.FAILED, error=text)
-        wait = backoff_seconds(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
+        wait = backoff_seconds(failures, random.random())  # noqa: S311 - jitter
         return Finish(AttemptOutcome.FAILED, Status.SCHEDULED, error=text, delay_us=int(wait * 1_000_000))
 
     def _dead(self, error: Fail) -> Finish:
@@ -340,7 +340,7 @@ def _closing_events(finish: Finish) -> list[tuple[str, str]]:
 def _error_text(error: BaseException) -> str:
     try:
         lines = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - an exception whose own text cannot be made
+    except Exception:  # noqa: BLE001 - an exception that cannot be formatted
         lines = f"{type(error).__name__} (its traceback cannot be shown)"
     try:
         message = str(error)

@@ -83,7 +83,7 @@ class Executions:
         return self._capacity - len(self._running) - len(self._stuck)
 
     def load(self) -> WorkerLoad:
-        """Return how many runs are executing, and how many may be beside the quarantined ones among them."""
+        """Return the number of running executions, and the bound that quarantined ones among them set."""
         bounds = [run.claimed.max_neighbors for run in self._running.values() if run.claimed.max_neighbors is not None]
         return WorkerLoad(len(self._running) + len(self._stuck), min(bounds) + 1 if bounds else None)
 

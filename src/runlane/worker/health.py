@@ -1,7 +1,7 @@
 """The worker's health endpoint, served by the liveness thread: it responds even while user code blocks the worker.
 
 /health is liveness: the process and its liveness thread run. /ready is readiness: the lease is valid (so the database
-responded lately), the event loop and the claim loop are not blocked, and the worker is not draining. Both return the
+responded recently), the event loop and the claim loop are not blocked, and the worker is not draining. Both return the
 same fields. /metrics returns the metrics of this process, for Prometheus.
 """
 
@@ -73,8 +73,8 @@ class WorkerHealth:
             problems.append("the claim loop is blocked: user code may block the event loop")
         return problems
 
-    def facts(self) -> dict[str, object]:
-        """Return the body of both responses."""
+    def body(self) -> dict[str, object]:
+        """Return the body of /health and /ready."""
         problems = self.problems()
         return {
             "status": "draining" if self.draining else "ready" if not problems else "not_ready",
@@ -149,16 +149,16 @@ class HealthServer:
         if method not in ("GET", "HEAD"):
             return _response(405, {"detail": "Use GET."})
         answer = self._answer_to(path)
-        # An answer to HEAD has the head that GET would get, and nothing after it.
+        # A response to HEAD has the head of the response to GET and no body.
         return answer if method == "GET" else answer[: answer.index(b"\r\n\r\n") + 4]
 
     def _answer_to(self, path: str) -> bytes:
-        facts = self._health.facts()
+        body = self._health.body()
         match path:
             case "/health" | "/healthz" | "/live":
-                return _response(200, facts)
+                return _response(200, body)
             case "/ready" | "/readyz":
-                return _response(503 if facts["problems"] else 200, facts)
+                return _response(503 if body["problems"] else 200, body)
             case "/metrics":
                 return _text(200, metrics.render().encode(), "text/plain; version=0.0.4; charset=utf-8")
             case _:

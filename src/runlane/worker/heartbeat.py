@@ -5,8 +5,8 @@ heartbeat. The lease is counted from when a renewal was sent, on the monotonic c
 failed in any way does not count. When the lease ends, or the database reports that the worker was declared lost, the
 worker's runs are stopped and it registers again under a new id.
 
-A worker whose event loop is stuck is not alive, whatever this thread does: its lease is abandoned, so that its runs
-move, and it registers again only when the loop responds. If the loop never does, `on_stuck` decides about the process.
+A worker whose event loop is stuck is not alive, even if this thread runs: its lease is abandoned, so that its runs are
+requeued, and it registers again only when the loop responds. If it never does, `on_stuck` decides about the process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from runlane.domain.ids import new_id
+from runlane.domain.maintenance import MaintenanceService
 from runlane.errors import ConfigurationError, RunlaneError, Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability.outage import outage
@@ -31,6 +32,7 @@ from runlane.store.queue.liveness_lock import LivenessConnection, open_line
 from runlane.store.queue.workers import register, renew, sign_off
 from runlane.version import VERSION
 from runlane.worker.health import HealthServer, WorkerHealth
+from runlane.worker.maintenance_survey import HeartbeatSurvey
 from runlane.worker.stall import LoopWatch, stall_limit
 
 log = structlog.get_logger(__name__)
@@ -71,8 +73,11 @@ class Heartbeat:
         on_lost: Callable[[Registration], None],
         on_cancels: Callable[[Registration, Sequence[tuple[str, int]]], None],
         on_stuck: Callable[[], None],
+        on_survey: Callable[[Collection[MaintenanceService]], None],
     ) -> None:
         self._settings = settings
+        self._survey = HeartbeatSurvey(settings.silence_seconds)
+        self._on_survey = on_survey
         self._lanes = lanes
         self._targets = targets
         self._capacity = capacity
@@ -144,7 +149,7 @@ class Heartbeat:
             await server.stop()
 
     async def _wait_for_worker_loop(self) -> None:
-        """Wait until a stuck event loop responds: nothing that this worker claims would be executed before."""
+        """Wait until a stuck event loop responds, because runs that this worker claims would not be executed before."""
         if not self._health.stalled:
             return
         while self._watch.stalled and not self._stop.is_set():
@@ -156,7 +161,7 @@ class Heartbeat:
                 # If the process continues, report again after another period.
                 await self._pause(self._watch.stall_seconds)
         self._health.stalled = False
-        log.info("worker_moves_again")
+        log.info("worker_recovered")
 
     async def _register_and_renew(self) -> None:
         """Register, and renew the lease until stop or loss."""
@@ -203,7 +208,7 @@ class Heartbeat:
             if self._stop.is_set() or registration.lost:
                 continue
             if self._watch.stalled:
-                self._give_up_stalled(registration)
+                self._abandon_stalled(registration)
                 return
             sent = time.monotonic()
             try:
@@ -213,10 +218,12 @@ class Heartbeat:
                         registration.worker_id,
                         self._settings.lease_seconds,
                         self._health.active(),
+                        self._survey.job(),
                     )
                     # After the renewal, which may have had to reconnect.
                     await line.hold()
             except Exception as error:  # noqa: BLE001 - after any error the lease was not renewed
+                self._survey.failed()
                 if isinstance(error, (Unavailable, TimeoutError)):
                     outage.failed("a heartbeat", _describe_error(error))
                 else:
@@ -231,6 +238,8 @@ class Heartbeat:
             registration.deadline = self._deadline(sent)
             if cancels:
                 self._call_in_worker_loop(self._on_cancels, registration, cancels)
+            if self._survey.latest is not None:
+                self._call_in_worker_loop(self._on_survey, self._survey.latest.due)
         await self._sign_off(line, registration)
 
     async def _sign_off(self, line: LivenessConnection, registration: Registration) -> None:
@@ -248,7 +257,7 @@ class Heartbeat:
         log.error("worker_lost", worker_id=registration.worker_id, reason=reason)
         self._call_in_worker_loop(self._on_lost, registration)
 
-    def _give_up_stalled(self, registration: Registration) -> None:
+    def _abandon_stalled(self, registration: Registration) -> None:
         self._health.stalled = True
         log.error(
             "worker_stalled",

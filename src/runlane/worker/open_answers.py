@@ -1,8 +1,8 @@
 """Publish model answers as deltas, and repeat their text so far for readers that join later.
 
-Pieces are live only. When a reader is announced on the bus, the text so far of the run's open answers is sent again, as
-one piece at offset 0, and reaches the readers that have joined lately. Repeats are limited in frequency per run. Of an
-answer that has grown too long nothing is kept; its stored event brings the text at its end.
+Pieces are not stored. When a reader is announced on the bus, the text so far of the run's open answers is sent again,
+as one piece at offset 0, to the readers that have joined recently. Repeats are limited in frequency per run. An answer
+that is too long is not kept; its stored event has the text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Text:
 
 @dataclass(slots=True)
 class _Run:
-    """The open answers of a run, by the path of the step that asks, and by answer, kind and call."""
+    """The open answers of a run by the path of their step."""
 
     steps: dict[str, StepAnswers] = field(default_factory=dict[str, "StepAnswers"])
     timer: asyncio.TimerHandle | None = None

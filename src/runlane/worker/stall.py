@@ -45,7 +45,7 @@ class LoopWatch:
             self._answer()
 
     def silent_seconds(self) -> float:
-        """Return how long the event loop, or the claim loop of a worker that claims, has not moved."""
+        """Return how long the event loop, or the claim loop of a worker that claims, has not made progress."""
         now = time.monotonic()
         silent = now - self._health.loop_turned_at
         return silent if self._health.draining else max(silent, now - self._health.claim_loop_turned_at)

@@ -1,4 +1,4 @@
-"""The worker: one claim loop, as many executions as it has slots, and a clean end.
+"""The worker: a claim loop, one execution per slot, and a clean shutdown.
 
 When the lease is lost, every execution is stopped without writing to the database, and the worker registers again under
 a new id. A drain claims nothing more, lets runs finish for the grace period (orchestrations begin further steps until
@@ -119,6 +119,7 @@ class Worker:
             on_lost=self._lose,
             on_cancels=self._cancel_runs,
             on_stuck=self._stuck,
+            on_survey=self._bus.report_survey,
         )
 
     @property
@@ -156,7 +157,7 @@ class Worker:
         self._executions.narrate = value
 
     async def start(self) -> None:
-        """Register and begin to claim."""
+        """Register and start to claim."""
         if self._claims.lanes is not None:
             await check_lanes(self._database, self._claims.lanes)
         await self._heartbeat.start()
@@ -184,7 +185,7 @@ class Worker:
             await self._drain(self._settings.grace_seconds if grace_seconds is None else grace_seconds)
 
     def hurry(self) -> None:
-        """End the grace period of a drain that is under way."""
+        """End the grace period of a running drain."""
         self._hurry.set()
 
     async def record(self, entry: RecordEntry) -> Recorded:
@@ -221,7 +222,7 @@ class Worker:
     async def _warm_up(self, executor: RunExecutor) -> None:
         try:
             await executor.warm_up()
-        except Exception as error:  # noqa: BLE001 - only a saving of time; the step that needs it reports the cause
+        except Exception as error:  # noqa: BLE001 - optional; the step that needs it reports the error
             log.info("warm_up_failed", error=type(error).__name__)
 
     def _execution_ended(self, claimed: Claimed) -> None:
@@ -246,7 +247,7 @@ class Worker:
     def _abandon_registration(self, reason: str) -> None:
         """Give up this registration and register again under a new id; the reaper requeues its runs."""
         if self._registration is not None:
-            log.error("worker_gives_up", worker_id=self._registration.worker_id, reason=reason)
+            log.error("registration_abandoned", worker_id=self._registration.worker_id, reason=reason)
             self._registration.lost = True
             self._lose(self._registration)
 
@@ -268,7 +269,7 @@ class Worker:
             try:
                 await begin_draining(self._database, self._registration.worker_id)
             except Unavailable as error:
-                log.warning("drain_not_told", error=str(error))
+                log.warning("drain_not_stored", error=str(error))
         if self.active:
             self._executions.all_done.clear()
             hurry = asyncio.create_task(self._hurry.wait())

@@ -1,4 +1,4 @@
-"""The API is tested over one SQLite file, and over Postgres with Redis."""
+"""Fixtures that serve the API over one SQLite file, and over Postgres with Redis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.acceptance.api.shop import app as shop
 from tests.harness import settings_for
 
 _numbers = count(1)
-# Runs that a test leaves behind are handed back soon; nobody is there to wait for them.
+# Runs that a test leaves behind are handed back soon; no test waits for them.
 _GRACE_SECONDS = 0.2
 
 
@@ -29,7 +29,7 @@ def redis_server() -> Generator[RedisServer | ExternalRedis]:
 
 @pytest.fixture(params=("sqlite", "postgres-redis"))
 def settings(request: pytest.FixtureRequest) -> Settings:
-    """Settings of a migrated, empty database."""
+    """Return settings of a migrated, empty database."""
     if request.param == "sqlite":
         return settings_for(request.getfixturevalue("sqlite_url"), grace_seconds=_GRACE_SECONDS, secret_key=new_key())
     redis: RedisServer | ExternalRedis = request.getfixturevalue("redis_server")
@@ -49,13 +49,13 @@ def own_app(settings: Settings) -> App:
 
 @pytest.fixture
 async def api(own_app: App) -> AsyncGenerator[Api]:
-    """The shop's API with a worker in the same process, and a client with an admin's key."""
+    """Serve the shop's API with a worker in the same process, and a client with an admin's key."""
     async with serving(own_app, worker=WorkerOptions()) as served:
         yield served
 
 
 @pytest.fixture
 async def idle_api(own_app: App) -> AsyncGenerator[Api]:
-    """The same without a worker: runs stay where they are."""
+    """Serve the same without a worker, so that no run is executed."""
     async with serving(own_app) as served:
         yield served

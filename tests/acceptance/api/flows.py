@@ -1,4 +1,4 @@
-"""Orchestrations that the API's tests run, brought into the database of a test."""
+"""Orchestrations that tests of the API run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARTICLE: dict[str, Any] = {
     "id": "article",
     "name": "Article",
     "steps": [
-        say("draft", "a text on {state.user_input}", next_step_id="ask"),
+        say("draft", "an article on {state.user_input}", next_step_id="ask"),
         {**ASK, "next_step_id": "publish"},
         say("publish", "{state.answer.decision}: {state.draft}"),
     ],
@@ -55,5 +55,5 @@ TWO: dict[str, Any] = {
 
 
 async def bring(database: Database, *orchestrations: dict[str, Any], tenant: str = "default") -> None:
-    """Have these orchestrations, and no others, in a tenant."""
+    """Store these orchestrations in a tenant."""
     await sync_definitions(database, tenant, parse_bodies({"orchestrations": list(orchestrations)}), actor="test")

@@ -1,4 +1,4 @@
-"""Servers for the API's tests: in this process for most, in processes of their own where one is killed or signalled."""
+"""Servers for tests of the API: most in this process, those that are killed or signalled in their own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Api:
         self.application = application
 
     async def key(self, role: str = "platform_admin", tenant: str = "default") -> str:
-        """A new key of this role."""
+        """Create a key with this role and return it."""
         return (await create_key(self.parts.database, role, role, actor="test", tenant=tenant))[1]
 
     async def get(self, path: str, **options: Any) -> httpx2.Response:
@@ -51,7 +51,7 @@ class Api:
         return await self.client.post(API + path, json=body, **options)
 
     async def run(self, task: str, wait: bool = True, **options: Any) -> dict[str, Any]:
-        """Run a task; the run once it has ended."""
+        """Run a task and return its run, by default after its end."""
         answer = await self.post(f"/tasks/{task}/run", options)
         assert answer.status_code == 202, answer.text
         if not wait:
@@ -62,7 +62,7 @@ class Api:
 
 
 def copy_of(app: App, settings: Settings) -> App:
-    """The app's tasks with settings of one test."""
+    """Return an app with the same tasks and other settings."""
     own = App(settings)
     own.include(app)
     return own
@@ -102,7 +102,7 @@ def _no_signals() -> Generator[None]:
 
 
 def frames(text: str) -> list[dict[str, Any]]:
-    """The events of SSE text; each with its id, if it has one, as `_id`."""
+    """Return the events of SSE text; each with its id, if it has one, as `_id`."""
     found: list[dict[str, Any]] = []
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line and not line.startswith(":")]
@@ -112,8 +112,8 @@ def frames(text: str) -> list[dict[str, Any]]:
         event = orjson.loads(data)
         for line in lines:
             if line.startswith("id: "):
-                place = line.removeprefix("id: ")
-                event["_id"] = int(place) if place.isdecimal() else place
+                event_id = line.removeprefix("id: ")
+                event["_id"] = int(event_id) if event_id.isdecimal() else event_id
         found.append(event)
     return found
 
@@ -133,7 +133,7 @@ class Process:
         if settings.redis_url is not None:
             env["RUNLANE_REDIS_URL"] = settings.redis_url.get_secret_value()
         self._lines: list[str] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._process = forking.Popen(
             [sys.executable, "-m", "runlane", *arguments],
             env=env,
@@ -153,14 +153,14 @@ class Process:
         return self._process.pid
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        """The first log line of this event."""
-        with self._news:
-            self._news.wait_for(lambda: self._told(event) or not self._reader.is_alive(), START_SECONDS)
-        told = self._told(event)
-        assert told is not None, f"No {event!r} from process {self.pid}:\n{self.output}"
-        return told
+        """Wait for the first log line of this event and return it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._find_line(event) or not self._reader.is_alive(), START_SECONDS)
+        line = self._find_line(event)
+        assert line is not None, f"No {event!r} from process {self.pid}:\n{self.output}"
+        return line
 
-    def _told(self, event: str) -> dict[str, Any] | None:
+    def _find_line(self, event: str) -> dict[str, Any] | None:
         for line in self._lines:
             if line.startswith("{") and f'"event": "{event}"' in line:
                 return orjson.loads(line)
@@ -169,15 +169,15 @@ class Process:
     def _read(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            with self._news:
+            with self._changed:
                 self._lines.append(line)
-                self._news.notify_all()
+                self._changed.notify_all()
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def ended(self, seconds: float = 60.0) -> int:
-        """The exit code, once the process has ended."""
+        """Return the exit code, once the process has ended."""
         self._process.wait(seconds)
         return self._process.returncode
 

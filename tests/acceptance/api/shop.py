@@ -16,7 +16,7 @@ log = structlog.get_logger("shop")
 
 @app.task("greet")
 async def greet(ctx: Context, text: str = "hello", lines: int = 3) -> dict[str, Any]:
-    """Write some lines and say it back."""
+    """Write some lines and return the text."""
     for number in range(lines):
         await ctx.log(f"line {number + 1}")
     return {"said": text}
@@ -36,7 +36,7 @@ async def wait(ctx: Context, seconds: float = 60.0) -> str:
 
 @app.task("steady", max_attempts=5)
 async def steady(ctx: Context, lines: int = 30, pause: float = 0.02) -> int:
-    """Lines at a pace, from the last checkpoint on, so that a new worker continues."""
+    """Log lines at a pace from the last checkpoint on, so that a new worker continues."""
     begun: int = ctx.saved or 0
     for number in range(begun, lines):
         await ctx.log(f"line {number + 1}")
@@ -47,7 +47,7 @@ async def steady(ctx: Context, lines: int = 30, pause: float = 0.02) -> int:
 
 @app.task("guard")
 async def guard(ctx: Context, until: str) -> str:
-    """Lines at a pace until a file is there."""
+    """Log lines at a pace until a file exists."""
     number = 0
     while not await asyncio.to_thread(Path(until).exists):
         number += 1

@@ -1,4 +1,4 @@
-"""Every endpoint and every role: who gets in, who is refused, and what other tenants' things look like.
+"""Every endpoint and every role: which callers are admitted or refused, and that other tenants' records do not exist.
 
 The table is made from the application's routes, so a new route is in it, and one without a declared permission fails.
 """
@@ -26,7 +26,7 @@ from tests.acceptance.api.test_runs import problem_of
 
 PUBLIC = {"/health", "/ready", "/docs", "/openapi.json"}
 RUN_ID = "{run_id}"
-# A valid body for each route that wants one, by the end of its path.
+# A valid body for each route that needs one, by the end of its path.
 BODIES: dict[str, Any] = {
     "/agents/{agent_id}/run": {"message": "hello"},
     "/chat": {"agent": "helper", "message": "hello"},
@@ -91,7 +91,7 @@ def _needs(dependant: Dependant) -> Iterator[RequiredPermission]:
 
 
 def endpoints(application: FastAPI) -> list[Endpoint]:
-    """Every route but the public ones, with the permission it declares."""
+    """Return every route but the public ones, with the permission it declares."""
     found: list[Endpoint] = []
     for context in iter_route_contexts(application.routes):
         path = str(context.path)
@@ -114,7 +114,7 @@ async def test_every_route_declares_its_permission(idle_api: Api) -> None:
     }
 
 
-async def test_nobody_gets_in_without_a_valid_key(idle_api: Api) -> None:
+async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
     run = await idle_api.run("greet", wait=False)
     wrong = ["", "Bearer", "Bearer sk-rl-" + "0" * 64, "Bearer x", "Basic eDp5", "sk-rl-" + "0" * 64]
     for endpoint in endpoints(idle_api.application):
@@ -131,7 +131,7 @@ async def test_nobody_gets_in_without_a_valid_key(idle_api: Api) -> None:
 
 
 @pytest.mark.parametrize("role", [*BUILT_IN_ROLES, "custom"])
-async def test_every_endpoint_asks_for_its_permission(idle_api: Api, role: str) -> None:
+async def test_every_endpoint_requires_its_permission(idle_api: Api, role: str) -> None:
     database = idle_api.parts.database
     await create_tenant(database, "acme", actor="test")
     await set_role(database, "custom", ["audit:read"], actor="test")
@@ -166,10 +166,12 @@ async def test_other_tenants_runs_do_not_exist(idle_api: Api, role: str) -> None
         seen += 1
         url = endpoint.url(run["run_id"])
         answer = await idle_api.client.request(endpoint.method, url, json=endpoint.body(), headers=headers)
-        told = problem_of(answer, 404, "run_not_found")
+        problem = problem_of(answer, 404, "run_not_found")
         none = endpoint.url("run_none")
         answer = await idle_api.client.request(endpoint.method, none, json=endpoint.body(), headers=headers)
-        assert problem_of(answer, 404, "run_not_found")["message"] == told["message"].replace(run["run_id"], "run_none")
+        assert problem_of(answer, 404, "run_not_found")["message"] == problem["message"].replace(
+            run["run_id"], "run_none"
+        )
     assert seen >= 16
     assert (await idle_api.get(f"/runs/{run['run_id']}")).json() == before
     assert (await idle_api.get("/runs", headers=headers)).json()["runs"] == []
@@ -249,7 +251,7 @@ async def test_keys_tenants_and_roles_are_administered(idle_api: Api) -> None:
     problem_of(await api.client.delete(f"{API}/keys/key_none"), 404, "not_found")
 
 
-async def test_nobody_hands_out_more_than_they_have(idle_api: Api) -> None:
+async def test_a_key_cannot_grant_more_than_it_has(idle_api: Api) -> None:
     api = idle_api
     await create_tenant(api.parts.database, "acme", actor="test")
     await set_role(api.parts.database, "clerk", ["keys:manage", "runs:read"], actor="test")
@@ -264,7 +266,7 @@ async def test_nobody_hands_out_more_than_they_have(idle_api: Api) -> None:
     assert [item["id"] for item in (await api.get("/tenants", headers=headers)).json()["tenants"]] == ["acme"]
 
 
-async def test_limits_are_429_with_a_time_to_come_back(idle_api: Api) -> None:
+async def test_limits_are_429_with_retry_after(idle_api: Api) -> None:
     api = idle_api
     database = api.parts.database
     await create_tenant(database, "acme", actor="test")
@@ -313,8 +315,8 @@ async def test_serve_does_not_start_without_a_key_where_others_can_reach_it(sett
         assert server.ended() == 1
     assert "No API key exists" in server.output
     with process("serve", "--port", "0", settings=settings) as server:
-        told = server.wait_for("serving")
-        assert told["access"] == "open on loopback"
+        entry = server.wait_for("serving")
+        assert entry["access"] == "open on loopback"
     async with App(settings) as app:
         from runlane.store.access.keys import create_key
 

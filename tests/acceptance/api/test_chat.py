@@ -1,4 +1,4 @@
-"""Conversations over HTTP: post, follow, resume, look, cancel and delete."""
+"""Conversations over HTTP: post, follow, resume, read, cancel and delete."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def numbered(found: list[dict[str, Any]]) -> list[str]:
     return [event["_id"] for event in found if "_id" in event]
 
 
-async def test_an_agent_is_asked_over_http(api: Api) -> None:
+async def test_an_agent_runs_over_http(api: Api) -> None:
     await bring(api)
     accepted = await api.post("/agents/helper/run", {"message": "hi", "input": {"city": "Graz"}})
     assert accepted.status_code == 202
@@ -78,14 +78,14 @@ async def test_an_agent_is_asked_over_http(api: Api) -> None:
     status = (await api.get(f"/runs/{run_id}/status")).json()
     assert status["orchestration_id"] == "agent:helper"
     assert CANARY not in (await api.get(f"/runs/{run_id}/events")).text
-    problem_of(await api.post("/agents/nobody/run", {"message": "hi"}), 404, "unknown_definition")
+    problem_of(await api.post("/agents/unknown/run", {"message": "hi"}), 404, "unknown_definition")
     problem_of(await api.post("/agents/helper/run", {}), 422, "invalid_request")
     again = await api.post("/agents/helper/run", {"message": "hi"}, headers={"Idempotency-Key": "a"})
     twice = await api.post("/agents/helper/run", {"message": "hi"}, headers={"Idempotency-Key": "a"})
     assert twice.json() == again.json() | {"replayed": True}
 
 
-async def test_a_conversation_from_the_first_word_to_the_last(api: Api) -> None:
+async def test_a_conversation_from_the_first_message_to_the_last(api: Api) -> None:
     await bring(api)
     first = await say(api, "hi")
     session_id = first["session_id"]
@@ -192,7 +192,7 @@ async def test_pieces_of_an_answer_arrive_live_and_the_stream_can_stay(api: Api)
     following = asyncio.create_task(follow())
     await eventually(lambda: any(event["type"] == "done" for event in seen), "the first turn")
     posts = [await say(api, text, session_id) for text in ("two", "three")]
-    # The reader has everything up to the question, so it hears the pieces of the answer live.
+    # The reader has everything up to the question, so it gets the pieces of the answer live.
     await eventually(
         lambda: any(event["type"] == "model_request" and event["chat_turn"] == 2 for event in seen), "the question"
     )
@@ -280,7 +280,7 @@ async def test_a_conversation_is_cancelled_and_deleted(api: Api) -> None:
     problem_of(await api.get(f"/runs/{queued['run_id']}"), 404, "run_not_found")
 
 
-async def test_what_is_refused(idle_api: Api) -> None:
+async def test_chat_refuses_sessions_of_others_and_invalid_requests(idle_api: Api) -> None:
     api = idle_api
     await create_tenant(api.parts.database, "acme", actor="test")
     await bring(api)
@@ -291,7 +291,7 @@ async def test_what_is_refused(idle_api: Api) -> None:
     body = {"agent": "helper", "message": "hi", "session_id": session_id}
     problem_of(await api.post("/chat", body, headers=theirs), 404, "session_not_found")
     problem_of(await api.post("/chat", body | {"agent": "other"}), 409, "conflict")
-    problem_of(await api.post("/chat", body | {"agent": "nobody"}), 404, "unknown_definition")
+    problem_of(await api.post("/chat", body | {"agent": "unknown"}), 404, "unknown_definition")
     problem_of(await api.post("/chat", body | {"session_id": "sess_none"}), 404, "session_not_found")
     problem_of(await api.post("/chat", body | {"message": ""}), 422, "invalid_request")
     for view in ("status", "messages", "events", "stream"):
@@ -310,7 +310,7 @@ async def test_what_is_refused(idle_api: Api) -> None:
     problem_of(other, 409, "idempotency_conflict")
 
 
-async def test_a_conversation_goes_on_without_the_runs_that_retention_took(api: Api) -> None:
+async def test_a_conversation_continues_without_the_runs_that_retention_deleted(api: Api) -> None:
     await bring(api)
     session_id = (await say(api, "hi"))["session_id"]
     last = await say(api, "there", session_id)
@@ -327,7 +327,7 @@ async def test_a_conversation_goes_on_without_the_runs_that_retention_took(api: 
     found = await stream(api, session_id)
     assert found[0] == {"type": "truncated", "session_id": session_id, "first_turn": 3}
     assert numbered(found)[0] == "3.1"
-    # A reader that comes back with a place in a run that is gone goes on with what follows.
+    # A reader whose cursor is in a deleted run continues with the next one.
     assert numbered(await stream(api, session_id, headers={"Last-Event-ID": "1.4"}))[0] == "3.1"
 
 

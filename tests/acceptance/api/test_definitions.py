@@ -69,7 +69,7 @@ async def test_definitions_are_brought_and_looked_at(idle_api: Api) -> None:
         assert [entry["version"] for entry in versions["versions"]] == [item["version"]]
 
 
-async def test_versions_can_be_asked_for(idle_api: Api) -> None:
+async def test_versions_can_be_read(idle_api: Api) -> None:
     api = idle_api
     first = (await synced(api, agents=[{"id": "a", "name": "one"}]))["items"][0]
     second = (await synced(api, agents=[{"id": "a", "name": "two"}]))["items"][0]
@@ -88,23 +88,23 @@ async def test_versions_can_be_asked_for(idle_api: Api) -> None:
     assert (await api.get("/agents/a", params={"version": first["version"]})).status_code == 200
 
 
-async def test_what_is_wrong_is_told_with_its_place(idle_api: Api) -> None:
+async def test_problems_are_reported_with_their_location(idle_api: Api) -> None:
     api = idle_api
     bad: dict[str, Any] = {"id": "o", "steps": [{"id": "s", "type": "agent", "agent_id": "writr", "nxt": "x"}]}
-    told = problem_of(
+    problem = problem_of(
         await api.post("/sync", {"orchestrations": [bad], "agents": [WRITER]}), 422, "invalid_definitions"
     )
-    assert told["fields"] == [
+    assert problem["fields"] == [
         {
             "field": 'orchestration "o", step "s", field nxt',
-            "message": told["fields"][0]["message"],
+            "message": problem["fields"][0]["message"],
         }
     ]
     del bad["steps"][0]["nxt"]
-    told = problem_of(
+    problem = problem_of(
         await api.post("/sync", {"orchestrations": [bad], "agents": [{"id": "writer"}]}), 422, "invalid_definitions"
     )
-    assert 'The agent "writr" does not exist (did you mean "writer"?)' in told["message"]
+    assert 'The agent "writr" does not exist (did you mean "writer"?)' in problem["message"]
     secret = {"name": "t", "url": "https://example.com", "headers": {"Authorization": "Bearer abcdefghijkl"}}
     answer = await api.post("/sync", {"tools": [secret]})
     problem_of(answer, 422, "invalid_definitions")
@@ -124,7 +124,7 @@ async def test_what_is_wrong_is_told_with_its_place(idle_api: Api) -> None:
         {"orchestrations": [{"id": "o", "steps": [{"id": "\ud800", "type": "\udfff"}]}]},
     ],
 )
-async def test_what_cannot_be_stored_is_refused(idle_api: Api, body: Any) -> None:
+async def test_definitions_that_cannot_be_stored_are_refused(idle_api: Api, body: Any) -> None:
     answer = await idle_api.client.post(
         "/api/v2/sync", content=json.dumps(body), headers={"content-type": "application/json"}
     )
@@ -135,8 +135,8 @@ async def test_tasks_that_steps_name_must_be_registered(idle_api: Api) -> None:
     def body(task: str) -> dict[str, Any]:
         return {"orchestrations": [{"id": "o", "steps": [{"id": "s", "type": "task", "task": task}]}]}
 
-    told = problem_of(await idle_api.post("/sync", body("gret")), 422, "invalid_definitions")
-    assert 'did you mean "greet"' in told["message"]
+    problem = problem_of(await idle_api.post("/sync", body("gret")), 422, "invalid_definitions")
+    assert 'did you mean "greet"' in problem["message"]
     await synced(idle_api, **body("greet"))
 
 
@@ -153,7 +153,7 @@ async def test_pages(idle_api: Api) -> None:
     assert seen == ["a0", "a1", "a2", "a3", "a4"]
 
 
-async def test_names_that_cannot_be_are_not_there(idle_api: Api) -> None:
+async def test_impossible_names_are_not_found(idle_api: Api) -> None:
     for name in ("none", "%00", "a%20b", "%F0%9F%98%80", "a" * 200):
         for path in ("", "/versions"):
             problem_of(await idle_api.get(f"/orchestrations/{name}{path}"), 404, "unknown_definition")
@@ -163,8 +163,8 @@ async def test_schemas_for_editors(idle_api: Api) -> None:
     for kind in ("orchestration", "agent", "tool", "mcp_server", "mcp-server"):
         schema = (await idle_api.get(f"/schemas/{kind}")).json()
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    told = problem_of(await idle_api.get("/schemas/agents"), 404, "not_found")
-    assert 'did you mean "agent"' in told["message"]
+    problem = problem_of(await idle_api.get("/schemas/agents"), 404, "not_found")
+    assert 'did you mean "agent"' in problem["message"]
 
 
 async def test_each_tenant_has_its_own(idle_api: Api) -> None:
@@ -179,7 +179,7 @@ async def test_each_tenant_has_its_own(idle_api: Api) -> None:
     problem_of(await api.get("/agents", headers=headers, params={"tenant": "default"}), 404, "not_found")
     problem_of(await api.post("/sync", {"tenant": "default"}, headers=headers), 404, "not_found")
     assert [item["id"] for item in (await api.get("/agents", params={"tenant": "acme"})).json()["agents"]] == ["theirs"]
-    problem_of(await api.post("/sync", {"tenant": "nobody", "agents": []}), 404, "not_found")
+    problem_of(await api.post("/sync", {"tenant": "unknown", "agents": []}), 404, "not_found")
     exported = (await api.post("/bundles/export", {}, headers=headers)).json()
     assert [agent["id"] for agent in exported["agents"]] == ["theirs"]
 
@@ -191,7 +191,7 @@ async def test_a_sync_is_in_the_audit_log(idle_api: Api) -> None:
     assert [list(entry["new"]["added"]) for entry in entries] == [["agent:a"]]
 
 
-async def test_a_bundle_goes_out_and_comes_in_again(idle_api: Api) -> None:
+async def test_a_bundle_is_exported_and_imported(idle_api: Api) -> None:
     api = idle_api
     await synced(api, **ALL, tenant=None)
     await synced(api, agents=[{"id": "other"}])
@@ -263,10 +263,10 @@ async def test_tools_come_from_a_description(idle_api: Api) -> None:
     }
     answer = await api.post("/tools/import/openapi", wanted)
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert [tool["name"] for tool in told["tools"]] == ["shop_order", "shop_add"]
-    assert [item["operation"] for item in told["left_out"]] == ["POST /files"]
-    assert (told["notes"], told["saved"]) == ([], None)
+    report = answer.json()
+    assert [tool["name"] for tool in report["tools"]] == ["shop_order", "shop_add"]
+    assert [item["operation"] for item in report["left_out"]] == ["POST /files"]
+    assert (report["notes"], report["saved"]) == ([], None)
     assert (await api.get("/tools")).json()["tools"] == []
     saved = (await api.post("/tools/import/openapi", {**wanted, "save": True})).json()["saved"]
     assert (saved["added"], saved["dry_run"]) == (2, False)

@@ -29,7 +29,7 @@ async def small_api(settings: Settings) -> AsyncGenerator[Api]:
 async def test_bodies_are_refused_while_they_arrive(small_api: Api) -> None:
     announced = await small_api.post("/tasks/greet/run", {"input": {"text": "x" * 20_000}})
     problem_of(announced, 413, "too_large")
-    # A body of unknown length that goes over the limit and never ends: the answer comes all the same.
+    # A body of unknown length that goes over the limit and never ends: the answer comes nevertheless.
     reader, writer = await asyncio.open_connection("127.0.0.1", int(small_api.url.rsplit(":", 1)[1]))
     head = (
         f"POST {API}/tasks/greet/run HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -139,7 +139,7 @@ async def test_the_reference_needs_no_network(idle_api: Api) -> None:
 
 async def test_everything_is_503_while_the_database_is_away_and_heals() -> None:
     with PostgresServer() as server:
-        # A request to start a run waits for so long; less would be too little for a slow machine while all is well.
+        # A request to start a run waits for this time; a shorter one would fail on a slow machine without an outage.
         settings = settings_for(server.create_database("away"), database_timeout_seconds=4.0)
         from runlane.store.sql.migrate import upgrade
 
@@ -158,7 +158,7 @@ async def test_everything_is_503_while_the_database_is_away_and_heals() -> None:
                 answer = await call()
                 problem_of(answer, 503, "unavailable")
                 assert int(answer.headers["retry-after"]) >= 1
-                # Where the database is, callers need not know.
+                # The address of the database is not for callers.
                 assert not re.search(r"postgresql|127\.0\.0\.1|away", answer.text)
             assert (await api.client.get("/health")).status_code == 200
             ready = await api.client.get("/ready")

@@ -39,7 +39,7 @@ async def connected(api: Api) -> AsyncGenerator[Streams]:
 
 
 async def rest_of(reader: asyncio.StreamReader) -> bytes:
-    """Everything until the server closes or resets the connection."""
+    """Return everything until the server closes or resets the connection."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while piece := await asyncio.wait_for(reader.read(65536), 60):
@@ -48,7 +48,7 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
 
 
 async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
-    """The one answer of a connection, which the server ends after it."""
+    """Return the one answer of a connection, which the server ends after it."""
     received = await asyncio.wait_for(reader.read(), 60)
     head, _, body = received.partition(b"\r\n\r\n")
     return int(head.split()[1]), orjson.loads(body)
@@ -190,7 +190,7 @@ async def test_a_body_that_arrives_steadily_is_taken(sqlite_url: str) -> None:
         assert (await answer_of(reader))[0] == 202
 
 
-async def test_a_refused_client_cannot_go_on_with_its_body(sqlite_url: str) -> None:
+async def test_a_refused_client_cannot_continue_its_body(sqlite_url: str) -> None:
     """Without a key the answer is 401 before the body; the rest of it does not hold the connection."""
     async with served(sqlite_url, api_body_seconds=0.3) as api, connected(api) as (reader, writer):
         writer.write(_half_sent("sk-rl-" + "0" * 64))

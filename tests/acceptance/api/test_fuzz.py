@@ -22,7 +22,7 @@ _CHECKS = (
 )
 
 
-async def test_the_api_does_what_it_says_for_whatever_it_is_sent(settings: Settings, tmp_path: Path) -> None:
+async def test_the_api_keeps_to_its_description_for_any_request(settings: Settings, tmp_path: Path) -> None:
     async with App(settings) as app:
         # One agent, under the name that the examples have, so that messages get as far as a conversation.
         loaded = parse_bodies({"agents": [{"id": "helper", "model": "scripted", "answers": ["Hello."]}]})
@@ -36,7 +36,7 @@ async def test_the_api_does_what_it_says_for_whatever_it_is_sent(settings: Setti
             "--phases", "examples,fuzzing", "--max-examples", "8", "--checks", _CHECKS, "--seed", "7",
             "--header", f"Authorization: Bearer {key}", "--request-timeout", "30", "--no-color",
             "--generation-database", "none", "--mode", "all",
-            # Long polls and streams of runs that go on take their time; the aliases are the same routes.
+            # Long polls and streams of open runs take long; the aliases are the same routes.
             "--exclude-path-regex", "(/wait|/stream)$|/orchestrations/runs/",
         ]  # fmt: skip
         found = await asyncio.to_thread(

@@ -17,13 +17,13 @@ from tests.acceptance.api.serving import API, process
 from tests.harness import eventually, settings_for
 
 FOLLOWERS = 300
-# Measured: 15 kB here, 16 kB with 2,000 of them (bench/README.md). Half as much again is no noise.
+# Measured: 15 kB here, 16 kB with 2,000 of them (bench/README.md). Half as much again is more than noise.
 MOST_BYTES = 24_000
 
 
 @pytest.fixture
 def redis() -> Generator[RedisServer]:
-    """One that nobody else is connected to."""
+    """A server without connections of other tests."""
     with RedisServer() as server:
         yield server
 
@@ -34,11 +34,13 @@ def settings(postgres_url: str, redis: RedisServer) -> Settings:
 
 
 def connections(redis: RedisServer) -> list[dict[str, str]]:
-    """Everybody else's connections to Redis, as it tells of them."""
+    """Return the connections of other clients that Redis lists."""
     with socket.create_connection(("127.0.0.1", redis.port), timeout=10) as link:
         link.sendall(b"CLIENT LIST\r\nQUIT\r\n")
-        told = b"".join(iter(lambda: link.recv(65536), b"")).decode()
-    rows = [dict(pair.split("=", 1) for pair in line.split()) for line in told.splitlines() if line.startswith("id=")]
+        listing = b"".join(iter(lambda: link.recv(65536), b"")).decode()
+    rows = [
+        dict(pair.split("=", 1) for pair in line.split()) for line in listing.splitlines() if line.startswith("id=")
+    ]
     return [row for row in rows if row["cmd"] != "client|list"]
 
 
@@ -49,7 +51,7 @@ def subscriptions(redis: RedisServer) -> list[int]:
 
 @asynccontextmanager
 async def following(url: str, run_ids: list[str]) -> AsyncGenerator[None]:
-    """Readers that have read everything there is, and go on listening."""
+    """Open readers that have read every event and wait for more."""
     port = int(url.rsplit(":", 1)[1])
     opened: list[asyncio.StreamWriter] = []
     try:
@@ -85,7 +87,7 @@ async def test_followers_cost_little_memory_and_no_connections(settings: Setting
             # The first ones pay for what is there once: code that is loaded late, buffers, prepared statements.
             async with following(url, run_ids[:50]):
                 await eventually(lambda: followed_by(50), "the first followers")
-            await eventually(lambda: followed_by(0), "nobody follows")
+            await eventually(lambda: followed_by(0), "no follower")
             before, used = connections(redis), await metric("process_resident_memory_bytes")
             async with following(url, run_ids):
                 await eventually(lambda: followed_by(FOLLOWERS), "every follower")

@@ -1,4 +1,4 @@
-"""What the server says about itself: nothing of its inside to callers, and whether it can work."""
+"""What the server reveals about itself: its health, and nothing about its internals."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ async def test_a_failure_names_no_internals_to_callers(
     async def fail(raw: str | None) -> None:
         raise error(_SECRET_TEXT)
 
-    monkeypatch.setattr(idle_api.parts.gate, "identify", fail)
+    monkeypatch.setattr(idle_api.parts.authenticator, "identify", fail)
     for answer in (await idle_api.get("/runs"), await idle_api.post("/tasks/greet/run", {})):
         assert answer.status_code == status
-        told = answer.json()
-        assert told["detail"] == told["message"]
+        body = answer.json()
+        assert body["detail"] == body["message"]
         for word in ("postgresql", "db.internal", "5432", "relation", "/var"):
             assert word not in answer.text
     if error is Unavailable:
         assert int(answer.headers["retry-after"]) >= 1
 
 
-async def test_what_is_not_there_names_no_settings(idle_api: Api) -> None:
-    told = problem_of(await idle_api.get("/runs/run_none"), 404, "run_not_found")
-    assert told["message"] == 'The run "run_none" does not exist. Check the id and the retention time.'
+async def test_errors_for_missing_records_name_no_settings(idle_api: Api) -> None:
+    problem = problem_of(await idle_api.get("/runs/run_none"), 404, "run_not_found")
+    assert problem["message"] == 'The run "run_none" does not exist. Check the id and the retention time.'
 
 
 async def test_a_server_whose_database_refuses_writes_is_not_ready(

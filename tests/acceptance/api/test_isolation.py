@@ -22,14 +22,14 @@ from tests.harness import eventually
 
 
 async def silent(reason: str) -> None:
-    """A call that waits for a limit and does not say so."""
+    """Ignore the reason of a wait."""
 
 
 async def headers_of(api: Api, role: str, tenant: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {await api.key(role, tenant=tenant)}"}
 
 
-async def test_a_tenant_sees_its_own_credentials_without_the_providers_words(idle_api: Api) -> None:
+async def test_a_tenant_sees_its_own_credentials_without_provider_messages(idle_api: Api) -> None:
     api = idle_api
     await create_tenant(api.parts.database, "acme", actor="test")
     acme = await headers_of(api, "operator", "acme")
@@ -136,8 +136,8 @@ async def test_a_key_revokes_nothing_above_its_own_grant(idle_api: Api) -> None:
         for role in ("operator", "platform_admin", "clerk")
     }
     for role in ("operator", "platform_admin"):
-        told = problem_of(await api.client.delete(f"{API}/keys/{ids[role]}", headers=clerk), 403, "forbidden")
-        assert "platform_admin" in told["message"]
+        problem = problem_of(await api.client.delete(f"{API}/keys/{ids[role]}", headers=clerk), 403, "forbidden")
+        assert "platform_admin" in problem["message"]
     assert (await api.client.delete(f"{API}/keys/{ids['clerk']}", headers=clerk)).status_code == 200
     listed = {key["id"]: key for key in (await api.get("/keys", params={"tenant": "acme"})).json()["keys"]}
     assert listed[ids["operator"]]["revoked_at"] is None
@@ -151,8 +151,8 @@ async def test_a_key_makes_none_that_outlives_it(idle_api: Api) -> None:
     mine = (await api.post("/keys", {"name": "a", "role": "platform_admin", "expires_in_seconds": 3600})).json()
     headers = {"Authorization": f"Bearer {mine['key']}"}
     longer = {"name": "b", "role": "viewer", "expires_in_seconds": 7200}
-    told = problem_of(await api.post("/keys", longer, headers=headers), 403, "forbidden")
-    assert "expires_in_seconds of at most 3" in told["message"]
+    problem = problem_of(await api.post("/keys", longer, headers=headers), 403, "forbidden")
+    assert "expires_in_seconds of at most 3" in problem["message"]
     assert "b" not in [key["name"] for key in (await api.get("/keys")).json()["keys"]]
     same = (await api.post("/keys", {"name": "c", "role": "viewer"}, headers=headers)).json()
     assert same["expires_at"] == mine["expires_at"]
@@ -174,7 +174,7 @@ _WORK = {"name": "work", "tool_type": "python", "code": "result = 1", "input_sch
 
 
 @pytest.mark.parametrize("owner", ["platform", "tenant"])
-async def test_a_cap_is_lifted_by_who_may_set_it(own_app: App, owner: str) -> None:
+async def test_only_callers_that_may_set_a_cap_lift_it(own_app: App, owner: str) -> None:
     async with serving(own_app, worker=WorkerOptions()) as api:
         database = api.parts.database
         cap = {"max_cost_usd_per_day": 1.0, "on_cap": "ask"}
@@ -186,10 +186,10 @@ async def test_a_cap_is_lifted_by_who_may_set_it(own_app: App, owner: str) -> No
         run = (await api.post("/agents/spender/run", {"message": "go"}, headers=acme)).json()
         path = f"/runs/{run['run_id']}"
 
-        async def asks() -> bool:
+        async def has_question() -> bool:
             return bool((await api.get(f"{path}/waits", headers=acme)).json()["waits"])
 
-        await eventually(asks, "the question")
+        await eventually(has_question, "the question")
         (question,) = (await api.get(f"{path}/waits", headers=acme)).json()["waits"]
         assert question["answerable_by"] == owner
         answered = await api.post(f"{path}/resume", {"response": {"decision": "allow"}}, headers=acme)

@@ -104,7 +104,7 @@ async def served(settings: Settings) -> AsyncGenerator[tuple[Api, Api, SlowModel
 
 async def test_a_late_reader_gets_what_the_open_answer_has_so_far(served: tuple[Api, Api, SlowModel]) -> None:
     api, other, model = served
-    post = await say(api, "tell me a story")
+    post = await say(api, "write a story")
     await model.begun.wait()
     path = f"{API}/chat/{post['session_id']}/stream"
     late = Reader(other, path)
@@ -125,7 +125,7 @@ async def test_an_answer_that_is_too_long_is_not_repeated(
 ) -> None:
     monkeypatch.setattr(open_answers, "MAX_CHARACTERS", 5)
     api, other, model = served
-    post = await say(api, "tell me a story")
+    post = await say(api, "write a story")
     await model.begun.wait()
     late = Reader(other, f"{API}/chat/{post['session_id']}/stream")
     async with asyncio.TaskGroup() as group:

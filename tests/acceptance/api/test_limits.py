@@ -1,4 +1,4 @@
-"""Limits of model providers and usage over HTTP: seen, changed while everything runs, and each tenant's own."""
+"""Limits of model providers and usage over HTTP: they can be read and changed while runs are executed, per tenant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.acceptance.api.serving import API, Api
 from tests.harness import Store, eventually, new_run
 
 
-async def nobody(reason: str) -> None:
+async def ignore(reason: str) -> None:
     """Waiting without a word."""
 
 
@@ -32,7 +32,7 @@ async def test_limits_are_listed_with_what_is_used_now(idle_api: Api) -> None:
     assert (await listed(idle_api, "openai"))["default"] is True
     limiter = ClusterLimiter(idle_api.parts.database)
     try:
-        slot = await limiter.acquire("openai", tokens=120, timeout_seconds=10, on_wait=nobody)
+        slot = await limiter.acquire("openai", tokens=120, timeout_seconds=10, on_wait=ignore)
         now = (await listed(idle_api, "openai"))["now"]
         assert now == {
             "in_flight": 1, "requests_this_minute": 1, "tokens_this_minute": 120, "waiting_processes": 0,
@@ -49,10 +49,10 @@ async def test_limits_are_listed_with_what_is_used_now(idle_api: Api) -> None:
         await limiter.close()
 
 
-async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> None:
+async def test_a_change_takes_effect_and_is_in_the_audit_log(idle_api: Api) -> None:
     limiter = ClusterLimiter(idle_api.parts.database)
     try:
-        await (await limiter.acquire("openai@acme", tokens=1, timeout_seconds=10, on_wait=nobody)).release(1)
+        await (await limiter.acquire("openai@acme", tokens=1, timeout_seconds=10, on_wait=ignore)).release(1)
         async with Client(idle_api.url, await idle_api.key()) as client:
             changed = await client.set_limits("openai@acme", in_flight=2, requests_per_minute=60)
             assert (changed.in_flight, changed.requests_per_minute, changed.default) == (2, 60, False)
@@ -74,7 +74,7 @@ async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> 
     assert entries[1]["new"] == {"in_flight": None, "requests_per_minute": 60, "tokens_per_minute": 9}
 
 
-async def test_who_may_not_change_limits_does_not(idle_api: Api) -> None:
+async def test_callers_without_permission_cannot_change_limits(idle_api: Api) -> None:
     async with Client(idle_api.url, await idle_api.key("viewer")) as client:
         assert await client.limits() == []
         with pytest.raises(Forbidden):

@@ -1,4 +1,4 @@
-"""Every metric that operators rely on exists and moves with what it tells of."""
+"""Every metric that operators rely on exists and changes with what it measures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_run_moves_what_counts_runs(api: Api) -> None:
         after = await scrape(api)
         return after("attempt_seconds_count") > before("attempt_seconds_count")
 
-    # The last thing that the worker counts; whoever reads the run may see its end before that.
+    # The worker counts this last; a reader may see the end of the run before that.
     await eventually(counted, "the attempt is counted")
 
     def grown(name: str) -> float:
@@ -60,7 +60,7 @@ async def test_a_run_moves_what_counts_runs(api: Api) -> None:
     assert after("worker_slots", state="total") == api.parts.app.settings.concurrency
 
 
-async def test_what_waits_is_told_by_lane_with_its_age(idle_api: Api) -> None:
+async def test_waiting_runs_are_counted_by_lane_with_their_age(idle_api: Api) -> None:
     api = idle_api
     before = await scrape(api)
     assert before("lane_depth", lane="slow") == before("lane_oldest_seconds", lane="slow") == 0
@@ -118,13 +118,13 @@ async def test_readers_of_streams_are_counted(idle_api: Api) -> None:
             await anext(text)
         assert (await scrape(api))("followers") == 2
 
-    async def nobody() -> bool:
+    async def no_follower() -> bool:
         return (await scrape(api))("followers") == 0
 
-    await eventually(nobody, "nobody follows")
+    await eventually(no_follower, "no follower")
 
 
-async def test_the_way_to_other_processes_is_told(api: Api) -> None:
+async def test_the_connection_of_the_bus_is_reported(api: Api) -> None:
     expected = float(api.parts.app.settings.redis_url is not None)
 
     async def connected() -> bool:

@@ -20,7 +20,7 @@ PASSWORD = "password-of-the-database"
 
 @pytest.fixture
 async def guesses(idle_api: Api) -> dict[str, str]:
-    """What somebody may guess, all of it known to the process."""
+    """Return values that a caller may guess, each of them a secret of the process."""
     settings = idle_api.parts.app.settings
     assert settings.secret_key is not None
     await SecretVault(idle_api.parts.database, settings).set("default", "TOKEN", TOKEN, actor="test")
@@ -32,7 +32,7 @@ async def guesses(idle_api: Api) -> dict[str, str]:
 
 
 def like(guess: str) -> str:
-    """A text of the same form that is nobody's secret."""
+    """Return a string of the same form that is not a secret."""
     return "".join(secrets.choice("bcdfghjk") if letter.isalnum() else letter for letter in guess)
 
 
@@ -55,14 +55,14 @@ def asked(guess: str) -> list[tuple[str, str, dict[str, str], bytes | None]]:
 
 
 async def answers(url: str, guess: str, headers: dict[str, str]) -> list[tuple[int, str]]:
-    """What the server says, with the guess taken out."""
+    """Return what the server answers, with the guess taken out."""
     found: list[tuple[int, str]] = []
     async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
         for method, path, more, body in asked(guess):
             answer = await client.request(method, path, headers=headers | more, content=body)
             assert REDACTED not in answer.text
-            told = answer.text.replace(quote(guess, safe=""), "GUESS").replace(guess, "GUESS")
-            found.append((answer.status_code, told))
+            text = answer.text.replace(quote(guess, safe=""), "GUESS").replace(guess, "GUESS")
+            found.append((answer.status_code, text))
     return found
 
 
@@ -70,12 +70,12 @@ async def test_answers_without_a_key_are_the_same_for_every_guess(idle_api: Api,
     for name, guess in guesses.items():
         right, wrong = [await answers(idle_api.url, text, {}) for text in (guess, like(guess))]
         assert {status for status, _ in wrong} >= {401, 404}
-        assert any("GUESS" in told for _, told in wrong)
+        assert any("GUESS" in text for _, text in wrong)
         assert right == wrong, name
 
 
 async def test_answers_to_a_tenant_are_the_same_for_every_guess(idle_api: Api, guesses: dict[str, str]) -> None:
-    """Not even its own secrets: they are taken out of what runs say, and answers are made of what the caller sent."""
+    """Not even its own secrets: they are redacted in output of runs, and answers repeat only what the caller sent."""
     headers = {"Authorization": f"Bearer {await idle_api.key('operator')}"}
     for name, guess in guesses.items():
         right, wrong = [await answers(idle_api.url, text, headers) for text in (guess, like(guess))]

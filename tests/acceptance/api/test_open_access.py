@@ -1,4 +1,4 @@
-"""What stays open ends when the key behind it is no longer good: streams and long polls, within seconds."""
+"""Streams and long polls end within seconds after their key is no longer valid."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ async def test_streams_and_long_polls_end_with_their_key(
         assert text.count("data: ") == 1
         assert text.splitlines()[-2].startswith(": closed: The ")
         await eventually(lambda: api.parts.tail.followers == 1, "one follows")
-        # Somebody else's key is another matter: its stream goes on to the end.
+        # The stream of another key continues to the end.
         await api.post(f"/runs/{run_id}/cancel")
         assert '"type":"done"' in "".join([piece async for piece in admins_pieces])
-    await eventually(lambda: api.parts.tail.followers == 0, "nobody follows")
+    await eventually(lambda: api.parts.tail.followers == 0, "no follower")
 
 
-async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_revocation, "ROUND_SECONDS", 0.1)
+async def test_a_stream_whose_access_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_revocation, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(stream_revocation, "UNCHECKED_SECONDS", 0.5)
     with PostgresServer() as server:
         settings = settings_for(server.create_database("away"))
@@ -89,13 +89,13 @@ async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPa
             assert ": closed: Whether the API key is still valid cannot be checked" in text
 
 
-async def test_who_sits_at_the_machine_is_not_asked_for_a_key(idle_api: Api) -> None:
+async def test_local_callers_need_no_key(idle_api: Api) -> None:
     ended: list[object] = []
     from runlane.access.policy import LOCAL
     from runlane.domain.access import Permission
 
-    release = idle_api.parts.sentry.guard(LOCAL, Permission.RUNS_READ, ended.append)
-    await idle_api.parts.sentry.round()
+    release = idle_api.parts.revocation.guard(LOCAL, Permission.RUNS_READ, ended.append)
+    await idle_api.parts.revocation.run_once()
     release()
     release()
     assert ended == []

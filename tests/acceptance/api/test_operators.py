@@ -1,4 +1,4 @@
-"""What operators do to runs, and what they and callers are told: refusals, audit, blocked runs, rates."""
+"""What operators do to runs, and what they and callers see: refusals, audit, blocked runs, rates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.acceptance.api.test_runs import problem_of
 async def test_a_finished_run_cannot_be_cancelled(api: Api) -> None:
     for task, status in (("greet", "completed"), ("fail", "failed")):
         run = await api.run(task)
-        told = problem_of(await api.post(f"/runs/{run['run_id']}/cancel"), 409, "wrong_state")
-        assert told["message"] == f"Run {run['run_id']} is {status}. Only a run that has not ended can be cancelled."
+        problem = problem_of(await api.post(f"/runs/{run['run_id']}/cancel"), 409, "wrong_state")
+        assert problem["message"] == f"Run {run['run_id']} is {status}. Only a run that has not ended can be cancelled."
         async with Client(api.url, await api.key()) as client:
             with pytest.raises(WrongState):
                 await client.cancel(run["run_id"])
@@ -59,7 +59,7 @@ async def test_a_moved_kind_is_audited(idle_api: Api) -> None:
     ]
 
 
-async def test_a_blocked_run_says_behind_which_run_it_waits(idle_api: Api) -> None:
+async def test_a_blocked_run_names_the_run_it_waits_for(idle_api: Api) -> None:
     api = idle_api
     first, second, third = [(await api.run("greet", wait=False, ordering_key="k"))["run_id"] for _ in range(3)]
     for run_id in (second, third):
@@ -74,7 +74,7 @@ async def test_a_blocked_run_says_behind_which_run_it_waits(idle_api: Api) -> No
     assert (await api.get(f"/runs/{third}")).json()["blocked_by"] == second
 
 
-async def test_an_accept_tells_what_is_left_of_the_rate(idle_api: Api) -> None:
+async def test_an_accept_returns_what_is_left_of_the_rate(idle_api: Api) -> None:
     api = idle_api
     await create_tenant(api.parts.database, "acme", actor="test", limits=TenantLimits(rate_per_second=0.01))
     headers = {"Authorization": f"Bearer {await api.key('operator', tenant='acme')}"}
@@ -102,14 +102,14 @@ async def test_a_bulk_change_of_another_tenant_is_not_found(idle_api: Api, verb:
     assert (await api.get(f"/runs/{run['run_id']}")).json()["status"] == "queued"
 
 
-async def test_searches_for_a_text_are_bounded_per_key(idle_api: Api) -> None:
+async def test_text_searches_are_bounded_per_key(idle_api: Api) -> None:
     api = idle_api
     run = await api.run("greet", wait=False)
     found = (await api.get("/runs", params={"text": "GREE"})).json()
     assert ([item["run_id"] for item in found["runs"]], found["truncated"]) == ([run["run_id"]], False)
     raw = await api.key("operator")
     headers = {"Authorization": f"Bearer {raw}"}
-    principal = await api.parts.gate.identify(raw)
+    principal = await api.parts.authenticator.identify(raw)
     taken = [api.parts.searches.take(principal) for _ in range(api.parts.app.settings.api_max_searches_per_key)]
     refused = await api.get("/runs", params={"text": "x"}, headers=headers)
     problem_of(refused, 429, "search_limited")

@@ -52,18 +52,18 @@ async def test_the_whole_course_of_a_run_with_a_question(api: Api) -> None:
     stream = asyncio.create_task(api.client.get(body["stream_url"]))
     status: dict[str, Any] = {}
 
-    async def asks() -> bool:
+    async def has_question() -> bool:
         nonlocal status
         status = (await api.client.get(body["status_url"])).json()
         return status["waiting_for_human"] and status["status"] == "paused"
 
-    await eventually(asks, "a question")
+    await eventually(has_question, "a question")
     assert (status["orchestration_id"], status["current_step_id"]) == ("article", "ask")
     run = (await api.get(f"/runs/{run_id}")).json()
     assert (run["forked_from"], "plan" in run, "pins" in run) == (None, False, False)
     assert run["definition"]
     (question,) = run["waiting_for"]
-    assert question["prompt"] == "Publish a text on lanes?"
+    assert question["prompt"] == "Publish an article on lanes?"
     assert [field["name"] for field in question["fields"]] == ["decision", "notes"]
     assert (await api.get(f"/runs/{run_id}/waits")).json() == {"run_id": run_id, "waits": [question]}
     assert (await api.get("/inbox")).json() == {"questions": [question], "next_cursor": None}
@@ -73,7 +73,7 @@ async def test_the_whole_course_of_a_run_with_a_question(api: Api) -> None:
     assert resumed.status_code == 202
     assert resumed.json()["run_id"] == run_id
     run = await ended(api, run_id)
-    assert (run["status"], run["result"]) == ("completed", "approve: a text on lanes")
+    assert (run["status"], run["result"]) == ("completed", "approve: an article on lanes")
     assert run["state"]["answer"] == {"decision": "approve", "notes": "now"}
     assert run["waiting_for"] == []
     events = frames((await asyncio.wait_for(stream, 60)).text)
@@ -94,8 +94,8 @@ async def test_answers_that_do_not_fit_name_their_fields_and_one_of_two_wins(api
     run_id = await paused(api, "article")
     path = f"/runs/{run_id}/resume"
     wrong = await api.post(path, {"response": {"decision": "maybe", "nots": "x"}})
-    told = problem_of(wrong, 422, "invalid_input")
-    assert {field["field"] for field in told["fields"]} == {"body.response.decision", "body.response.nots"}
+    problem = problem_of(wrong, 422, "invalid_input")
+    assert {field["field"] for field in problem["fields"]} == {"body.response.decision", "body.response.nots"}
     problem_of(await api.post(path, {"response": {}}), 422, "invalid_input")
     problem_of(await api.post(path, {"response": {"decision": "approve"}, "step": "draft"}), 404, "not_found")
     problem_of(await api.post(path, {"response": 5}), 422, "invalid_request")
@@ -107,7 +107,7 @@ async def test_answers_that_do_not_fit_name_their_fields_and_one_of_two_wins(api
     loser = next(answer for answer in answers if answer.status_code == 409)
     problem_of(loser, 409, "wrong_state")
     winner = ("approve", "reject")[[answer.status_code for answer in answers].index(202)]
-    assert (await ended(api, run_id))["result"] == f"{winner}: a text on "
+    assert (await ended(api, run_id))["result"] == f"{winner}: an article on "
     problem_of(await api.post(path, {"response": {"decision": "approve"}}), 409, "wrong_state")
     steps = (await api.get(f"/runs/{run_id}/steps")).json()["steps"]
     assert [step["path"] for step in steps] == ["draft", "ask", "publish"]
@@ -150,13 +150,13 @@ async def test_an_answer_is_taken_once_per_idempotency_key(api: Api) -> None:
 
     await eventually(waits, "a paused run")
     answer = {"response": {"decision": "approve"}}
-    told = [await api.post(f"/runs/{run_id}/resume", answer, headers={"Idempotency-Key": "yes"}) for _ in range(2)]
-    assert [reply.status_code for reply in told] == [202, 202]
-    assert told[0].json() == told[1].json()
+    replies = [await api.post(f"/runs/{run_id}/resume", answer, headers={"Idempotency-Key": "yes"}) for _ in range(2)]
+    assert [reply.status_code for reply in replies] == [202, 202]
+    assert replies[0].json() == replies[1].json()
     await ended(api, run_id)
 
 
-async def test_a_fork_takes_over_what_was_done_and_tells_where_it_comes_from(api: Api) -> None:
+async def test_a_fork_takes_over_what_was_done_and_names_its_source(api: Api) -> None:
     await bring(api.parts.database, ARTICLE)
     run_id = await paused(api, "article", message="x")
     await api.post(f"/runs/{run_id}/resume", {"response": {"decision": "reject"}})
@@ -182,7 +182,7 @@ async def test_a_fork_takes_over_what_was_done_and_tells_where_it_comes_from(api
     problem_of(await api.post(f"/runs/{task['run_id']}/fork", {"from_step": "a"}), 404, "not_found")
 
 
-async def test_a_fork_with_the_key_of_its_source_is_no_replay_of_it(api: Api) -> None:
+async def test_a_fork_with_the_key_of_its_source_is_not_a_replay_of_it(api: Api) -> None:
     await bring(api.parts.database, PAYMENT)
     key = {"Idempotency-Key": "same"}
     first = (await api.post("/orchestrations/payment/run", {"input": {"item": "tea"}}, headers=key)).json()["run_id"]
@@ -208,7 +208,7 @@ async def test_events_reach_the_step_that_waits_for_them(api: Api) -> None:
     problem_of(await api.post(f"/runs/{task['run_id']}/events/payment", {"data": 1}), 409, "wrong_state")
 
 
-async def test_steps_are_told_whole_and_page_by_page(api: Api) -> None:
+async def test_steps_are_listed_whole_and_page_by_page(api: Api) -> None:
     flow = {
         "id": "counted",
         "answers": {"writer": ["first"]},
@@ -249,10 +249,10 @@ async def test_steps_are_told_whole_and_page_by_page(api: Api) -> None:
     problem_of(await api.get(f"/runs/{run['run_id']}/steps", params={"cursor": "x:y"}), 422, "invalid_request")
 
 
-async def test_what_cannot_be_started(api: Api) -> None:
+async def test_unknown_orchestrations_and_invalid_options_are_refused(api: Api) -> None:
     await bring(api.parts.database, ARTICLE)
-    told = problem_of(await api.post("/orchestrations/artcle/run", {}), 404, "unknown_definition")
-    assert 'did you mean "article"' in told["message"]
+    problem = problem_of(await api.post("/orchestrations/artcle/run", {}), 404, "unknown_definition")
+    assert 'did you mean "article"' in problem["message"]
     bad: list[dict[str, Any]] = [{"message": 5}, {"unknown": 1}, {"priority": 1000}, {"input": []}, {"webhook_url": ""}]
     for body in bad:
         problem_of(await api.post("/orchestrations/article/run", body), 422, "invalid_request")
@@ -280,7 +280,7 @@ async def test_tenants_have_their_own_orchestrations_runs_and_inboxes(api: Api) 
     assert {question["tenant"] for question in (await api.get("/inbox")).json()["questions"]} == {"default", "acme"}
 
 
-async def test_the_logs_of_a_failed_step_tell_its_error_whatever_words_it_has(api: Api) -> None:
+async def test_the_logs_of_a_failed_step_have_its_error_whatever_its_text(api: Api) -> None:
     code = "raise ValueError('see the traceback')\nresult = 1"
     await bring(api.parts.database, {"id": "bad", "steps": [{"id": "a", "type": "transform", "transform_code": code}]})
     run = await ended(api, await start(api, "bad"))
@@ -291,14 +291,14 @@ async def test_the_logs_of_a_failed_step_tell_its_error_whatever_words_it_has(ap
     assert "see the traceback" in line["message"]
 
 
-async def test_the_state_is_told_before_the_run_ends_and_after_it_was_cancelled(api: Api) -> None:
+async def test_the_state_is_readable_before_the_run_ends_and_after_it_was_cancelled(api: Api) -> None:
     await bring(api.parts.database, ARTICLE)
     run_id = await paused(api, "article", message="lanes", input={"tone": "dry"})
     begun = {"user_input": "lanes", "user_query": "lanes", "tone": "dry"}
-    state = begun | {"draft": "a text on lanes"}
+    state = begun | {"draft": "an article on lanes"}
     assert (await api.get(f"/runs/{run_id}")).json()["state"] == state
     forked = (await api.post(f"/runs/{run_id}/fork", {"from_step": "draft", "state": {"tone": "wet"}})).json()
-    await eventually(lambda: _asks(api, forked["run_id"]), "a paused fork")
+    await eventually(lambda: _has_question(api, forked["run_id"]), "a paused fork")
     assert (await api.get(f"/runs/{forked['run_id']}")).json()["state"] == state | {"tone": "wet"}
     await api.post(f"/runs/{run_id}/cancel", {})
     assert (await ended(api, run_id))["state"] == state
@@ -306,7 +306,7 @@ async def test_the_state_is_told_before_the_run_ends_and_after_it_was_cancelled(
     assert (await api.get(f"/runs/{held}")).json()["state"] == begun
 
 
-async def test_a_record_has_what_its_step_was_given(api: Api) -> None:
+async def test_a_record_has_the_input_of_its_step(api: Api) -> None:
     await bring(api.parts.database, ARTICLE)
     run_id = await paused(api, "article", message="lanes")
     await api.post(f"/runs/{run_id}/resume", {"response": {"decision": "approve"}})
@@ -314,16 +314,16 @@ async def test_a_record_has_what_its_step_was_given(api: Api) -> None:
     steps = (await api.get(f"/runs/{run_id}/steps")).json()["steps"]
     assert {step["path"]: step["input"] for step in steps} == {
         "draft": {"user_input": "lanes"},
-        "ask": {"draft": "a text on lanes"},
-        "publish": {"answer.decision": "approve", "draft": "a text on lanes"},
+        "ask": {"draft": "an article on lanes"},
+        "publish": {"answer.decision": "approve", "draft": "an article on lanes"},
     }
 
 
-async def _asks(api: Api, run_id: str) -> bool:
+async def _has_question(api: Api, run_id: str) -> bool:
     return (await api.get(f"/runs/{run_id}")).json()["status"] == "paused"
 
 
-async def test_parent_and_children_know_of_each_other(api: Api) -> None:
+async def test_parent_and_children_refer_to_each_other(api: Api) -> None:
     step = {"id": "work", "type": "agent", "agent_id": "helper", "output_key": "work"}
     answers = [{"tool": "review", "arguments": {"message": "lanes"}}, "done"]
     bodies = {
@@ -339,8 +339,8 @@ async def test_parent_and_children_know_of_each_other(api: Api) -> None:
 
     (child,) = await eventually(children, "a child that asks")
     assert (child["target"], child["path"]) == ("orchestration:article", "work#0/0/call_0")
-    told = (await api.get(f"/runs/{child['run_id']}")).json()
-    assert (told["parent"], told["children"]) == ({"run_id": run_id, "path": "work#0/0/call_0"}, [])
+    shown = (await api.get(f"/runs/{child['run_id']}")).json()
+    assert (shown["parent"], shown["children"]) == ({"run_id": run_id, "path": "work#0/0/call_0"}, [])
     forked = await api.post(f"/runs/{child['run_id']}/fork", {"from_step": "draft"})
     assert (await api.get(f"/runs/{forked.json()['run_id']}")).json()["parent"] is None
     assert (await api.post(f"/runs/{run_id}/cancel")).status_code == 200

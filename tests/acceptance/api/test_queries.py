@@ -1,4 +1,4 @@
-"""A reader gets one answer about a run from the app, the API, and the command line's own database."""
+"""The app, the API and the command line on the database return the same about a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def client_of(api: Api) -> AsyncGenerator[Client]:
 
 
 async def read_everywhere(api: Api, run_id: str) -> Run:
-    """The run, if every reader gives the same one. Only the server's side has the plan."""
+    """Return the run, if every reader gives the same one. Only the server's side has the plan."""
     local = replace(await api.parts.app.get(run_id), plan=None)
     async with client_of(api) as client:
         assert await client.get(run_id) == local
@@ -44,7 +44,7 @@ async def test_a_waiting_run_of_any_kind_reads_the_same_everywhere(idle_api: Api
     assert (orchestration.state or {})["user_input"] == "cats"
 
 
-async def test_a_run_that_asks_reads_the_same_everywhere_and_when_it_has_ended(api: Api) -> None:
+async def test_a_run_with_a_question_reads_the_same_everywhere_and_after_its_end(api: Api) -> None:
     app = api.parts.app
     await app.sync({"orchestrations": [ARTICLE]})
     run_id = (await app.orchestrate("article", "cats")).run_id

@@ -1,4 +1,4 @@
-"""The run routes over HTTP: what they answer when all is well, and when it is not."""
+"""The run routes over HTTP: their answers to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness import eventually
 
 
 def problem_of(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """The error, after checking its shape."""
+    """Return the error, after checking its shape."""
     assert answer.status_code == status, answer.text
     body: dict[str, Any] = answer.json()
     assert body["code"] == code, body
@@ -52,7 +52,7 @@ async def test_runs_answer_under_the_orchestration_path_too(api: Api, part: str)
     assert here.text == there.text
 
 
-async def test_steps_and_failed_attempts_are_told(api: Api) -> None:
+async def test_steps_and_failed_attempts_are_listed(api: Api) -> None:
     saved = await api.run("save", input={"value": 7})
     steps = (await api.get(f"/runs/{saved['run_id']}/steps")).json()["steps"]
     assert [(step["path"], step["output"]) for step in steps] == [("checkpoint", {"value": 7})]
@@ -109,7 +109,7 @@ async def _listed(api: Api, **params: Any) -> list[str]:
     return [run["run_id"] for run in answer.json()["runs"]]
 
 
-async def test_what_a_list_cannot_be_asked(idle_api: Api) -> None:
+async def test_invalid_list_filters_are_refused(idle_api: Api) -> None:
     for params in (
         {"status": "done"},
         {"limit": "0"},
@@ -152,13 +152,13 @@ async def test_a_batch_is_accepted_whole_or_not_at_all(idle_api: Api) -> None:
 async def test_a_request_that_does_not_fit_names_the_field(
     idle_api: Api, body: Any, status: int, code: str, field: str | None
 ) -> None:
-    told = problem_of(await idle_api.post("/tasks/greet/run", body), status, code)
+    problem = problem_of(await idle_api.post("/tasks/greet/run", body), status, code)
     if field is not None:
-        assert [item["field"] for item in told["fields"]] == [field]
+        assert [item["field"] for item in problem["fields"]] == [field]
     assert await _listed(idle_api) == []
 
 
-async def test_bodies_that_are_no_json(idle_api: Api) -> None:
+async def test_bodies_that_are_not_json_are_refused(idle_api: Api) -> None:
     headers = {"content-type": "application/json"}
     path = f"{API}/tasks/greet/run"
     problem_of(await idle_api.client.post(path, content=b'{"input":', headers=headers), 400, "invalid_json")
@@ -171,8 +171,8 @@ async def test_bodies_that_are_no_json(idle_api: Api) -> None:
 
 
 async def test_unknown_things_are_404_and_wrong_methods_405(idle_api: Api) -> None:
-    told = problem_of(await idle_api.post("/tasks/gret/run", {}), 404, "unknown_task")
-    assert 'did you mean "greet"' in told["message"]
+    problem = problem_of(await idle_api.post("/tasks/gret/run", {}), 404, "unknown_task")
+    assert 'did you mean "greet"' in problem["message"]
     for path in ("/runs/run_x", "/runs/run_x/stream", "/runs/run_x/logs", "/runs/%00/events", "/runs/run_x/wait"):
         problem_of(await idle_api.get(path), 404, "run_not_found")
     for action in ("cancel", "retry", "approve", "release"):
@@ -181,7 +181,7 @@ async def test_unknown_things_are_404_and_wrong_methods_405(idle_api: Api) -> No
     problem_of(await idle_api.client.put(f"{API}/runs"), 405, "method_not_allowed")
 
 
-async def test_held_runs_are_approved_and_failed_ones_retried(api: Api) -> None:
+async def test_held_runs_are_approved_and_failed_runs_retried(api: Api) -> None:
     held = await api.run("greet", wait=False, hold=True)
     path = f"/runs/{held['run_id']}"
     assert held["status"] == "awaiting_approval"
@@ -257,7 +257,7 @@ async def test_waiting_ends_with_the_time_and_with_the_run(api: Api) -> None:
     await eventually(lambda: api.parts.tail.followers == 1, "a follower")
     await api.post(f"/runs/{run['run_id']}/cancel")
     assert (await waiting).json()["status"] == "cancelled"
-    await eventually(lambda: api.parts.tail.followers == 0, "nobody follows")
+    await eventually(lambda: api.parts.tail.followers == 0, "no follower")
     problem_of(await api.get(path, params={"timeout_seconds": 61}), 422, "invalid_request")
 
 

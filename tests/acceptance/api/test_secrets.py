@@ -1,4 +1,4 @@
-"""Secrets over HTTP: set, listed, deleted, encrypted anew, by those who may, and shown to nobody."""
+"""Secrets over HTTP: permitted callers set, list, delete and rotate them, and no answer shows a value."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def test_a_secrets_life(idle_api: Api) -> None:
     api = idle_api
     made = await put(api, "TOKEN")
     assert made.status_code == 200, made.text
-    told = made.json()
-    assert (told["name"], told["tenant"], told["version"]) == ("TOKEN", "default", 1)
+    stored = made.json()
+    assert (stored["name"], stored["tenant"], stored["version"]) == ("TOKEN", "default", 1)
     assert (await put(api, "TOKEN", f"{CANARY}-2")).json()["version"] == 2
     await put(api, "ANOTHER")
     listed = await api.get("/secrets")
@@ -47,7 +47,7 @@ async def test_a_secrets_life(idle_api: Api) -> None:
     assert actions[:4] == ["secret.delete", "secret.set", "secret.set", "secret.set"]
 
 
-async def test_what_does_not_fit_is_refused_without_being_repeated(idle_api: Api) -> None:
+async def test_invalid_values_are_refused_without_being_repeated(idle_api: Api) -> None:
     api = idle_api
     problem_of(await put(api, "9LIVES"), 422, "invalid_request")
     for body in ({"value": "short12"}, {"value": ["a list", CANARY]}, {"valeu": CANARY}, {"value": "aaaaaaaaaaaa"}, {}):
@@ -88,7 +88,7 @@ async def test_each_tenant_has_its_own(idle_api: Api) -> None:
         await api.client.delete(f"{API}/secrets/TOKEN", headers=theirs, params={"tenant": "default"}),
         await api.client.put(f"{API}/secrets/T", json={"value": CANARY, "tenant": "default"}, headers=theirs),
         await api.post("/secrets/rotate", {"tenant": "default"}, headers=theirs),
-        await api.client.put(f"{API}/secrets/T", json={"value": CANARY, "tenant": "nobody"}),
+        await api.client.put(f"{API}/secrets/T", json={"value": CANARY, "tenant": "unknown"}),
     ):
         problem_of(answer, 404, "not_found")
     values = api.parts.connection.vault.values
@@ -97,7 +97,7 @@ async def test_each_tenant_has_its_own(idle_api: Api) -> None:
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
-async def test_who_may_not_manage_secrets_sees_none(idle_api: Api, role: str) -> None:
+async def test_callers_without_permission_see_no_secrets(idle_api: Api, role: str) -> None:
     await put(idle_api, "TOKEN")
     headers = {"Authorization": f"Bearer {await idle_api.key(role)}"}
     problem_of(await idle_api.get("/secrets", headers=headers), 403, "forbidden")
@@ -128,11 +128,11 @@ async def test_keys_are_changed_over_http_and_by_the_client(settings: Settings) 
         assert (done["rotated"], [item["name"] for item in done["unreadable"]]) == (0, ["NEW"])
 
 
-async def test_a_server_without_a_key_says_what_to_do(settings: Settings) -> None:
+async def test_a_server_without_a_key_explains_what_to_do(settings: Settings) -> None:
     keyless = settings.model_copy(update={"secret_key": None})
     async with serving(copy_of(shop, keyless)) as api:
-        told = problem_of(await put(api, "TOKEN"), 409, "no_secret_key")
-        assert "runlane secrets new-key" in told["message"]
+        problem = problem_of(await put(api, "TOKEN"), 409, "no_secret_key")
+        assert "runlane secrets new-key" in problem["message"]
         problem_of(await api.post("/secrets/rotate", {}), 409, "no_secret_key")
         async with Client(api.url, await api.key()) as client:
             with pytest.raises(NoSecretKey):
@@ -141,8 +141,8 @@ async def test_a_server_without_a_key_says_what_to_do(settings: Settings) -> Non
 
 async def test_secrets_that_definitions_miss_are_warnings(idle_api: Api) -> None:
     server = {"name": "hub", "server_type": "remote", "url": "https://example.com/mcp", "token": "{secret.HUB}"}
-    told = (await idle_api.post("/sync", {"mcp_servers": [server]})).json()
-    assert [("HUB is not set" in item["message"], item["id"]) for item in told["warnings"]] == [(True, "hub")]
+    report = (await idle_api.post("/sync", {"mcp_servers": [server]})).json()
+    assert [("HUB is not set" in item["message"], item["id"]) for item in report["warnings"]] == [(True, "hub")]
     await put(idle_api, "HUB")
     assert (await idle_api.post("/sync", {"mcp_servers": [server]})).json()["warnings"] == []
     bundle = {"runlane_export": True, "mcp_servers": [server | {"token": "{secret.OTHER_HUB}"}]}

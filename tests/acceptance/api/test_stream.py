@@ -63,7 +63,7 @@ async def test_a_live_stream_brings_events_and_progress_as_they_happen(api: Api)
     events = [event for event in frames(seen) if "_id" in event]
     assert [event["_id"] for event in events] == list(range(1, len(events) + 1))
     assert [event["type"] for event in events][-2:] == ["cancel_requested", "done"]
-    await eventually(lambda: api.parts.tail.followers == 0, "nobody follows")
+    await eventually(lambda: api.parts.tail.followers == 0, "no follower")
 
 
 async def test_a_reader_that_leaves_is_forgotten(api: Api) -> None:
@@ -71,10 +71,10 @@ async def test_a_reader_that_leaves_is_forgotten(api: Api) -> None:
     async with api.client.stream("GET", f"{API}/runs/{run['run_id']}/stream") as answer:
         await anext(answer.aiter_text())
         assert api.parts.tail.followers == 1
-    await eventually(lambda: api.parts.tail.followers == 0, "nobody follows")
+    await eventually(lambda: api.parts.tail.followers == 0, "no follower")
 
 
-async def test_a_stopping_server_ends_streams_without_saying_that_the_run_has_ended(settings: Settings) -> None:
+async def test_a_stopping_server_ends_streams_without_a_done_event(settings: Settings) -> None:
     async with serving(copy_of(shop, settings)) as api:
         run = await api.run("wait", wait=False)
         path = f"{API}/runs/{run['run_id']}/stream"
@@ -122,7 +122,7 @@ async def _follow(run_id: str, urls: list[str], key: str, seed: int) -> list[dic
     while not events or events[-1]["type"] != "done":
         base = dice.choice(urls)
         resume = headers | ({"Last-Event-ID": str(events[-1]["_id"])} if events else {})
-        # More after one that told nothing: on a busy machine the connecting alone may take that long.
+        # Longer after a connection without events: on a busy machine the connect alone may take that long.
         patience = dice.uniform(0.1, 0.6) * (1 + in_vain)
         text = ""
         try:
@@ -136,9 +136,9 @@ async def _follow(run_id: str, urls: list[str], key: str, seed: int) -> list[dic
                     text += piece
         except (TimeoutError, httpx2.TransportError):
             pass
-        heard = [event for event in frames(text[: text.rfind("\n\n") + 2]) if "_id" in event]
-        in_vain = 0 if heard else in_vain + 1
-        events += heard
+        received = [event for event in frames(text[: text.rfind("\n\n") + 2]) if "_id" in event]
+        in_vain = 0 if received else in_vain + 1
+        events += received
     return events
 
 
@@ -188,12 +188,12 @@ async def test_serve_with_a_worker_ends_streams_first_and_drains(settings: Setti
             body = {"input": {"until": str(relief)}}
             run_id = (await client.post(f"{API}/tasks/guard/run", json=body)).json()["run_id"]
             async with client.stream("GET", f"{API}/runs/{run_id}/stream") as answer:
-                text, told = "", False
+                text, signalled = "", False
                 async for piece in answer.aiter_text():
                     text += piece
-                    # Once: whoever says it again wants the worker not to wait for its runs.
-                    if not told and '"line 3"' in text:
-                        told = True
+                    # Only once: a second signal makes the worker stop without waiting for its runs.
+                    if not signalled and '"line 3"' in text:
+                        signalled = True
                         server.signal(signal.SIGTERM)
             types = [event["type"] for event in frames(text)]
             assert "done" not in types

@@ -1,4 +1,4 @@
-"""The short way to accept a run answers as the usual one does, whatever is sent."""
+"""The fast path to accept a run answers as the usual route does, for any request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHORT, USUAL = "application/json", "application/json; charset=utf-8"
 PATH = f"{API}/tasks/greet/run"
 
 
-def told(answer: httpx2.Response) -> tuple[int, Any]:
+def summary(answer: httpx2.Response) -> tuple[int, Any]:
     """An answer without what differs between two runs."""
     body = answer.json()
     for name in ("run_id", "stream_url", "status_url"):
@@ -23,9 +23,9 @@ def told(answer: httpx2.Response) -> tuple[int, Any]:
 
 
 async def both(api: Api, content: bytes, path: str = PATH, **headers: str) -> tuple[int, Any]:
-    """The answer of both ways, which must be the same."""
+    """Return the answer of both paths, which must be the same."""
     short, usual = [
-        told(await api.client.post(path, content=content, headers={"content-type": kind, **headers}))
+        summary(await api.client.post(path, content=content, headers={"content-type": kind, **headers}))
         for kind in (SHORT, USUAL)
     ]
     assert short == usual
@@ -63,14 +63,14 @@ async def test_bodies(idle_api: Api, content: bytes, status: int) -> None:
     assert (await both(idle_api, content))[0] == status
 
 
-async def test_whoever_may_not_is_refused_the_same(idle_api: Api) -> None:
-    assert (await both(idle_api, b"{}", Authorization="Bearer nobody"))[0] == 401
+async def test_callers_without_permission_are_refused_the_same(idle_api: Api) -> None:
+    assert (await both(idle_api, b"{}", Authorization="Bearer unknown"))[0] == 401
     viewer = f"Bearer {await idle_api.key('viewer')}"
     assert (await both(idle_api, b"{}", Authorization=viewer))[0] == 403
     assert (await both(idle_api, b"{", Authorization=viewer))[0] == 400
 
 
-async def test_nobody_unknown_makes_the_server_read_a_body(idle_api: Api) -> None:
+async def test_an_anonymous_caller_cannot_make_the_server_read_a_body(idle_api: Api) -> None:
     """The answer comes although the body, which was announced, never does."""
     port = int(idle_api.url.rsplit(":", 1)[1])
     for path in (PATH, f"{API}/runs/batch", f"{API}/keys", f"{API}/runs/run_1/resume"):

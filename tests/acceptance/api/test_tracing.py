@@ -50,9 +50,13 @@ async def test_one_trace_goes_from_the_request_to_the_attempt(settings: Settings
     assert f"{request.parent.span_id:016x}" == "00f067aa0ba902b7"
     assert attempt.parent is not None
     assert attempt.parent.span_id == accept.context.span_id
-    told: dict[str, Any] = dict(attempt.attributes or {})
-    assert told["runlane.run_id"] == run_id
-    assert (told["runlane.attempt"], told["runlane.status"], told["runlane.tenant"]) == (1, "completed", "default")
+    attributes: dict[str, Any] = dict(attempt.attributes or {})
+    assert attributes["runlane.run_id"] == run_id
+    assert (attributes["runlane.attempt"], attributes["runlane.status"], attributes["runlane.tenant"]) == (
+        1,
+        "completed",
+        "default",
+    )
 
 
 async def test_a_failed_attempt_is_a_failed_span(settings: Settings, spans: InMemorySpanExporter) -> None:
@@ -98,7 +102,7 @@ def test_a_worker_loads_neither_tracing_nor_the_api() -> None:
     assert found.stdout.strip() == "[]"
 
 
-async def test_what_a_run_logs_carries_the_run(api: Api) -> None:
+async def test_log_lines_of_a_run_have_its_id(api: Api) -> None:
     captured = LogCapture()
     before = structlog.get_config()
     structlog.configure(

@@ -1,9 +1,9 @@
 """Orchestrations of any shape, and outcomes of any kind, for properties that hold for all of them.
 
-Wild ones are anything that the definitions allow: ways lead from everywhere to everywhere, loops contain themselves,
-orchestrations run themselves. Calm ones are what people write: blocks within blocks, and only ways that make sense.
-What a step gives depends on its path and on all that it can read, so that a value which one branch should not have
-seen shows in the result.
+Wild ones are anything that the definitions allow: any step leads to any other, loops contain themselves,
+orchestrations run themselves. Calm ones are what people write: blocks within blocks, and only routes that make sense.
+The output of a step depends on its path and on all that it can read, so a value that leaked into another branch shows
+in the result.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _rounds(source: Random) -> StepData:
 
 
 def _with_needed(step: StepData) -> StepData:
-    """The step with what its type cannot do without."""
+    """Return the step with what its type cannot do without."""
     match step["type"]:
         case "print":
             step["print_content"] = ""
@@ -201,9 +201,9 @@ class _Blocks:
 
 
 class Performer:
-    """Gives the same outcome for the same execution of the same step with the same state, whenever it is asked.
+    """Gives the same outcome for the same execution of the same step with the same state.
 
-    `failures` is how many of a hundred tries fail; `lasting` says whether some of those are for good.
+    `failures` is how many of a hundred tries fail; with `lasting`, some of those are permanent.
     """
 
     def __init__(self, seed: int, *, failures: int = 0, lasting: bool = False) -> None:
@@ -224,7 +224,7 @@ class Performer:
             retryable = not self._lasting or choice % 2 == 0
             return Failed(["timeout", "model_error"][extent % 2], "It broke.", retryable, cost, tokens)
         if pending.part == "condition":
-            # Ends by itself, and soon, whatever the state is.
+            # Ends soon by itself for any state.
             number = int(pending.path.rstrip("?").rsplit("/", 1)[1])
             return Done(choice % 3 != 0 and number <= 4, None, cost, tokens)
         if pending.part == "items":

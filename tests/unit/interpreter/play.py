@@ -1,4 +1,4 @@
-"""Short ways to write orchestrations and to play a machine through them."""
+"""Short forms for orchestrations, and a driver that takes a machine through them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ StepData = dict[str, Any]
 
 
 def orchestration(*steps: StepData, **fields: Any) -> Orchestration:
-    """An orchestration of these steps, called main if not told otherwise."""
+    """Return an orchestration of these steps, called main unless `id` is given."""
     return Orchestration.model_validate({"id": "main", "steps": list(steps), **fields})
 
 
 def say(step_id: str, following: str | None = None, **fields: Any) -> StepData:
-    """A print step: the simplest of those that somebody performs. It writes to the key of its own name."""
+    """Return a print step, the simplest that is performed. It writes to the key of its own name."""
     return {
         "id": step_id,
         "type": "print",
@@ -65,7 +65,7 @@ def failed(code: str = "model_error", message: str = "It broke.", *, retryable: 
 
 
 class Play:
-    """A machine, the facts so far, and the records of what was settled."""
+    """A machine, the events so far, and the records of completed steps."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Play:
         self.records: list[tuple[str, Outcome]] = []
 
     def settle(self, path: str, outcome: Outcome) -> list[StepEvent]:
-        """Settle a todo that must be open."""
+        """Complete a step that must be open."""
         assert path in self.open, f"{path} is not open; open are {self.open}"
         self.records.append((path, outcome))
         facts = self.machine.complete(path, outcome)
@@ -90,7 +90,7 @@ class Play:
         return self.settle(path, Done(output, route, **fields))
 
     def do_all(self, *paths: str) -> None:
-        """Settle each with an output that tells its path."""
+        """Complete each with an output that contains its path."""
         for path in paths:
             self.do(path, f"<{path}>")
 
@@ -98,13 +98,13 @@ class Play:
         return self.settle(path, failed(code, retryable=retryable))
 
     def finish(self, answer: Callable[[PendingStep], Outcome] | None = None, limit: int = 10_000) -> OrchestrationEnd:
-        """Settle the first open todo until the run has ended."""
+        """Complete the first open step until the run has ended."""
         for _ in range(limit):
             if self.machine.end is not None:
                 return self.machine.end
             pending = self.machine.pending_steps()[0]
             self.settle(pending.path, Done(f"<{pending.path}>") if answer is None else answer(pending))
-        raise AssertionError(f"The run has not ended after {limit} todos.")
+        raise AssertionError(f"The run has not ended after {limit} steps.")
 
     @property
     def open(self) -> list[str]:
@@ -112,7 +112,7 @@ class Play:
 
     @property
     def end(self) -> OrchestrationEnd:
-        assert self.machine.end is not None, f"The run goes on: {self.open} are open"
+        assert self.machine.end is not None, f"The run has not ended: {self.open} are open"
         return self.machine.end
 
     @property
@@ -121,27 +121,27 @@ class Play:
 
     @property
     def paths(self) -> list[str]:
-        """What was settled, in order."""
+        """Return the paths of the completed steps, in order."""
         return [path for path, _ in self.records]
 
     def pending(self, path: str) -> PendingStep:
         return next(pending for pending in self.machine.pending_steps() if pending.path == path)
 
-    def told(self, event: str) -> list[dict[str, Any]]:
+    def emitted(self, event: str) -> list[dict[str, Any]]:
         return [dict(fact.data) for fact in self.facts if fact.type == event]
 
     def completed(self) -> dict[str, Any]:
-        """The final state of a run that must be completed."""
+        """Return the final state of a run that must be completed."""
         assert self.end.status is EndStatus.COMPLETED, self.end
         return dict(self.end.state)
 
     def error(self) -> Failed:
-        """The error of a run that must have failed."""
+        """Return the error of a run that must have failed."""
         assert self.end.status is EndStatus.FAILED, self.end
         assert self.end.error is not None
         return self.end.error
 
 
 def through_json(machine: Machine, library: Mapping[str, Orchestration]) -> Machine:
-    """The machine after its cursor was written and read."""
+    """Return a machine restored from the JSON of the cursor."""
     return Machine.restore(library, orjson.loads(orjson.dumps(machine.cursor())))

@@ -1,4 +1,4 @@
-"""The cursor: what is stored of a machine, and what can be made from it."""
+"""The cursor: what is stored of a machine, and what can be restored from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.interpreter.play import Play, loop, nested, orchestration, paral
 
 
 def everything() -> Play:
-    """A run that stands in branches, items, rounds and a nested orchestration at the same time."""
+    """A run that is in branches, items, rounds and a nested orchestration at the same time."""
     inner = orchestration(say("deep", "deeper"), say("deeper"), id="inner")
     main = orchestration(
         say("first", "fan"),
@@ -42,7 +42,7 @@ def test_it_is_plain_json() -> None:
     assert orjson.loads(orjson.dumps(cursor)) == cursor
 
 
-def test_a_restored_machine_stands_where_the_first_one_stood() -> None:
+def test_a_restored_machine_has_the_position_of_the_first_one() -> None:
     play = everything()
     again = through_json(play.machine, play.library)
     assert again.cursor() == play.machine.cursor()
@@ -85,7 +85,7 @@ def test_a_loop_restored_at_every_step_gives_the_same(kind: dict[str, Any], coll
     assert ends[0] == ends[1]
 
 
-def test_a_cursor_does_not_change_when_the_machine_goes_on() -> None:
+def test_a_cursor_does_not_change_when_the_machine_continues() -> None:
     play = everything()
     cursor = play.machine.cursor()
     before = orjson.dumps(cursor)
@@ -93,7 +93,7 @@ def test_a_cursor_does_not_change_when_the_machine_goes_on() -> None:
     assert orjson.dumps(cursor) == before
 
 
-def test_a_machine_does_not_change_when_what_was_made_from_its_cursor_goes_on() -> None:
+def test_a_machine_does_not_change_when_a_copy_from_its_cursor_continues() -> None:
     play = everything()
     before = orjson.dumps(play.machine.cursor())
     again = Machine.restore(play.library, play.machine.cursor())
@@ -102,7 +102,7 @@ def test_a_machine_does_not_change_when_what_was_made_from_its_cursor_goes_on() 
     assert orjson.dumps(play.machine.cursor()) == before
 
 
-def test_agents_that_are_orchestrations_need_not_be_told_again() -> None:
+def test_agents_that_are_orchestrations_need_not_be_given_again() -> None:
     inner = orchestration(say("one"), id="inner")
     steps = [say("a", "b"), {"id": "b", "type": "agent", "agent_id": "boss"}]
     play = Play(orchestration(*steps), inner, agents={"boss": "inner"})
@@ -150,7 +150,7 @@ def with_state(machine: Machine, **changes: Any) -> Machine:
     return machine.with_state({**machine.state, **changes})
 
 
-def test_a_machine_with_another_state_goes_on_from_the_same_step() -> None:
+def test_a_machine_with_another_state_continues_from_the_same_step() -> None:
     play = Play(orchestration(say("a", "b"), say("b", "c"), say("c")))
     play.do("a", "first")
     fork = with_state(play.machine, a="edited", new=[1])

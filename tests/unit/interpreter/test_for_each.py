@@ -1,4 +1,4 @@
-"""Loops over the items of a list: as if one after the other, however many are worked on at a time."""
+"""Loops over the items of a list: the result is as if one followed the other, however many run at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def each(*body: StepData, **fields: Any) -> Play:
     return Play(orchestration(step, *body, say("after"), say("elsewhere")), state={"user_input": "hello"})
 
 
-def test_the_list_is_asked_for_once() -> None:
+def test_the_list_is_evaluated_once() -> None:
     play = each(say("a"))
     (pending,) = play.machine.pending_steps()
     assert (pending.path, pending.part, pending.step.id) == ("each?", "items", "each")
@@ -28,7 +28,7 @@ def test_the_list_is_asked_for_once() -> None:
     assert (play.machine.turns, play.machine.cost_usd, play.machine.tokens) == (0, 0.5, 2)
 
 
-def test_one_item_at_a_time_unless_told_otherwise() -> None:
+def test_one_item_at_a_time_by_default() -> None:
     play = each(say("a"), say("b"))
     play.do("each?", ["x", "y"])
     play.do("each/1/a")
@@ -46,14 +46,14 @@ def test_each_item_has_its_item_and_index() -> None:
     assert "index" not in play.state
 
 
-def test_what_is_told_of_items() -> None:
+def test_items_emit_their_events() -> None:
     play = each(say("a"), max_concurrency=2)
     play.do("each?", ["x", "y", "z"])
     step = {"orch_step_id": "each", "path": "each"}
-    assert play.told("loop_iteration") == [{**step, "iteration": number, "total": 3} for number in (1, 2)]
+    assert play.emitted("loop_iteration") == [{**step, "iteration": number, "total": 3} for number in (1, 2)]
     play.do_all("each/1/a", "each/2/a", "each/3/a")
-    assert len(play.told("loop_iteration")) == 3
-    assert play.told("loop_complete") == [{**step, "iterations_completed": 3}]
+    assert len(play.emitted("loop_iteration")) == 3
+    assert play.emitted("loop_complete") == [{**step, "iterations_completed": 3}]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])
@@ -107,17 +107,17 @@ def test_an_empty_list_is_done_at_once() -> None:
     play.do("each?", [])
     assert play.open == ["after"]
     assert play.state == {"user_input": "hello", "a": [], "all": {"a": []}}
-    assert play.told("loop_complete")[0]["iterations_completed"] == 0
+    assert play.emitted("loop_complete")[0]["iterations_completed"] == 0
 
 
 @pytest.mark.parametrize("value", [None, "text", 3, {"a": 1}, True])
-def test_what_is_no_list_fails_the_loop(value: Any) -> None:
+def test_a_value_that_is_not_a_list_fails_the_loop(value: Any) -> None:
     play = each(say("a"), on_error="elsewhere")
     play.do("each?", value)
     assert play.open == ["elsewhere"]
     assert play.state["error"]["step_id"] == "each"
     assert play.state["error"]["code"] == "wrong_type"
-    assert "not a list" in play.state["error"]["message"]
+    assert "must return a list" in play.state["error"]["message"]
 
 
 def test_a_failing_item_fails_the_loop_at_once() -> None:
@@ -149,7 +149,7 @@ def test_an_item_that_leads_out_ends_the_loop_and_those_after_it_do_not_count(or
             play.do(f"each/{number}/choose", number == 2)
     assert play.open == ["elsewhere"]
     assert play.state["a"] == entries("a", 1, 2)
-    assert play.told("loop_complete")[0]["iterations_completed"] == 1
+    assert play.emitted("loop_complete")[0]["iterations_completed"] == 1
     assert all("each/4" not in path for path in play.paths)
 
 

@@ -1,4 +1,4 @@
-"""Guards: how often, how many, how much."""
+"""Guards: limits on iterations, turns and costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.interpreter.play import Play, StepData, if_else, loop, orchestra
 
 
 def cycle(head: StepData, **fields: Any) -> Play:
-    """head -> check -> head ..., with a way on from the check."""
+    """head -> check -> head ..., with a route out of the check."""
     return Play(orchestration(head, if_else("check", yes="head", no="after"), say("after"), **fields))
 
 
@@ -35,16 +35,16 @@ def test_a_loop_that_ends_within_its_limit_is_an_ordinary_end() -> None:
     end = play.finish(lambda pending: Done(pending.path in ("check", "check~2")))
     assert play.paths == ["head", "check", "head~2", "check~2", "head~3", "check~3", "after"]
     assert (end.status, end.loop_limits) == (EndStatus.COMPLETED, ())
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
 
 def test_the_execution_that_is_one_too_many_fails_under_a_path_of_its_own() -> None:
     play = cycle(say("head", "check", max_iterations=1, on_error="after"))
     play.do("head")
     play.do("check", True)
-    told = {"orch_step_id": "head", "iterations": 1, "max_iterations": 1, "on_limit": "fail", "path": "head"}
-    assert play.told("loop_limit_reached") == [told]
-    (error,) = play.told("step_error")
+    reached = {"orch_step_id": "head", "iterations": 1, "max_iterations": 1, "on_limit": "fail", "path": "head"}
+    assert play.emitted("loop_limit_reached") == [reached]
+    (error,) = play.emitted("step_error")
     assert (error["orch_step_id"], error["code"], error["path"]) == ("head", "loop_limit", "head~2")
     assert play.open == ["after"]
     assert play.state["error"]["code"] == "loop_limit"
@@ -74,7 +74,7 @@ def test_with_continue_control_goes_to_what_follows_the_step() -> None:
         assert play.open == [path]
         play.do(path, True)
     assert play.end.status is EndStatus.COMPLETED
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
     play = Play(
         orchestration(
@@ -87,13 +87,13 @@ def test_with_continue_control_goes_to_what_follows_the_step() -> None:
     play.do("check", True)
     play.do("head~2")
     play.do("check~2", True)
-    assert play.told("loop_limit_reached") == [
+    assert play.emitted("loop_limit_reached") == [
         {"orch_step_id": "head", "iterations": 2, "max_iterations": 2, "on_limit": "continue", "path": "head~2"}
     ]
     assert play.open == ["check~3"]
 
 
-def test_with_continue_the_end_says_which_limits_were_reached() -> None:
+def test_with_continue_the_end_names_the_limits_that_were_reached() -> None:
     play = Play(
         orchestration(
             if_else("head", yes="work", max_iterations=2, on_limit="continue"),
@@ -116,12 +116,12 @@ def test_a_step_that_leads_to_itself_ends() -> None:
     end = play.finish()
     assert end.status is EndStatus.COMPLETED
     assert play.paths == ["a", "a~2", "a~3"]
-    assert [fact["iterations"] for fact in play.told("loop_limit_reached")] == [3, 3]
+    assert [fact["iterations"] for fact in play.emitted("loop_limit_reached")] == [3, 3]
     assert end.loop_limits == ("a",)
 
 
 def test_only_the_step_that_a_way_leads_back_to_is_counted() -> None:
-    """The steps between are met again because of it; their own limits are for ways back to them."""
+    """The steps between are repeated because of it; their own limits count routes back to them."""
     steps = [
         say("head", "middle", max_iterations=6),
         say("middle", "check", max_iterations=1),
@@ -130,7 +130,7 @@ def test_only_the_step_that_a_way_leads_back_to_is_counted() -> None:
     play = Play(orchestration(*steps))
     play.finish(lambda pending: Done(pending.path != "check~6"))
     assert play.paths[-3:] == ["head~6", "middle~6", "check~6"]
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
 
 def test_past_a_limit_the_steps_that_follow_are_counted_themselves() -> None:
@@ -141,18 +141,18 @@ def test_past_a_limit_the_steps_that_follow_are_counted_themselves() -> None:
     play = Play(orchestration(*steps))
     end = play.finish(lambda _: Done(True))
     assert play.paths == ["head", "check", "head~2", "check~2", "check~3", "check~4"]
-    assert [fact["orch_step_id"] for fact in play.told("loop_limit_reached")] == ["head", "head", "head", "check"]
+    assert [fact["orch_step_id"] for fact in play.emitted("loop_limit_reached")] == ["head", "head", "head", "check"]
     assert end.status is EndStatus.COMPLETED
     assert end.loop_limits == ("head", "check")
 
 
-def test_two_ways_to_one_step_are_no_way_back() -> None:
+def test_two_ways_to_one_step_are_not_a_way_back() -> None:
     steps = [if_else("choose", yes="left", no="right"), say("left", "join"), say("right", "join")]
     play = Play(orchestration(*steps, say("join", max_iterations=1)))
     play.do("choose", True)
     play.do("left")
     assert play.open == ["join"]
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
 
 def test_people_may_send_work_back_as_often_as_they_like() -> None:
@@ -164,7 +164,7 @@ def test_people_may_send_work_back_as_often_as_they_like() -> None:
         play.do(f"review{visit}", "again")
         play.do(f"judge{visit}", True)
     assert play.open == ["review~101"]
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
 
 def test_people_who_never_stop_are_stopped_by_the_turns() -> None:
@@ -175,7 +175,7 @@ def test_people_who_never_stop_are_stopped_by_the_turns() -> None:
     assert end.error.code == "turn_limit"
 
 
-def test_ways_back_are_counted_anew_in_each_round() -> None:
+def test_ways_back_are_counted_from_zero_in_each_round() -> None:
     play = Play(
         orchestration(
             loop("rounds", ["a", "again"], loop_count=3),
@@ -185,7 +185,7 @@ def test_ways_back_are_counted_anew_in_each_round() -> None:
     )
     end = play.finish(lambda pending: Done(not pending.path.endswith("~2")))
     assert end.status is EndStatus.COMPLETED
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
 
 def test_a_way_back_after_an_error_is_counted() -> None:
@@ -193,7 +193,7 @@ def test_a_way_back_after_an_error_is_counted() -> None:
     for visit in ("", "~2", "~3"):
         play.do(f"fix{visit}")
         play.fail(f"work{visit}")
-    assert play.told("loop_limit_reached")[0]["orch_step_id"] == "fix"
+    assert play.emitted("loop_limit_reached")[0]["orch_step_id"] == "fix"
 
 
 # Turns.
@@ -262,7 +262,7 @@ def test_a_loop_may_end_on_its_last_turn() -> None:
 # Costs.
 
 
-def test_a_run_that_has_cost_too_much_does_not_go_on() -> None:
+def test_a_run_that_has_cost_too_much_does_not_continue() -> None:
     play = chain(3, max_total_cost_usd=0.5)
     play.do("s0", cost_usd=0.5, tokens=10)
     assert not play.machine.over_budget

@@ -41,7 +41,7 @@ LONG: dict[str, Callable[[], Orchestration]] = {
 
 
 def steps_of(machine: Machine, count: int) -> None:
-    """Perform so many todos, as a worker would: ask what is open, perform it, settle it."""
+    """Perform `count` steps as a worker does: read the open ones, perform them, complete them."""
     for number in range(count):
         pending = machine.pending_steps()[0]
         output = list(range(ROUNDS)) if pending.part == "items" else f"output {number}"
@@ -73,7 +73,7 @@ def test_memory_does_not_grow(kind: str) -> None:
 
 
 def calls(work: Callable[[], None]) -> int:
-    """How many functions are called: what time would tell, without the noise."""
+    """Count the function calls: a measure of the time without its noise."""
     count = 0
 
     def tally(_frame: FrameType, event: str, _arg: object) -> None:

@@ -20,13 +20,13 @@ def test_a_counted_loop_repeats_its_body_in_order() -> None:
     assert play.paths == ["rounds/1/a", "rounds/1/b", "rounds/2/a", "rounds/2/b", "after"]
 
 
-def test_what_is_told_of_rounds() -> None:
+def test_rounds_emit_their_events() -> None:
     play = Play(orchestration(loop("rounds", ["a"], loop_count=2), say("a")))
     play.finish()
     step = {"orch_step_id": "rounds", "path": "rounds"}
     assert [fact.type for fact in play.facts] == ["loop_iteration", "loop_iteration", "loop_complete"]
-    assert play.told("loop_iteration") == [{**step, "iteration": number, "total": 2} for number in (1, 2)]
-    assert play.told("loop_complete") == [{**step, "iterations_completed": 2}]
+    assert play.emitted("loop_iteration") == [{**step, "iteration": number, "total": 2} for number in (1, 2)]
+    assert play.emitted("loop_complete") == [{**step, "iterations_completed": 2}]
 
 
 def test_each_round_sees_what_the_last_one_wrote_and_at_the_end_there_are_lists() -> None:
@@ -136,7 +136,7 @@ def while_loop(**fields: Any) -> Play:
     return Play(orchestration(step, say("a"), say("after")))
 
 
-def test_a_while_loop_asks_before_each_round() -> None:
+def test_a_while_loop_checks_its_condition_before_each_round() -> None:
     play = while_loop()
     (pending,) = play.machine.pending_steps()
     assert (pending.path, pending.part, pending.step.id) == ("rounds/1?", "condition", "rounds")
@@ -147,18 +147,18 @@ def test_a_while_loop_asks_before_each_round() -> None:
     assert play.open == ["after"]
     assert play.state == {"a": entries("a", 1)}
     step = {"orch_step_id": "rounds", "path": "rounds"}
-    assert play.told("loop_iteration") == [{**step, "iteration": 1, "total": None}]
-    assert play.told("loop_complete") == [{**step, "iterations_completed": 1}]
+    assert play.emitted("loop_iteration") == [{**step, "iteration": 1, "total": None}]
+    assert play.emitted("loop_complete") == [{**step, "iterations_completed": 1}]
 
 
 def test_a_while_loop_may_have_no_round() -> None:
     play = while_loop(output_key="all")
     play.do("rounds/1?", False)
     assert play.state == {"a": [], "all": {"a": []}}
-    assert play.told("loop_complete")[0]["iterations_completed"] == 0
+    assert play.emitted("loop_complete")[0]["iterations_completed"] == 0
 
 
-def test_asking_is_no_turn() -> None:
+def test_evaluating_the_condition_is_not_a_turn() -> None:
     play = while_loop()
     play.do("rounds/1?", True, cost_usd=0.5, tokens=7)
     assert play.machine.turns == 0
@@ -207,7 +207,7 @@ def test_a_choice_of_nothing_ends_the_round() -> None:
     play.do("rounds/1/choose", True)
     play.do("rounds/2/choose", True)
     assert play.open == ["after"]
-    assert play.told("loop_complete")[0]["iterations_completed"] == 2
+    assert play.emitted("loop_complete")[0]["iterations_completed"] == 2
 
 
 def test_a_way_out_of_the_body_ends_the_loop_there() -> None:
@@ -226,7 +226,7 @@ def test_a_way_out_of_the_body_ends_the_loop_there() -> None:
     play.do("rounds/2/choose", True)
     assert play.open == ["elsewhere"]
     assert play.state == {"a": entries("a", 1, 2), "all": {"a": entries("a", 1, 2)}}
-    assert play.told("loop_complete")[0]["iterations_completed"] == 1
+    assert play.emitted("loop_complete")[0]["iterations_completed"] == 1
 
 
 def test_a_way_may_lead_out_of_several_loops() -> None:
@@ -244,7 +244,7 @@ def test_a_way_may_lead_out_of_several_loops() -> None:
     play.do("outer/1/x")
     play.do("outer/2/inner/1/choose", True)
     assert play.open == ["elsewhere"]
-    assert [fact["orch_step_id"] for fact in play.told("loop_complete")] == ["inner", "inner", "outer"]
+    assert [fact["orch_step_id"] for fact in play.emitted("loop_complete")] == ["inner", "inner", "outer"]
 
 
 def test_an_error_may_lead_out_of_the_body() -> None:
@@ -272,7 +272,7 @@ def test_an_end_step_in_the_body_ends_the_run_with_what_was_collected() -> None:
     play.do("rounds/1/a", 1)
     play.do("rounds/1/choose", True)
     assert play.completed() == {"a": entries("a", 1)}
-    assert play.told("orchestration_end") == [{"orch_step_id": "stop", "path": "rounds/1/stop"}]
+    assert play.emitted("orchestration_end") == [{"orch_step_id": "stop", "path": "rounds/1/stop"}]
 
 
 def test_a_body_that_fails_fails_the_loop_and_keeps_what_was_written() -> None:
@@ -318,7 +318,7 @@ def test_a_loop_in_its_own_body_fails() -> None:
     assert play.error().code == "bad_route"
 
 
-def test_a_loop_that_asks_nobody_for_anything_ends() -> None:
+def test_a_loop_that_makes_no_progress_ends() -> None:
     play = Play(orchestration(loop("rounds", ["fan"], loop_count=1_000_000), parallel("fan", [[]])))
     assert play.error().code == "no_progress"
 

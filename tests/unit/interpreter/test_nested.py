@@ -28,14 +28,14 @@ def test_it_has_a_state_of_its_own_and_its_response_is_the_output() -> None:
     assert "one" not in play.state
 
 
-def test_its_begin_and_its_end_are_told_like_those_of_any_step() -> None:
+def test_its_begin_and_its_end_emit_events_like_those_of_any_step() -> None:
     play = Play(orchestration(nested("sub", "inner", "after", name="Inner"), say("after")), INNER)
-    told = {"orch_step_id": "sub", "step_name": "Inner", "step_type": "orchestration", "path": "sub"}
-    assert play.told("step_start") == [told]
+    fields = {"orch_step_id": "sub", "step_name": "Inner", "step_type": "orchestration", "path": "sub"}
+    assert play.emitted("step_start") == [fields]
     play.do("sub/>one", 1)
-    assert play.told("step_complete") == []
+    assert play.emitted("step_complete") == []
     play.do("sub/>two", 2)
-    assert play.told("step_complete") == [told]
+    assert play.emitted("step_complete") == [fields]
 
 
 def test_its_message_and_input_are_filled_from_the_state() -> None:
@@ -76,7 +76,7 @@ def test_what_cannot_be_started_fails_the_step(fields: dict[str, Any], code: str
     assert play.open == ["rescue"]
     assert play.state["error"]["step_id"] == "sub"
     assert play.state["error"]["code"] == code
-    assert [fact["code"] for fact in play.told("step_error")] == [code]
+    assert [fact["code"] for fact in play.emitted("step_error")] == [code]
 
 
 def test_an_agent_that_is_an_orchestration_is_run_like_one() -> None:
@@ -97,7 +97,7 @@ def test_an_end_step_inside_ends_the_inner_one_only() -> None:
     play = Play(orchestration(nested("sub", "inner", "after"), say("after")), inner)
     play.do("sub/>one")
     assert play.open == ["after"]
-    assert play.told("orchestration_end") == [{"orch_step_id": "stop", "path": "sub/>stop"}]
+    assert play.emitted("orchestration_end") == [{"orch_step_id": "stop", "path": "sub/>stop"}]
 
 
 def test_a_failure_inside_is_one_of_the_step_outside() -> None:
@@ -105,10 +105,10 @@ def test_a_failure_inside_is_one_of_the_step_outside() -> None:
     play.fail("sub/>one", "timeout")
     assert play.open == ["rescue"]
     assert play.state["error"] == {"step_id": "sub", "code": "timeout", "message": "It broke."}
-    assert [fact["path"] for fact in play.told("step_error")] == ["sub/>one", "sub"]
+    assert [fact["path"] for fact in play.emitted("step_error")] == ["sub/>one", "sub"]
 
 
-def test_a_failure_inside_that_nobody_takes_fails_the_run() -> None:
+def test_an_unhandled_failure_inside_fails_the_run() -> None:
     play = Play(orchestration(nested("sub", "inner")), INNER)
     play.fail("sub/>one", "timeout")
     assert play.error().code == "timeout"
@@ -137,7 +137,7 @@ def test_the_inner_guards_fail_the_step_that_runs_it() -> None:
     play.do("sub/>one")
     assert play.open == ["rescue"]
     assert play.state["error"]["code"] == "turn_limit"
-    assert [(fact["path"], fact["code"]) for fact in play.told("step_error")] == [("sub", "turn_limit")]
+    assert [(fact["path"], fact["code"]) for fact in play.emitted("step_error")] == [("sub", "turn_limit")]
 
 
 def test_the_inner_budget_fails_the_step_that_runs_it() -> None:
@@ -191,7 +191,7 @@ def test_an_orchestration_that_runs_itself_ends() -> None:
     assert play.paths[2] == "sub/>sub/>a"
 
 
-def test_one_that_runs_itself_many_times_ends() -> None:
+def test_an_orchestration_that_runs_itself_many_times_ends() -> None:
     play = Play(orchestration(parallel("fan", [["sub"]] * 30), nested("sub", "main")))
     assert play.end.status is EndStatus.FAILED
 

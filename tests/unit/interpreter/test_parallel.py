@@ -29,24 +29,24 @@ def test_all_branches_may_be_performed_at_once() -> None:
     assert play.open == ["fan/0/a", "fan/1/b", "fan/2/c"]
 
 
-def test_what_is_told_of_branches() -> None:
+def test_branches_emit_their_events() -> None:
     play = fan_of_three()
     play.do_all("before", "fan/0/a", "fan/2/c")
     step = {"orch_step_id": "fan", "path": "fan"}
-    assert play.told("parallel_start") == [{**step, "branch_count": 3}]
-    assert play.told("branch_start") == [{**step, "branch_index": index, "branch_count": 3} for index in range(3)]
-    assert play.told("parallel_complete") == []
+    assert play.emitted("parallel_start") == [{**step, "branch_count": 3}]
+    assert play.emitted("branch_start") == [{**step, "branch_index": index, "branch_count": 3} for index in range(3)]
+    assert play.emitted("parallel_complete") == []
     play.do("fan/1/b")
-    assert play.told("parallel_complete") == [{**step, "branch_count": 3}]
+    assert play.emitted("parallel_complete") == [{**step, "branch_count": 3}]
 
 
-def test_what_is_told_before_the_first_step_is_the_opening() -> None:
+def test_events_before_the_first_step_are_the_opening() -> None:
     play = Play(orchestration(parallel("fan", [["a"]]), say("a")))
     assert [fact.type for fact in play.machine.opening] == ["parallel_start", "branch_start"]
 
 
 @pytest.mark.parametrize("order", list(permutations(["fan/0/a", "fan/1/b", "fan/2/c"])))
-def test_the_later_branch_wins_a_key_whoever_was_faster(order: tuple[str, ...]) -> None:
+def test_the_later_branch_wins_a_key_whichever_was_faster(order: tuple[str, ...]) -> None:
     play = fan_of_three()
     play.do("before", "x")
     play.do_all(*order)
@@ -100,7 +100,7 @@ def test_a_branch_may_reach_the_join_by_a_choice() -> None:
     assert play.open == ["join"]
 
 
-def test_several_ids_run_in_that_order_whatever_their_steps_say() -> None:
+def test_several_ids_run_in_that_order_whatever_their_steps_define() -> None:
     play = Play(
         orchestration(
             parallel("fan", [["a", "b", "c"]], "join"), say("a", "join"), say("b", "a"), say("c", "b"), say("join")
@@ -110,7 +110,7 @@ def test_several_ids_run_in_that_order_whatever_their_steps_say() -> None:
     assert play.paths == ["fan/0/a", "fan/0/b", "fan/0/c", "join"]
 
 
-def test_a_choice_in_a_listed_branch_goes_on_from_where_it_leads() -> None:
+def test_a_choice_in_a_listed_branch_continues_from_where_it_leads() -> None:
     play = Play(
         orchestration(
             parallel("fan", [["a", "b", "c"]], "join"),
@@ -201,14 +201,14 @@ def test_a_loop_in_a_branch_may_be_left_for_the_join() -> None:
 def test_a_failing_branch_fails_the_run_at_once() -> None:
     play = fan_of_three()
     play.do("before", "x")
-    play.do("fan/0/a", "kept by nobody")
+    play.do("fan/0/a", "not kept")
     play.fail("fan/1/b")
     assert play.open == []
     assert play.end.status is EndStatus.FAILED
     assert play.end.step_id == "b"
     assert play.end.state == {"before": "x"}
-    assert [fact["path"] for fact in play.told("step_error")] == ["fan/1/b"]
-    assert play.told("parallel_complete") == []
+    assert [fact["path"] for fact in play.emitted("step_error")] == ["fan/1/b"]
+    assert play.emitted("parallel_complete") == []
 
 
 def test_on_error_inside_a_branch_keeps_the_branch_going() -> None:
@@ -237,7 +237,7 @@ def test_on_error_of_the_parallel_step_takes_a_branch_that_failed() -> None:
     play.fail("fan/2/c", "timeout")
     assert play.open == ["join"]
     assert play.state == {"before": "x", "error": {"step_id": "c", "code": "timeout", "message": "It broke."}}
-    assert len(play.told("step_error")) == 1
+    assert len(play.emitted("step_error")) == 1
 
 
 def test_an_outcome_of_a_branch_that_is_no_longer_needed_costs_and_does_nothing_else() -> None:
@@ -256,7 +256,7 @@ def test_an_end_step_in_a_branch_ends_the_run_when_the_other_branches_are_done()
             parallel("fan", [["stop"], ["b"]], "join"), {"id": "stop", "type": "end"}, say("b", "join"), say("join")
         )
     )
-    assert play.told("orchestration_end") == [{"orch_step_id": "stop", "path": "fan/0/stop"}]
+    assert play.emitted("orchestration_end") == [{"orch_step_id": "stop", "path": "fan/0/stop"}]
     assert play.open == ["fan/1/b"]
     play.do("fan/1/b", "x")
     assert play.completed() == {"b": "x"}

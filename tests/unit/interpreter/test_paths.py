@@ -94,10 +94,10 @@ def test_a_step_listed_twice_in_a_body_is_visited_twice() -> None:
         "rounds/2/b",
         "rounds/2/a~2",
     ]
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
 
-def test_what_is_tried_again_as_a_whole_gets_new_paths() -> None:
+def test_a_retried_composite_step_gets_new_paths() -> None:
     retry = {"attempts": 2, "backoff_seconds": 3}
     inner = orchestration(say("one"), id="inner")
     play = Play(orchestration(nested("sub", "inner", retry=retry)), inner)

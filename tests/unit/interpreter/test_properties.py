@@ -37,7 +37,7 @@ def seen(pending: PendingStep) -> tuple[Any, ...]:
 
 
 def play(machine: Machine, performer: Performer, choose: Random | None = None) -> list[tuple[str, Outcome]]:
-    """Perform whatever is open, the first or any of it, until the run ends; the records."""
+    """Perform open steps, the first or any of them, until the run ends; return the records."""
     records: list[tuple[str, Outcome]] = []
     while machine.end is None:
         pending_steps = machine.pending_steps()
@@ -80,7 +80,7 @@ def test_an_execution_has_a_path_of_its_own(orchestrations: list[Orchestration],
 
 @SLOW
 @given(wild(), seeds)
-def test_a_machine_that_is_written_and_read_at_every_step_goes_the_same_way(
+def test_a_machine_that_is_restored_at_every_step_takes_the_same_route(
     orchestrations: list[Orchestration], seed: int
 ) -> None:
     library = library_of(orchestrations)

@@ -1,4 +1,4 @@
-"""The interpreter is pure: it imports nothing that has a clock, chance or the outside world in it."""
+"""The interpreter is pure: it imports no clock, no randomness and no input or output."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def test_it_imports_values_only(module: Path) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
-def test_it_can_be_read_at_a_sitting(module: Path) -> None:
+def test_every_module_stays_short(module: Path) -> None:
     assert len(module.read_text().splitlines()) < 400

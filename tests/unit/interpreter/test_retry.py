@@ -1,4 +1,4 @@
-"""Failures: tried again, taken by on_error, or the end of the run."""
+"""Failures: retried, handled by on_error, or the end of the run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def test_a_step_without_retry_fails_at_once() -> None:
     assert play.error().retryable
     assert play.end.step_id == "a"
     assert play.end.response is None
-    assert play.told("step_error") == [{"orch_step_id": "a", "code": "timeout", "error": "It broke.", "path": "a"}]
+    assert play.emitted("step_error") == [{"orch_step_id": "a", "code": "timeout", "error": "It broke.", "path": "a"}]
 
 
-def test_the_same_todo_comes_back_later_and_later() -> None:
+def test_the_same_step_is_pending_again_with_a_growing_delay() -> None:
     play = retrying(attempts=5, backoff_seconds=2, max_backoff_seconds=7)
     waits: list[float] = []
     for tries in range(1, 5):
@@ -40,27 +40,27 @@ def test_the_same_todo_comes_back_later_and_later() -> None:
     assert play.end.status is EndStatus.FAILED
 
 
-def test_a_try_is_told_and_an_error_only_at_the_end() -> None:
+def test_a_try_emits_an_event_and_an_error_only_at_the_end() -> None:
     play = retrying(attempts=2, backoff_seconds=3)
     play.fail("a", retryable=True)
-    assert play.told("step_retry") == [
+    assert play.emitted("step_retry") == [
         {"orch_step_id": "a", "tries": 1, "delay_seconds": 3.0, "error": "It broke.", "path": "a"}
     ]
-    assert play.told("step_error") == []
+    assert play.emitted("step_error") == []
     play.fail("a", retryable=True)
-    assert len(play.told("step_retry")) == len(play.told("step_error")) == 1
+    assert len(play.emitted("step_retry")) == len(play.emitted("step_error")) == 1
 
 
-def test_what_a_failed_try_has_cost_is_told() -> None:
+def test_the_cost_of_a_failed_try_is_in_its_event() -> None:
     play = retrying(attempts=2)
     error = Failed("model_error", "It broke.", retryable=True, cost_usd=0.5, tokens=7)
     play.machine.complete("a", error)
-    (told,) = [fact for fact in play.machine.complete("a", error) if fact.type == "step_error"]
-    assert (told.data["cost_usd"], told.data["tokens"]) == (0.5, 7)
+    (event,) = [fact for fact in play.machine.complete("a", error) if fact.type == "step_error"]
+    assert (event.data["cost_usd"], event.data["tokens"]) == (0.5, 7)
     assert play.machine.cost_usd == 1.0
 
 
-def test_a_try_that_goes_well_is_the_end_of_it() -> None:
+def test_a_successful_try_ends_the_retries() -> None:
     play = retrying(attempts=2)
     play.fail("a", retryable=True)
     play.do("a", "fine")
@@ -87,7 +87,7 @@ def test_which_errors_are_tried_again(on: list[str], code: str, retryable: bool,
     assert (play.machine.end is None) is again
 
 
-def test_one_attempt_is_no_second_one() -> None:
+def test_one_attempt_means_no_retry() -> None:
     play = retrying(attempts=1)
     play.fail("a", retryable=True)
     assert play.end.status is EndStatus.FAILED
@@ -100,12 +100,12 @@ def test_waits_have_no_upper_end_but_the_cap() -> None:
     assert play.machine.pending_steps()[0].delay_seconds == 3600
 
 
-def test_on_error_goes_on_with_the_error_in_the_state() -> None:
+def test_on_error_continues_with_the_error_in_the_state() -> None:
     play = Play(orchestration(say("a", "b", on_error="rescue"), say("b"), say("rescue", "b")))
     play.fail("a", "timeout")
     assert play.open == ["rescue"]
     assert play.state == {"error": {"step_id": "a", "code": "timeout", "message": "It broke."}}
-    assert len(play.told("step_error")) == 1
+    assert len(play.emitted("step_error")) == 1
 
 
 def test_on_error_comes_after_the_last_try() -> None:
@@ -147,7 +147,7 @@ def test_a_nested_orchestration_is_tried_again_as_a_whole() -> None:
     (pending,) = play.machine.pending_steps()
     assert (pending.path, pending.tries, pending.delay_seconds) == ("sub~2/>one", 0, 2.0)
     assert "one" not in pending.state
-    assert play.told("step_retry") == [
+    assert play.emitted("step_retry") == [
         {"orch_step_id": "sub", "tries": 1, "delay_seconds": 2.0, "error": "It broke.", "path": "sub"}
     ]
     play.do("sub~2/>one")
@@ -187,7 +187,7 @@ def test_a_loop_is_tried_again_from_its_beginning(kind: dict[str, Any]) -> None:
     assert pending.delay_seconds == 5
 
 
-def test_what_a_loop_asks_is_tried_again_by_itself_and_not_with_the_loop() -> None:
+def test_an_evaluation_of_a_loop_is_retried_by_itself_and_not_with_the_loop() -> None:
     step = loop("rounds", ["a"], while_condition="x", retry={"attempts": 2, "backoff_seconds": 5})
     play = Play(orchestration(step, say("a")))
     play.do("rounds/1?", True)
@@ -197,7 +197,7 @@ def test_what_a_loop_asks_is_tried_again_by_itself_and_not_with_the_loop() -> No
     assert (pending.path, pending.tries, pending.delay_seconds) == ("rounds/2?", 1, 5)
     play.fail("rounds/2?", retryable=True)
     assert play.end.status is EndStatus.FAILED
-    assert len(play.told("step_retry")) == 1
+    assert len(play.emitted("step_retry")) == 1
 
 
 def test_tries_inside_come_before_tries_outside() -> None:
@@ -211,11 +211,11 @@ def test_tries_inside_come_before_tries_outside() -> None:
     assert paths == ["sub/>one", "sub/>one", "sub~2/>one", "sub~2/>one"]
 
 
-def test_trying_again_is_no_way_back() -> None:
+def test_a_retry_is_not_a_way_back() -> None:
     fan = parallel("fan", [["a"]], retry={"attempts": 10}, max_iterations=1)
     play = Play(orchestration(fan, say("a")))
     for _ in range(9):
         play.fail(play.open[0], retryable=True)
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
     play.settle(play.open[0], Done("x"))
     assert play.end.status is EndStatus.COMPLETED

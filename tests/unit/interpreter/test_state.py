@@ -62,7 +62,7 @@ def test_a_value_of_the_wrong_type_fails_the_step_that_gave_it() -> None:
     assert "integer" in play.error().message
     assert play.end.step_id == "a"
     assert play.end.state == {"count": None}
-    assert play.told("step_error") == [
+    assert play.emitted("step_error") == [
         {"orch_step_id": "a", "code": "wrong_type", "error": play.error().message, "path": "a"}
     ]
 
@@ -207,11 +207,11 @@ def test_the_total_is_what_the_keys_have_now(writes: list[tuple[str, Any]]) -> N
 
 
 @pytest.mark.parametrize("value", [2**70, "\ud800", {1: object()}])
-def test_what_is_no_json_has_a_size_all_the_same(value: Any) -> None:
+def test_values_that_are_not_json_have_a_size_too(value: Any) -> None:
     assert measure(value) > 0
 
 
-def test_a_layer_reads_through_and_writes_to_itself() -> None:
+def test_a_layer_reads_the_outer_one_and_writes_to_itself() -> None:
     outer = Layer({})
     outer.fill({"a": 1, "b": 2})
     layer = Layer({}, outer=outer)

@@ -1,4 +1,4 @@
-"""Every type of step: what is asked for, where its output goes, where it leads, and what is told."""
+"""Every type of step: what it requests, where its output goes, where it leads, and which events it emits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_these_are_all_types() -> None:
 
 
 @pytest.mark.parametrize("kind", PERFORMED)
-def test_it_is_asked_for_once_with_the_state_to_read(kind: str) -> None:
+def test_it_is_requested_once_with_the_state_to_read(kind: str) -> None:
     play = Play(orchestration(one(kind), say("after")), state={"user_input": "hello"})
     (pending,) = play.machine.pending_steps()
     assert (pending.path, pending.part, pending.step.type, pending.tries, pending.delay_seconds) == (
@@ -96,14 +96,14 @@ def test_a_step_that_only_steers_leaves_the_response_as_it_is(step: StepData, ou
     assert play.end.response == "the text"
 
 
-def test_an_evaluator_leads_where_its_label_says() -> None:
+def test_an_evaluator_leads_where_its_label_points() -> None:
     step = one("evaluator", output_key="verdict", route_map={"good": None, "bad": "after"})
     play = Play(orchestration(step, say("after")))
     facts = play.do("it", "because", route="bad")
     assert play.state == {"verdict": "bad"}
     assert play.open == ["after"]
     assert [fact.type for fact in facts] == ["routing_decision"]
-    assert play.told("routing_decision") == [
+    assert play.emitted("routing_decision") == [
         {"orch_step_id": "it", "decision": "bad", "target_step_id": "after", "path": "it"}
     ]
 
@@ -115,7 +115,7 @@ def test_an_evaluator_that_names_no_route_fails(route: str | None) -> None:
     assert play.error().code == "unknown_route"
     assert "good, bad" in play.error().message
     assert play.end.step_id == "it"
-    assert play.told("routing_decision") == []
+    assert play.emitted("routing_decision") == []
 
 
 @pytest.mark.parametrize(("output", "result", "target"), [(True, True, "yes"), (False, False, "no"), ("", False, "no")])
@@ -124,7 +124,7 @@ def test_if_else_goes_one_of_two_ways(output: Any, result: bool, target: str) ->
     play.do("it", output)
     assert play.open == [target]
     assert play.state == {"held": result}
-    assert play.told("if_decision") == [
+    assert play.emitted("if_decision") == [
         {"orch_step_id": "it", "result": result, "target_step_id": target, "path": "it"}
     ]
 
@@ -159,7 +159,7 @@ def test_a_switch_compares_as_text_spelled_like_json(value: Any, case: str) -> N
     play.do("it", value)
     assert play.open == ["after"]
     assert play.state == {"kept": value}
-    assert play.told("switch_decision") == [
+    assert play.emitted("switch_decision") == [
         {"orch_step_id": "it", "value": value, "matched_case": case, "target_step_id": "after", "path": "it"}
     ]
 
@@ -170,7 +170,7 @@ def test_a_switch_without_a_fitting_case_takes_the_default(value: Any, case: str
     play = Play(orchestration(step, say("after")))
     play.do("it", value)
     assert play.open == ["after"]
-    assert play.told("switch_decision")[0]["matched_case"] is None
+    assert play.emitted("switch_decision")[0]["matched_case"] is None
 
 
 def test_a_switch_may_have_a_case_that_ends_the_run() -> None:
@@ -180,10 +180,12 @@ def test_a_switch_may_have_a_case_that_ends_the_run() -> None:
     assert play.end.status is EndStatus.COMPLETED
 
 
-def test_a_merge_tells_how_many_values_became_one() -> None:
+def test_a_merge_reports_how_many_values_became_one() -> None:
     play = Play(orchestration(one("merge", merge_strategy="concat", output_key="all"), say("after")))
     play.do("it", "a and b")
-    assert play.told("merge_complete") == [{"orch_step_id": "it", "input_count": 2, "strategy": "concat", "path": "it"}]
+    assert play.emitted("merge_complete") == [
+        {"orch_step_id": "it", "input_count": 2, "strategy": "concat", "path": "it"}
+    ]
 
 
 def test_an_answer_goes_to_its_key_and_to_human_response() -> None:
@@ -202,7 +204,7 @@ WAITING = [one("human", output_key="out"), one("wait", seconds=None, event="sign
 
 
 @pytest.mark.parametrize("step", WAITING)
-def test_what_nobody_answered_leads_to_on_expiry(step: StepData) -> None:
+def test_an_expired_question_leads_to_on_expiry(step: StepData) -> None:
     play = Play(orchestration({**step, "on_expiry": "late"}, say("after"), say("late")))
     play.do("it", route="expired")
     assert play.open == ["late"]
@@ -210,7 +212,7 @@ def test_what_nobody_answered_leads_to_on_expiry(step: StepData) -> None:
 
 
 @pytest.mark.parametrize("step", WAITING)
-def test_what_nobody_answered_fails_without_on_expiry(step: StepData) -> None:
+def test_an_expired_question_fails_without_on_expiry(step: StepData) -> None:
     play = Play(orchestration({**step, "on_error": "rescue"}, say("after"), say("rescue")))
     play.do("it", route="expired")
     assert play.open == ["rescue"]
@@ -222,27 +224,29 @@ def test_an_end_step_completes_the_run_and_leaves_its_response() -> None:
     play.do("a", "done")
     assert play.completed() == {"a": "done"}
     assert play.end.response == "done"
-    assert play.told("orchestration_end") == [{"orch_step_id": "stop", "path": "stop"}]
+    assert play.emitted("orchestration_end") == [{"orch_step_id": "stop", "path": "stop"}]
 
 
 def test_a_run_may_end_where_it_begins() -> None:
     play = Play(orchestration({"id": "stop", "type": "end"}))
     assert play.end.status is EndStatus.COMPLETED
     assert play.end.response is None
-    assert play.told("orchestration_end") == [{"orch_step_id": "stop", "path": "stop"}]
+    assert play.emitted("orchestration_end") == [{"orch_step_id": "stop", "path": "stop"}]
 
 
 def test_the_entry_may_be_named() -> None:
     assert Play(orchestration(say("a"), say("b"), entry_step_id="b")).open == ["b"]
 
 
-def test_a_way_to_nowhere_fails_and_says_so() -> None:
+def test_a_route_to_nowhere_fails_with_the_reason() -> None:
     play = Play(orchestration(say("a", "missing")))
     play.do("a")
     assert play.error().code == "unknown_step"
     assert '"missing"' in play.error().message
     assert play.end.step_id == "missing"
-    assert [(fact["orch_step_id"], fact["code"]) for fact in play.told("step_error")] == [("missing", "unknown_step")]
+    assert [(fact["orch_step_id"], fact["code"]) for fact in play.emitted("step_error")] == [
+        ("missing", "unknown_step")
+    ]
 
 
 def test_facts_of_a_step_are_returned_once() -> None:
@@ -251,7 +255,7 @@ def test_facts_of_a_step_are_returned_once() -> None:
     assert play.do("b") == []
 
 
-def test_what_comes_after_the_end_changes_nothing_but_the_totals() -> None:
+def test_outcomes_after_the_end_change_nothing_but_the_totals() -> None:
     play = Play(orchestration(say("a")))
     play.do("a", "x", cost_usd=0.25, tokens=3)
     end = play.end

@@ -34,7 +34,7 @@ _SHOWN_JOBS = 200
 
 @router.get("/status", response_model=WorkerStatus, responses=answers())
 async def get_status(request: Request, principal: WorkersView) -> JsonBody:
-    """Slots, what runs, and what waits, as of one moment. A tenant sees its own runs alone."""
+    """Return slots, running runs and queued runs, as of one moment. A tenant sees only its own runs."""
     parts = parts_of(request)
     found = await read_overview(parts.database, tenant_to_list(principal), common_lanes(parts), _SHOWN_JOBS)
     lanes = found.lanes
@@ -68,7 +68,7 @@ async def get_status(request: Request, principal: WorkersView) -> JsonBody:
 
 @router.get("/lanes", response_model=LANES.schema, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
-    """The lanes with what runs and waits in them; a tenant sees its own numbers."""
+    """Return the lanes with their running and queued runs. A tenant sees its own numbers."""
     return JsonBody(await shown_lanes(parts_of(request), principal))
 
 

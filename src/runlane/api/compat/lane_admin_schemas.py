@@ -10,7 +10,7 @@ from runlane.api.schemas.fields import ResponseModel
 
 
 class JobCancelled(ResponseModel):
-    """A cancelled run, as the worker administration tells it."""
+    """A cancelled run."""
 
     job_id: str
     cancelled: bool
@@ -18,7 +18,7 @@ class JobCancelled(ResponseModel):
 
 
 class JobPriority(ResponseModel):
-    """A run's priority before and after."""
+    """A run's old and new priority."""
 
     job_id: str
     old_priority: int
@@ -26,7 +26,7 @@ class JobPriority(ResponseModel):
 
 
 class WorkerStatus(ResponseModel):
-    """Slots, what runs, and what waits."""
+    """Slots, running runs and queued runs."""
 
     running_jobs: list[dict[str, Any]]
     running_count: int

@@ -44,13 +44,13 @@ changes = APIRouter(tags=["access"], route_class=IdempotentRoute, dependencies=[
 KeyId = Annotated[str, Path(description="The key's id.", examples=["key_0192f3a1b2c37abc8def0123456789ab"])]
 TenantId = Annotated[str, Path(description="The tenant's id.", examples=["acme"])]
 RoleName = Annotated[str, Path(description="The role's name.", examples=["auditor"])]
-Cursor = Annotated[Name | None, Query(description="`next_cursor` of the page before.")]
+Cursor = Annotated[Name | None, Query(description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 @router.get("/me", response_model=Principal, responses=answers())
 async def get_me(request: Request, principal: Anyone) -> ValueBody:
-    """Who the key belongs to and what it may do."""
+    """Return the tenant, the role and the permissions of the key."""
     return ValueBody(principal)
 
 
@@ -62,7 +62,7 @@ async def get_keys(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JsonBody:
-    """The keys, newest first, revoked ones included. The keys themselves are stored nowhere."""
+    """List the keys, newest first, including revoked ones. The keys themselves are stored nowhere."""
     only = tenant_to_list(principal, tenant)
     keys = await list_keys(parts_of(request).database, tenant=only, before=cursor, limit=limit)
     return KEYS.page(keys, limit)
@@ -70,7 +70,7 @@ async def get_keys(
 
 @changes.post("/keys", status_code=201, response_model=ShownKey, responses=answers(404, 409))
 async def post_key(request: Request, principal: KeysManage, body: NewKey) -> JsonBody:
-    """Make a key, which expires with yours at the latest.
+    """Create a key, which expires with yours at the latest.
 
     It is shown this once; repeating the request with its Idempotency-Key does not show it again.
     """
@@ -91,7 +91,7 @@ async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Jso
 
 @changes.delete("/keys/{key_id}", response_model=ApiKey, responses=answers(404, 409))
 async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> ValueBody:
-    """Revoke a key whose role allows no more than yours, at once and everywhere. Asking twice is harmless."""
+    """Revoke a key whose role allows no more than yours, at once and everywhere. Repeating the request is harmless."""
     _check_path(key_id, f'No key "{key_id}" exists.')
     only = tenant_to_list(principal)
     database = parts_of(request).database
@@ -103,14 +103,14 @@ async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> 
 
 @router.get("/tenants", response_model=TENANTS.schema, responses=answers())
 async def get_tenants(request: Request, principal: KeysManage) -> JsonBody:
-    """The tenants that the key may see."""
+    """List the tenants that the key may see."""
     found = await list_tenants(parts_of(request).database)
     return TENANTS.all([tenant for tenant in found if may_see(principal, tenant.id)])
 
 
 @router.get("/tenants/{tenant_id}", response_model=Tenant, responses=answers(404))
 async def get_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> ValueBody:
-    """One tenant with its limits."""
+    """Return a tenant with its limits."""
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
     tenant_to_use(principal, tenant_id)
     return ValueBody(await find_tenant(parts_of(request).database, tenant_id))
@@ -118,7 +118,7 @@ async def get_tenant(request: Request, principal: KeysManage, tenant_id: TenantI
 
 @changes.post("/tenants", status_code=201, response_model=Tenant, responses=answers(409))
 async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) -> ValueBody:
-    """Make a tenant."""
+    """Create a tenant."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     limits = TenantLimits(body.max_queued, body.max_running, body.rate_per_second)
     budget = TenantBudget(body.max_cost_usd_per_day, body.on_cap)
@@ -130,7 +130,7 @@ async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) 
 
 @changes.patch("/tenants/{tenant_id}", response_model=Tenant, responses=answers(404, 409))
 async def patch_tenant(request: Request, principal: KeysManage, tenant_id: TenantId, body: PatchTenant) -> ValueBody:
-    """Change a tenant; a limit that is null is removed. Exact when this answers."""
+    """Change a tenant; a limit that is null is removed. In effect when the response is sent."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
     removed = frozenset(name for name in LIMITS if name in body.model_fields_set and getattr(body, name) is None)
@@ -149,13 +149,13 @@ async def remove_tenant(request: Request, principal: KeysManage, tenant_id: Tena
 
 @router.get("/roles", response_model=ROLES.schema, responses=answers())
 async def get_roles(request: Request, principal: KeysManage) -> JsonBody:
-    """The built-in roles, then the custom ones."""
+    """List the built-in roles, then the custom ones."""
     return ROLES.all(await list_roles(parts_of(request).database))
 
 
 @changes.put("/roles/{name}", response_model=Role, responses=answers(404, 409))
 async def put_role(request: Request, principal: KeysManage, name: RoleName, body: PutRole) -> ValueBody:
-    """Make or change a custom role; it holds for the next request of every key that has it."""
+    """Create or change a custom role. It applies to the next request of every key that has it."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _, role = await set_role(parts_of(request).database, name, body.permissions, actor=principal.actor)
     return ValueBody(role)
@@ -178,7 +178,7 @@ async def get_audit(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JsonBody:
-    """Administrative changes, newest first, with who made them and what was before and after."""
+    """List administrative changes, newest first, with their author and the values before and after."""
     entries = await list_audit(
         parts_of(request).database,
         tenant=tenant_to_list(principal, tenant),
@@ -191,6 +191,6 @@ async def get_audit(
 
 
 def _check_path(value: str, message: str) -> None:
-    """What cannot be an id is not there; a NUL in it could not even be asked for."""
+    """A value that cannot be an id does not exist; the database would not even accept a NUL in it."""
     if not value.isprintable():
         raise NotFound(message)

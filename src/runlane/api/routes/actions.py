@@ -1,4 +1,4 @@
-"""Changing runs: cancel, retry, approve, resume, release, priority; one run, or every run that fits."""
+"""Changing runs: cancel, retry, approve, resume, release, priority; for one run, or for every matching run."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _once: dict[str, Any] = {
 collection = APIRouter(**_once)
 single = APIRouter(**_once)
 
-# Bulk changes share the pool with everybody else.
+# Bulk changes share the connection pool with other requests.
 _AT_ONCE = 4
 
 
 @single.post("/{run_id}/cancel", response_model=Changed, responses=answers(404, 409))
 async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
-    """Cancel a run that has not ended; asking twice is harmless. One that completed or failed is 409."""
+    """Cancel a run that has not ended. Repeating is harmless. One that completed or failed is 409."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     status = await parts.app.cancel(run_id, actor=principal.actor)
@@ -45,25 +45,25 @@ async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> J
 
 @single.post("/{run_id}/retry", status_code=202, response_model=Changed, responses=answers(404, 409))
 async def retry_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
-    """Give a failed run its attempts again."""
+    """Retry a failed run, with all its attempts."""
     return await _act(request, principal, run_id, lambda parts: parts.app.retry(run_id))
 
 
 @single.post("/{run_id}/approve", status_code=202, response_model=Changed, responses=answers(404, 409))
 async def approve_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
-    """Let a held run go."""
+    """Start a held run."""
     return await _act(request, principal, run_id, lambda parts: parts.app.approve(run_id))
 
 
 @single.post("/{run_id}/release", status_code=202, response_model=Changed, responses=answers(404, 409))
 async def release_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
-    """Let the runs behind a failed one go on that blocks its ordering key."""
+    """Unblock the runs queued behind a failed run that holds their ordering key."""
     return await _act(request, principal, run_id, lambda parts: parts.app.release(run_id))
 
 
 @single.post("/{run_id}/resume", status_code=202, response_model=Changed, responses=answers(404, 409, 413))
 async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body: ResumeRun) -> JsonBody:
-    """Answer what a run asks. Of several answers to one question exactly one is taken; the others are 409."""
+    """Answer a question of a run. Of several answers to one question exactly one is accepted; the others are 409."""
     return await _act(
         request,
         principal,
@@ -85,7 +85,7 @@ async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body:
 
 @collection.post("/runs/cancel", response_model=Bulk, responses=answers(404, 409, 429))
 async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> JsonBody:
-    """Cancel every run that fits and has not ended, newest first, at most `limit` of them."""
+    """Cancel every matching run that has not ended, newest first, at most `limit` of them."""
     open_statuses = tuple(status for status in Status if not status.terminal)
     actor = principal.actor
     return await _bulk(
@@ -95,7 +95,7 @@ async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest)
 
 @collection.post("/runs/retry", response_model=Bulk, responses=answers(404, 409, 429))
 async def retry_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> JsonBody:
-    """Give every failed run that fits its attempts again, newest first, at most `limit` of them."""
+    """Retry every matching failed run with all its attempts, newest first, at most `limit` of them."""
     return await _bulk(parts_of(request), principal, body, (Status.FAILED,), lambda app, run_id: app.retry(run_id))
 
 
@@ -130,7 +130,7 @@ async def _bulk(
                 try:
                     await change(parts.app, run_id)
                 except (WrongState, RunNotFound):
-                    return  # it moved on meanwhile
+                    return  # its status changed meanwhile
                 changed.append(run_id)
 
         await asyncio.gather(*(one(run_id) for run_id in ids))
@@ -159,9 +159,9 @@ async def _matching(
 
 
 def _filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...]) -> RunFilter | None:
-    """The filter; None when nothing can fit. An empty one would mean everything, which nobody should say by mistake."""
+    """Return the filter; None when nothing can match. An empty one would match everything, probably by mistake."""
     if not given.model_dump(exclude_none=True):
-        raise InvalidRequest("The filter is empty, which would fit every run. Give at least one field.")
+        raise InvalidRequest("The filter is empty, which would match every run. Give at least one field.")
     statuses = tuple(status for status in possible if given.status is None or status in given.status)
     if not statuses:
         return None

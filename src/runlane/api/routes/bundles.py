@@ -1,4 +1,4 @@
-"""Bundles: definitions carried from one place to another."""
+"""Bundles: definitions in one file, to move them between installations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependenc
 
 @router.post("/bundles/export", response_model=Bundle, responses=answers(404))
 async def post_export(request: Request, principal: RunsRead, body: ExportRequest) -> JsonBody:
-    """A bundle of what is current: everything, or what is chosen with all that it uses."""
+    """Return a bundle of the current definitions: all of them, or the selected ones and everything that they use."""
     exported_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     tenant = tenant_to_use(principal, body.tenant)
     database = parts_of(request).database
@@ -34,7 +34,7 @@ async def post_export(request: Request, principal: RunsRead, body: ExportRequest
 
 @changes.post("/bundles/import", response_model=ImportAnswer, responses=answers(404, 409, 413))
 async def post_import(request: Request, principal: DefinitionsWrite, body: ImportRequest) -> JsonBody:
-    """Bring what is in a bundle. Loose ends are warnings; what has errors is skipped and told."""
+    """Import a bundle. Missing references are warnings; a definition with errors is skipped and reported."""
     parts = parts_of(request)
     report = await import_bundle(
         parts.database,

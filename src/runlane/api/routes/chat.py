@@ -1,4 +1,4 @@
-"""Asking agents, and conversations with them: post, look, follow, cancel, delete."""
+"""Agent runs and conversations: post, read, follow, cancel, delete."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "One frame per event: `id` is turn and number, such as 2.17; `data` is the run's event with its "
         "`chat_turn`. Live pieces of answers have no id. The stream ends when no turn is open; with `follow` it stays. "
-        "Where turns are no longer kept as runs, `truncated` says which one comes next.",
+        "Where turns are no longer kept as runs, `truncated` names the next one.",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -83,7 +83,7 @@ async def run_agent(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept a run that asks an agent once, pinned to the versions that are current now. Its result is the answer."""
+    """Accept a run of an agent, pinned to the current versions. Its result is the agent's answer."""
     start = StartRequest(agent_id, body.message, body.input, body.options(idempotency_key), kind="agent")
     return await accept(request, principal, start, "agent", agent_id, traceparent, ORCHESTRATIONS)
 
@@ -96,7 +96,7 @@ async def post_message(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept the next turn of a conversation. Turns of a session run one at a time, in the order they came."""
+    """Accept the next turn of a conversation. Turns of a session run one at a time, in order of arrival."""
     parts = parts_of(request)
     with tracing.span(f"chat {body.agent}", {"runlane.agent": body.agent, "runlane.tenant": principal.tenant}):
         posted = await parts.app.post(
@@ -118,10 +118,10 @@ async def get_sessions(
     principal: RunsRead,
     agent: Annotated[Name | None, Query(description="Only conversations with this agent.")] = None,
     tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
-    cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
-    """Conversations, the newest first."""
+    """List conversations, newest first."""
     found = await list_sessions(
         parts_of(request).database, tenant=tenant_to_list(principal, tenant), agent=agent, before=cursor, limit=limit
     )
@@ -131,7 +131,7 @@ async def get_sessions(
 
 @router.get("/chat/{session_id}/status", response_model=ChatState, responses=answers(404))
 async def get_session(request: Request, principal: RunsRead, session_id: SessionId) -> ValueBody:
-    """Where a conversation stands, and its newest messages."""
+    """Return the status of a conversation and its newest messages."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     newest = await read_before(parts.database, session_id, session.turns + 1, _SHOWN_TURNS)
@@ -146,7 +146,7 @@ async def get_messages(
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only turns after this one.")] = 0,
     limit: Annotated[int, Query(ge=1, le=_MOST_TURNS, description="How many turns.")] = 100,
 ) -> ValueBody:
-    """Everything that was said, turn by turn. It is kept as long as the conversation lives, also without its runs."""
+    """List all messages, turn by turn. They are kept as long as the conversation, even without its runs."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     turns = await read_turns(parts.database, session_id, after, limit)
@@ -162,21 +162,21 @@ async def get_session_events(
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 500,
 ) -> Response:
-    """Stored events of all turns in order, each the same JSON that the stream sends."""
+    """List stored events of all turns in order, each in the JSON of the stream."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
-    place = ChatCursor.of(after) if after else ChatCursor()
+    cursor = ChatCursor.of(after) if after else ChatCursor()
     events: list[str] = []
-    async for turn in _turns_from(parts, session_id, place.turn):
-        seq = place.seq if turn.turn == place.turn else 0
+    async for turn in _turns_from(parts, session_id, cursor.turn):
+        seq = cursor.seq if turn.turn == cursor.turn else 0
         lines = await read_page(parts.database, turn.run_id, seq, limit - len(events))
         events += [mark_json(line_json(turn.run_id, line), turn.turn) for line in lines]
         if lines:
-            place = ChatCursor(turn.turn, lines[-1].seq)
-        # Turns behind an open one may have events, too, but those of the open one come first.
+            cursor = ChatCursor(turn.turn, lines[-1].seq)
+        # Turns after an open one may also have events, but those of the open one come first.
         if len(events) >= limit or not turn.status.terminal:
             break
-    head = orjson.dumps({"session_id": session_id, "count": len(events), "next_after": str(place)}).decode()
+    head = orjson.dumps({"session_id": session_id, "count": len(events), "next_after": str(cursor)}).decode()
     return Response(f'{head[:-1]},"events":[{",".join(events)}]}}', media_type="application/json")
 
 
@@ -189,13 +189,13 @@ async def stream_session(
         str | None, Header(description="The id of the last event that the reader has, such as 2.17.")
     ] = None,
     after: After = None,
-    follow: Annotated[bool, Query(description="Stay when no turn is open, for those to come.")] = False,
+    follow: Annotated[bool, Query(description="Keep the stream open for later turns when no turn is open.")] = False,
 ) -> Response:
-    """Follow a conversation: everything after the given place, then live until no turn is open."""
+    """Follow a conversation: everything after the given event, then live until no turn is open."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
-    place = ChatCursor.of(last_event_id or after or "0.0")
-    return EventStream(await parts.talk(principal, session_id, place, session.turns, follow=follow))
+    cursor = ChatCursor.of(last_event_id or after or "0.0")
+    return EventStream(await parts.follow_chat(principal, session_id, cursor, session.turns, follow=follow))
 
 
 @changes.post("/chat/{session_id}/cancel", response_model=ChatCancelled, responses=answers(404, 409))
@@ -203,11 +203,9 @@ async def cancel_session(
     request: Request,
     principal: RunsWrite,
     session_id: SessionId,
-    only_current: Annotated[
-        bool, Query(description="Only the turn that is at work or next; those behind it run.")
-    ] = False,
+    only_current: Annotated[bool, Query(description="Only the running or next turn; later ones still run.")] = False,
 ) -> JsonBody:
-    """Cancel the turns that have not ended. What was said stays, and the conversation can go on."""
+    """Cancel the turns that have not ended. Messages are kept, and the conversation can continue."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
     run_ids = await parts.app.cancel_chat(session_id, only_current=only_current, actor=principal.actor)
@@ -222,7 +220,7 @@ async def cancel_session(
 
 @changes.delete("/chat/{session_id}", response_model=ChatDeleted, responses=answers(404, 409))
 async def remove_session(request: Request, principal: RunsWrite, session_id: SessionId) -> JsonBody:
-    """Delete a conversation with its runs and everything that was said. 409 while a turn is open."""
+    """Delete a conversation with its runs and messages. 409 while a turn is open."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
     await delete_session(parts.database, session_id)
@@ -238,7 +236,7 @@ async def _turns_from(parts: Services, session_id: str, first: int) -> AsyncGene
 
 
 async def _see(parts: Services, principal: Principal, session_id: str) -> ChatState:
-    """The session, if the caller may see it."""
+    """Return the session if the caller may see it."""
     if _ID.fullmatch(session_id) is None:
         raise UnknownSession(session_id)
     session = await find_session(parts.database, session_id)

@@ -1,4 +1,4 @@
-"""Definitions: looking at them and their versions, bringing new ones, and JSON Schema for editors."""
+"""Definitions: read them and their versions, sync new ones, and JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SchemaKind = Annotated[str, Path(description="orchestration, agent, tool or mcp_
 
 @changes.post("/sync", response_model=SyncAnswer, responses=answers(404, 409, 413))
 async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncRequest) -> JsonBody:
-    """Bring definitions. All are checked together with what is there, then all are stored, or none."""
+    """Sync definitions. All are checked together with the stored ones, then all are stored, or none."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     bodies = {folder: getattr(body, folder) for folder in FOLDERS}
@@ -70,7 +70,7 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
 
 @changes.post("/tools/import/openapi", response_model=OpenApiAnswer, responses=answers(404, 409, 413))
 async def post_openapi(request: Request, principal: DefinitionsWrite, body: OpenApiRequest) -> JsonBody:
-    """Make tools of the operations of a web service, described by OpenAPI. With `save` they are stored."""
+    """Create tools from the operations of a web service described by OpenAPI. With `save` they are stored."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     found = await asyncio.to_thread(
@@ -105,15 +105,15 @@ async def post_openapi(request: Request, principal: DefinitionsWrite, body: Open
 
 @router.get("/schemas/{kind}", response_model=dict[str, Any], responses=answers(404))
 async def get_schema(request: Request, principal: Anyone, kind: SchemaKind) -> JsonBody:
-    """The JSON Schema of definition files, for editors."""
+    """Return the JSON Schema of definition files, for editors."""
     wanted = kind.replace("-", "_")
     if wanted not in KINDS:
-        raise NotFound(f'There is no schema "{kind}"{nearest(wanted, KINDS)}. Schemas: {", ".join(KINDS)}.')
+        raise NotFound(f'No schema "{kind}" exists{nearest(wanted, KINDS)}. Schemas: {", ".join(KINDS)}.')
     return JsonBody(schema_of(wanted))
 
 
 def _serve(kind: Kind, key: str) -> None:
-    """The routes that look at definitions of a kind."""
+    """Add the routes that read definitions of a kind."""
     path = f"/{key.replace('_', '-')}"
     listing = Listing(key, CurrentDefinition, cursor="id")
 
@@ -122,10 +122,10 @@ def _serve(kind: Kind, key: str) -> None:
         request: Request,
         principal: RunsRead,
         tenant: Tenant = None,
-        cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
+        cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
         limit: Limit = 100,
     ) -> JsonBody:
-        """What is current, by id."""
+        """List the current definitions by id."""
         database = parts_of(request).database
         found = await list_definitions(database, tenant_to_use(principal, tenant), kind, after=cursor, limit=limit)
         return listing.page(found, limit)
@@ -138,7 +138,7 @@ def _serve(kind: Kind, key: str) -> None:
         version: Annotated[Name | None, Query(description="This version; without it the current one.")] = None,
         tenant: Tenant = None,
     ) -> ValueBody:
-        """One definition: its current version, or the one that is asked for, be the definition removed or not."""
+        """Return the current version of a definition, or the requested one, even if the definition was removed."""
         _check_name(kind, name)
         database, owner = parts_of(request).database, tenant_to_use(principal, tenant)
         if version is None:
@@ -153,7 +153,7 @@ def _serve(kind: Kind, key: str) -> None:
     async def get_versions(
         request: Request, principal: RunsRead, name: DefinitionId, tenant: Tenant = None, limit: Limit = 100
     ) -> ValueBody:
-        """Every version that the definition had, newest first."""
+        """List every version of the definition, newest first."""
         _check_name(kind, name)
         owner = tenant_to_use(principal, tenant)
         return ValueBody(await list_versions(parts_of(request).database, owner, kind, name, limit=limit))
@@ -164,11 +164,11 @@ for _folder, _kind in FOLDERS.items():
 
 
 def known_tasks(parts: Services) -> list[str] | None:
-    """The tasks that steps may name; None where the process has no app and so cannot know."""
+    """Return the tasks that steps may name; None where the process has no tasks, so that names cannot be checked."""
     return sorted(parts.app.tasks) or None
 
 
 def _check_name(kind: Kind, name: str) -> None:
-    """What cannot be an id is not there; a NUL in it could not even be asked for."""
+    """A value that cannot be an id does not exist; the database would not even accept a NUL in it."""
     if re.fullmatch(ID_PATTERN, name) is None:
         raise UnknownDefinition(kind, name, ())

@@ -1,4 +1,4 @@
-"""Lanes and workers: looking at them, and changing lanes while everything runs."""
+"""Lanes and workers: list them, and change lanes while runs execute."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ LaneName = Annotated[str, Path(description="The lane's name.", examples=["defaul
 async def get_workers(
     request: Request,
     principal: WorkersView,
-    gone: Annotated[bool, Query(description="Also those that ended lately.")] = False,
+    gone: Annotated[bool, Query(description="Include workers that ended recently.")] = False,
 ) -> JsonBody:
-    """The workers, newest first. A tenant sees neither their hosts nor what they do for others."""
+    """List the workers, newest first. A tenant sees neither their hosts nor their work for other tenants."""
     database = parts_of(request).database
     rows = await list_workers(database, gone_too=gone)
     if principal.everywhere:
@@ -45,19 +45,19 @@ async def get_workers(
 
 @router.get("/lanes", response_model=LANES.schema, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
-    """The lanes with what runs and waits in them. A tenant sees its own numbers, and no lane that only others use."""
+    """List the lanes with their running and queued runs. A tenant sees its own numbers and lanes."""
     return JsonBody(await shown_lanes(parts_of(request), principal))
 
 
 @router.get("/lanes/{name}", response_model=Lane, responses=answers(404))
 async def get_lane(request: Request, principal: WorkersView, name: LaneName) -> JsonBody:
-    """One lane."""
+    """Return a lane."""
     return JsonBody(_shown(principal, await find_lane(parts_of(request), principal, name)))
 
 
 @changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
 async def patch_lane(request: Request, principal: WorkersManage, name: LaneName, body: PatchLane) -> JsonBody:
-    """Change a lane. When this answers, no claim under the old settings is left."""
+    """Change a lane. When the response is sent, no claim under the old settings is left."""
     return JsonBody(await change_lane(parts_of(request), principal, name, body))
 
 
@@ -83,7 +83,7 @@ def _shown(principal: Principal, lane: Lane) -> dict[str, Any]:
 
 
 async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
-    """The lane of this name, if the principal sees it."""
+    """Return the lane of this name if the principal may see it."""
     lanes = await _lanes(parts, principal)
     for lane in lanes:
         if lane.name == name:
@@ -92,7 +92,7 @@ async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
 
 
 async def change_lane(parts: Services, principal: Principal, name: str, body: PatchLane) -> dict[str, Any]:
-    """The lane after the change, and what changed."""
+    """Change a lane; return it and the changed fields."""
     if not body.model_fields_set:
         raise InvalidRequest("Nothing to change: give enabled, max_slots or poll_interval_ms.")
     await find_lane(parts, principal, name)

@@ -1,4 +1,4 @@
-"""Limits of model providers, changed while everything runs; and what models took."""
+"""Rate limits of model providers, which can be changed while runs execute, and the usage of models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_DAYS = 3660
 
 @router.get("/limits", response_model=LIMITS.schema, responses=answers())
 async def get_limits(request: Request, principal: WorkersView) -> JsonBody:
-    """Credentials with their limits and what is used of them now: all for platform admins, otherwise the tenant's."""
+    """List credentials with their limits and current use: all for platform admins, otherwise the tenant's."""
     parts = parts_of(request)
     found = await read_occupancy(parts.database)
     if principal.everywhere:
@@ -49,7 +49,7 @@ async def get_limits(request: Request, principal: WorkersView) -> JsonBody:
 
 @changes.put("/limits/{credential}", response_model=CredentialLimits, responses=answers(404, 409))
 async def put_limits(request: Request, principal: WorkersManage, credential: Credential, body: PutLimits) -> ValueBody:
-    """Change a credential's limits. Every worker follows within about a second."""
+    """Change a credential's limits. Every worker applies them within about a second."""
     _check_credential(principal, credential)
     removed = frozenset(name for name in body.model_fields_set if getattr(body, name) is None)
     change = LimitChange(**body.model_dump(), unlimited=removed)
@@ -59,7 +59,7 @@ async def put_limits(request: Request, principal: WorkersManage, credential: Cre
 
 @changes.delete("/limits/{credential}", response_model=CredentialLimits, responses=answers(404, 409))
 async def delete_limits(request: Request, principal: WorkersManage, credential: Credential) -> ValueBody:
-    """Back to the credential's defaults, which is what this answers."""
+    """Reset a credential to its default limits and return them."""
     _check_credential(principal, credential)
     _, limits = await reset_limits(parts_of(request).database, credential, actor=principal.actor)
     return ValueBody(limits)
@@ -72,9 +72,9 @@ async def get_usage(
     tenant: Annotated[Name | None, Query()] = None,
     first: Annotated[date | None, Query(alias="from", description="The first day (UTC); 30 days ago if empty.")] = None,
     last: Annotated[date | None, Query(alias="to", description="The last day (UTC); today if empty.")] = None,
-    group: Annotated[Group, Query(description="By what it is added up.")] = "day",
+    group: Annotated[Group, Query(description="The dimension of the sums.")] = "day",
 ) -> ValueBody:
-    """What models took, per day, agent or model."""
+    """Return the usage of models per day, agent or model."""
     only = tenant_to_list(principal, tenant)
     to = last or datetime.now(UTC).date()
     since = first or to - timedelta(days=_DEFAULT_DAYS)

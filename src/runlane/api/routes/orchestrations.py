@@ -1,4 +1,4 @@
-"""Runs of orchestrations: start, fork, send events, and what waits for whom."""
+"""Runs of orchestrations: start, fork, send events, and list open waits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def run_orchestration(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept a run of an orchestration, pinned to the versions that are current now."""
+    """Accept a run of an orchestration, pinned to the current versions."""
     start = StartRequest(orchestration_id, body.message, body.input, body.options(idempotency_key))
     return await accept(request, principal, start, "orchestration", orchestration_id, traceparent, ORCHESTRATIONS)
 
@@ -55,7 +55,7 @@ async def run_orchestration(
 async def fork_run(
     request: Request, principal: RunsWrite, run_id: RunId, body: ForkRun, idempotency_key: IdempotencyKey = None
 ) -> JsonBody:
-    """Start a new run at a recorded step of this one; the steps before it are taken over and not run again."""
+    """Start a new run at a recorded step of this one; the steps before it are copied and not executed again."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     accepted = await parts.app.fork(run_id, body.from_step, body.state, idempotency_key=idempotency_key)
@@ -66,17 +66,17 @@ async def fork_run(
 async def send_event(
     request: Request, principal: RunsWrite, run_id: RunId, name: EventName, body: SendEvent
 ) -> JsonBody:
-    """Give an event to the step that waits for it longest; if none does, to the first that will."""
+    """Send an event to the step that has waited longest for it; if none waits, to the first one that will."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     status = await parts.app.send_event(run_id, name, body.data, sent_by=principal.name)
-    told = {"run_id": run_id, "status": status.value, "stream_url": f"{ORCHESTRATIONS}/{run_id}/stream"}
-    return JsonBody(told, 202)
+    changed = {"run_id": run_id, "status": status.value, "stream_url": f"{ORCHESTRATIONS}/{run_id}/stream"}
+    return JsonBody(changed, 202)
 
 
 @single.get("/{run_id}/waits", response_model=WaitList, responses=answers(404))
 async def get_waits(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
-    """What the run waits for: people, times and events."""
+    """List the open waits of a run: people, times and events."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     waits = await queries.get_waits(parts.database, run_id)
@@ -88,9 +88,9 @@ async def get_inbox(
     request: Request,
     principal: RunsRead,
     tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
-    cursor: Annotated[str | None, Query(max_length=2200, description="`next_cursor` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(max_length=2200, description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
-    """Everything that waits for a person, oldest first. Answer with POST /api/v2/runs/{run_id}/resume."""
+    """List everything that waits for a person, oldest first. Answer with POST /api/v2/runs/{run_id}/resume."""
     page = await queries.get_inbox(parts_of(request).database, tenant_to_list(principal, tenant), cursor, limit)
     return ValueBody(page)

@@ -1,4 +1,4 @@
-"""Reading runs: lists, one run, and everything that is recorded of it."""
+"""Reading runs: lists, one run, and its records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Number = Annotated[int, Query(ge=0, le=MAX_SEQ)]
 async def list_runs(
     request: Request,
     principal: RunsRead,
-    status: Annotated[list[Status] | None, Query(description="Give it several times for several.")] = None,
+    status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
     target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
     tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
@@ -47,10 +47,10 @@ async def list_runs(
     id_prefix: Annotated[
         str | None, Query(pattern=RUN_ID_PREFIX, description="The first characters of the id, such as `run_0192f3`.")
     ] = None,
-    cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
-    """Find runs, newest first. A page looks at 20,000 runs at most, then it is `truncated` and has a cursor."""
+    """Find runs, newest first. A page examines at most 20,000 runs; then it is `truncated` and has a cursor."""
     wanted = RunFilter(
         statuses=tuple(status or ()),
         target=target,
@@ -74,7 +74,7 @@ async def list_runs(
 
 @single.get("/{run_id}", response_model=Run, responses=answers(404))
 async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
-    """A run with its input, and its result or error. A finished run always has them."""
+    """Return a run with its input, and its result or error once it has ended."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_run(parts.database, run_id))
@@ -82,7 +82,7 @@ async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> Value
 
 @single.get("/{run_id}/status", response_model=RunStatus, responses=answers(404))
 async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
-    """Where a run stands."""
+    """Return the status of a run."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_status(parts.database, run_id))
@@ -90,7 +90,7 @@ async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> Va
 
 @single.get("/{run_id}/attempts", response_model=AttemptList, responses=answers(404))
 async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
-    """Every attempt, with its worker, times, outcome and error."""
+    """List the attempts with their worker, times, outcome and error."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     attempts = await queries.get_attempts(parts.database, run_id)
@@ -102,10 +102,10 @@ async def get_steps(
     request: Request,
     principal: RunsRead,
     run_id: RunId,
-    cursor: Annotated[str | None, Query(max_length=2100, description="`next_cursor` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(max_length=2100, description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
 ) -> ValueBody:
-    """What the run has finished so far, in the order it was recorded; a task's checkpoint is a step."""
+    """List the finished steps of a run in the order they were recorded; a task's checkpoint is a step."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_step_page(parts.database, run_id, cursor, limit))
@@ -119,7 +119,7 @@ async def get_events(
     after: Number = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 500,
 ) -> Response:
-    """Stored events after a number, each the same JSON that the stream sends."""
+    """List stored events after a number, each in the JSON of the stream."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, after, limit)
@@ -147,7 +147,7 @@ async def get_logs(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     event: Annotated[Name | None, Query(description="Only lines of this event, such as `log`.")] = None,
 ) -> ValueBody:
-    """Log lines for pollers. An index is an event's number less one: it never shifts, whatever is cut."""
+    """Return log lines for polling. An index is an event's number minus one, so deletions never shift it."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_logs(parts.database, run_id, standing, since, limit, event))
@@ -160,7 +160,7 @@ async def wait_for_run(
     run_id: RunId,
     timeout_seconds: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 30.0,
 ) -> ValueBody:
-    """The run once it has ended, or as it is when the time is up: look at `status`."""
+    """Return the run once it has ended, or as it is after the timeout: look at `status`."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     if not standing.status.terminal:

@@ -1,4 +1,4 @@
-"""Secrets: set, listed by name, deleted, and encrypted anew. No answer has a value."""
+"""Secrets: set, list by name, delete, and re-encrypt. No response contains a value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SecretName = Annotated[
     Path(description="The name that definitions refer to.", pattern=f"^{NAME_PATTERN}$", examples=["GITHUB_TOKEN"]),
 ]
 Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
-_MAX_TOLD = 1000
+_MAX_UNREADABLE = 1000
 
 
 @router.get("/secrets", response_model=SECRETS.schema, responses=answers(404))
@@ -34,10 +34,10 @@ async def get_secrets(
     request: Request,
     principal: SecretsManage,
     tenant: Tenant = None,
-    cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> JsonBody:
-    """A tenant's secrets by name, without their values."""
+    """List a tenant's secrets by name, without their values."""
     owner = tenant_to_use(principal, tenant)
     found = await list_secrets(parts_of(request).database, owner, after=cursor, limit=limit)
     return SECRETS.page(found, limit)
@@ -45,7 +45,7 @@ async def get_secrets(
 
 @changes.put("/secrets/{name}", response_model=Secret, responses=answers(404, 409, 413))
 async def put_secret(request: Request, principal: SecretsManage, name: SecretName, body: PutSecret) -> ValueBody:
-    """Set a secret. Workers use the new value within two seconds. 409 if the server has no key to encrypt it with."""
+    """Set a secret. Workers use the new value within two seconds. 409 if the server has no encryption key."""
     owner = tenant_to_use(principal, body.tenant)
     _, secret = await parts_of(request).connection.vault.set(owner, name, body.value, actor=principal.actor)
     return ValueBody(secret)
@@ -55,7 +55,7 @@ async def put_secret(request: Request, principal: SecretsManage, name: SecretNam
 async def remove_secret(
     request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None
 ) -> ValueBody:
-    """Delete a secret. What refers to it fails from now on."""
+    """Delete a secret. Definitions that refer to it fail from then on."""
     owner = tenant_to_use(principal, tenant)
     deleted = await parts_of(request).connection.vault.delete(owner, name, actor=principal.actor)
     return ValueBody(deleted)
@@ -63,7 +63,7 @@ async def remove_secret(
 
 @changes.post("/secrets/rotate", response_model=RotatedSecrets, responses=answers(404, 409))
 async def post_rotate(request: Request, principal: SecretsManage, body: RotateSecrets) -> ValueBody:
-    """Encrypt with the server's first key what an older key still keeps. Safe to repeat, and while others use them."""
+    """Re-encrypt secrets of older keys with the server's first key. Safe to repeat, and while they are in use."""
     only = tenant_to_list(principal, body.tenant)
     done = await parts_of(request).connection.vault.rotate(actor=principal.actor, tenant=only)
-    return ValueBody(replace(done, unreadable=done.unreadable[:_MAX_TOLD]))
+    return ValueBody(replace(done, unreadable=done.unreadable[:_MAX_UNREADABLE]))

@@ -21,8 +21,8 @@ _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "One frame per event: `id` is its number, `data` its JSON. Live values such as progress have "
-        "no id. After `done` the stream ends; a reader that comes back after the end gets `stream_complete`. Where "
-        "events that the reader does not have are no longer kept, `truncated` says which one comes next.",
+        "no id. After `done` the stream ends; a reader that reconnects after the end gets `stream_complete`. Where "
+        "events that the reader does not have are no longer kept, `truncated` names the next one.",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -55,8 +55,8 @@ async def stream_run(
     number = after or 0
     if last_event_id:
         if _NUMBER.fullmatch(last_event_id) is None:
-            raise ImpossibleEvent(f"Last-Event-ID {last_event_id[:40]!r} is no event number.")
+            raise ImpossibleEvent(f"Last-Event-ID {last_event_id[:40]!r} is not an event number.")
         number = int(last_event_id)
     if number > standing.last_seq:
-        raise ImpossibleEvent(f"Run {run_id} has {standing.last_seq} events; {number} is none of them.")
+        raise ImpossibleEvent(f"Run {run_id} has {standing.last_seq} events; {number} does not exist.")
     return EventStream(await parts.follow(principal, run_id, number))

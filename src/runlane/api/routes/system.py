@@ -1,4 +1,4 @@
-"""Health, readiness, metrics, and the reference page, which works without a network."""
+"""Health, readiness, metrics, and the API reference page, which needs no network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from runlane.version import VERSION
 _PAGE: Final = files("runlane.api").joinpath("docs.html").read_text(encoding="utf-8")
 _SCRIPT: Final = _PAGE.partition("<script>")[2].partition("</script>")[0]
 _SCRIPT_HASH: Final = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
-# The page runs its own script, reads this server, and is shown in no frame of another page.
+# The page runs its own script, reads only this server, and cannot be framed by another page.
 _PAGE_HEADERS: Final = {
     "Content-Security-Policy": f"default-src 'none'; script-src 'sha256-{_SCRIPT_HASH}'; style-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -35,14 +35,14 @@ _PAGE_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 
-# Without a key: probes have none, and the answers tell nothing about anybody's runs.
+# No key is needed: probes have none, and the responses disclose nothing about runs.
 public = APIRouter(tags=["system"])
 router = APIRouter(tags=["system"])
 
 
 @public.get("/health", response_model=Alive)
 async def get_health(request: Request) -> JsonBody:
-    """The process runs and its loop turns."""
+    """Return that the process runs and its event loop responds."""
     identity: Identity | None = request.app.state.identity
     return JsonBody({"status": "ok", "version": VERSION, "dev": None if identity is None else asdict(identity)})
 
@@ -53,7 +53,7 @@ async def get_health(request: Request) -> JsonBody:
     responses={503: {"model": Ready, "description": "Not ready; `problems` says why."}},
 )
 async def get_ready(request: Request) -> JsonBody:
-    """Whether this process should get requests: the database answers and accepts writes, its schema fits."""
+    """Return whether this process can serve requests: the database responds, accepts writes and has the schema."""
     parts = parts_of(request)
     problems: list[str] = []
     revision: str | None = None
@@ -97,5 +97,5 @@ async def get_metrics(request: Request, principal: WorkersView) -> Response:
 
 @public.get("/docs", include_in_schema=False)
 async def get_docs() -> HTMLResponse:
-    """The API reference, made from /openapi.json by the page itself."""
+    """Return the API reference page, which renders /openapi.json in the browser."""
     return HTMLResponse(_PAGE, headers=_PAGE_HEADERS)

@@ -35,7 +35,7 @@ Traceparent = Annotated[
 
 @router.get("/tasks", response_model=TASKS.schema, responses=answers())
 async def list_tasks(request: Request, principal: RunsRead) -> JsonBody:
-    """The tasks that runs can be asked for."""
+    """List the registered tasks."""
     return TASKS.all([TaskView.of(task) for _, task in sorted(parts_of(request).app.tasks.items())])
 
 
@@ -48,7 +48,7 @@ async def run_task(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept a run of a task. When this answers, the run is stored and will end."""
+    """Accept a run of a task. When the response is sent, the run is stored and will end."""
     wanted = TaskRequest(name, body.input, body.options(idempotency_key))
     return await accept(request, principal, wanted, "task", name, traceparent)
 
@@ -60,7 +60,7 @@ async def run_batch(
     body: BatchRequest,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept many runs, in their order: every one is checked before the first is stored."""
+    """Accept many runs, in order. Every one is checked before the first is stored."""
     parts = parts_of(request)
     key = request.headers.get("idempotency-key")
     # Each run gets a key of its own, so that a batch repeated after a crash finds the runs that it created.
@@ -79,8 +79,8 @@ async def run_batch(
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
     quota = accepted[-1].quota if accepted else None
-    told = {"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}
-    return JsonBody(told, 202, rate_headers(quota))
+    batch = {"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}
+    return JsonBody(batch, 202, rate_headers(quota))
 
 
 async def accept(
@@ -107,7 +107,7 @@ async def accepted_answer(parts: Services, accepted: Accepted, root: str) -> Jso
 
 
 async def first_status(parts: Services, run_id: str) -> str | None:
-    """Return the status that a run was accepted with, so that a repeated request gets the same answer."""
+    """Return the status that a run was accepted with, so that a repeated request gets the same response."""
     lines = await read_page(parts.database, run_id, 0, 1)
     if not lines or lines[0].type != EventType.QUEUED:
         return None

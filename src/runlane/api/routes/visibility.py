@@ -1,4 +1,4 @@
-"""Whose runs a caller may see: its own tenant's; for everybody else's the answer is that there is no such run."""
+"""Visibility of runs: a caller sees its own tenant's runs; the others do not exist for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 async def require_visible(parts: Services, principal: Principal, run_id: str) -> RunStanding:
-    """Where the run stands, if the caller may see it."""
+    """Return the run's standing if the caller may see it."""
     if _ID.fullmatch(run_id) is None:
         raise RunNotFound(run_id)
     standing = await find_standing(parts.database, run_id)

@@ -15,25 +15,25 @@ from runlane.store.access.keys import MAX_LIFE_SECONDS
 
 
 class NewKey(RequestModel):
-    """Make a key. It can do no more than the key that makes it."""
+    """Create a key. It has at most the permissions of the key that creates it."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ci", "role": "developer"}]})
 
     name: Name
     role: Name
-    tenant: Name | None = Field(default=None, description="For platform admins; others make keys of their own.")
+    tenant: Name | None = Field(default=None, description="For platform admins; others create their own.")
     expires_in_seconds: float | None = Field(default=None, gt=0, le=MAX_LIFE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownKey(ApiKey):
-    """A new key, the only time it can be seen."""
+    """A new key, shown only once."""
 
     key: Annotated[str | None, Field(description="sk-rl- and 64 hex digits; null when the request was repeated.")]
 
 
 class NewTenant(RequestModel):
-    """Make a tenant; a limit that is left out does not exist."""
+    """Create a tenant. A limit that is left out does not apply."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"id": "acme", "name": "Acme", "max_queued": 1000}]})
 
@@ -43,13 +43,13 @@ class NewTenant(RequestModel):
     max_running: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     rate_per_second: float | None = Field(default=None, ge=0.001, le=MAX_RATE)
     max_cost_usd_per_day: float | None = Field(
-        default=None, gt=0, le=MAX_COST_USD, description="Of its models, on one day (UTC)."
+        default=None, gt=0, le=MAX_COST_USD, description="Cost of its model calls per day (UTC)."
     )
-    on_cap: OnCap = Field(default="fail", description="What a step does then: fail, or ask a person for more.")
+    on_cap: OnCap = Field(default="fail", description="At the cap a step fails, or asks a person for more.")
 
 
 class PatchTenant(RequestModel):
-    """What to change; a limit that is null is removed."""
+    """The fields to change; a limit that is null is removed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"rate_per_second": 50.0}]})
 
@@ -63,7 +63,7 @@ class PatchTenant(RequestModel):
 
 
 class PutRole(RequestModel):
-    """What a custom role allows."""
+    """The permissions of a custom role."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"permissions": ["runs:read", "audit:read"]}]})
 

@@ -1,4 +1,4 @@
-"""Changes of runs, one at a time or all that fit."""
+"""Changes of runs, one at a time or all that match."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runlane.domain.run import Status
 
 
 class PatchRun(RequestModel):
-    """Move a waiting run forward or back."""
+    """Change the priority of a waiting run."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 50}]})
 
@@ -19,7 +19,7 @@ class PatchRun(RequestModel):
 
 
 class ResumeRun(RequestModel):
-    """Answer what a run asks."""
+    """Answer a question of a run."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"response": {"decision": "approve", "notes": "Publish it."}}]}
@@ -27,13 +27,13 @@ class ResumeRun(RequestModel):
 
     response: dict[str, Any] | str = Field(
         default_factory=dict[str, Any],
-        description="The fields by name; a text answers a question with one field or none.",
+        description="The fields by name; a string answers a question with at most one field.",
     )
-    step: StepPath | None = Field(default=None, description="Where several steps ask: the id or path of one.")
+    step: StepPath | None = Field(default=None, description="The id or path of the step, if several steps ask.")
 
 
 class BulkFilter(RequestModel):
-    """Which runs; at least one field must be given."""
+    """Selects runs; at least one field must be given."""
 
     status: list[Annotated[Status, Field(strict=False)]] | None = Field(default=None, min_length=1, max_length=9)
     target: Name | None = None
@@ -46,7 +46,7 @@ class BulkFilter(RequestModel):
 
 
 class BulkRequest(RequestModel):
-    """Change every run that fits, at most `limit` of them, newest first."""
+    """Change every matching run, at most `limit` of them, newest first."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"filter": {"lane": "default", "status": ["queued"]}, "limit": 100}]}
@@ -54,11 +54,11 @@ class BulkRequest(RequestModel):
 
     filter: BulkFilter
     limit: int = Field(default=100, ge=1, le=MAX_BULK)
-    dry_run: bool = Field(default=False, description="Only count.")
+    dry_run: bool = Field(default=False, description="Only count the matching runs.")
 
 
 class Changed(ResponseModel):
-    """What became of a run."""
+    """The status of a changed run."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"run_id": "run_0192f3a1b2c37abc8def0123456789ab", "status": "queued"}]}
@@ -70,11 +70,11 @@ class Changed(ResponseModel):
 
 
 class Bulk(ResponseModel):
-    """What a bulk change did."""
+    """The result of a bulk change."""
 
-    matched: int = Field(description="Runs that fit, at most `limit`.")
+    matched: int = Field(description="Matching runs, at most `limit`.")
     changed: int
-    refused: int = Field(description="Runs whose state did not allow it any more.")
-    more: bool = Field(description="More runs may fit: ask again.")
+    refused: int = Field(description="Runs whose status no longer allowed the change.")
+    more: bool = Field(description="More runs may match: repeat the request.")
     run_ids: list[str]
     dry_run: bool

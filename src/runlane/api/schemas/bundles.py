@@ -1,4 +1,4 @@
-"""Bundles: what to export or import, and what became of it."""
+"""Bundles: what to export or import, and the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUNDLE: dict[str, Any] = {
 
 
 class BundleSelection(RequestModel):
-    """Which definitions, by kind; null for all, and a kind that is left out of a choice for none of it."""
+    """Selects definitions by kind; all null selects everything, otherwise a null kind selects nothing of it."""
 
     orchestrations: list[Name] | None = Field(default=None, max_length=10_000)
     agents: list[Name] | None = Field(default=None, max_length=10_000)
@@ -29,11 +29,11 @@ class BundleSelection(RequestModel):
 
 
 class ExportRequest(BundleSelection):
-    """What to export; without a choice everything."""
+    """What to export; everything without a selection."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
-    with_used: bool = Field(default=True, description="Also everything that the chosen ones use.")
+    with_used: bool = Field(default=True, description="Include everything that the selected ones use.")
     tenant: Name | None = Field(default=None, description="For platform admins; others export their own.")
 
 
@@ -53,23 +53,23 @@ class Bundle(ResponseModel):
 
 
 class ImportRequest(BundleSelection):
-    """A bundle, and what of it to import; without a choice everything."""
+    """A bundle, and what of it to import; everything without a selection."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"bundle": _BUNDLE, "dry_run": True}]})
 
     bundle: dict[str, Any] = Field(description="As it was exported, here or by another product of the same format.")
-    keep_existing: bool = Field(default=False, description="Skip what is there already instead of changing it.")
+    keep_existing: bool = Field(default=False, description="Skip existing definitions instead of changing them.")
     source: Source | None = Field(
         default=None,
-        description="The project that owns them from now on. Without it: the first sync that brings them.",
+        description="The project that owns them from then on. Default: the first sync that contains them.",
     )
     take_over: bool = TAKE_OVER
-    dry_run: bool = Field(default=False, description="Only tell what would happen.")
+    dry_run: bool = Field(default=False, description="Only report what would change.")
     tenant: Name | None = Field(default=None, description="For platform admins; others import into their own.")
 
 
 class ImportItem(ResponseModel):
-    """What became of one definition of the bundle."""
+    """The result for one definition of the bundle."""
 
     kind: str = Field(examples=["orchestration"])
     id: str = Field(examples=["hello"])
@@ -79,7 +79,7 @@ class ImportItem(ResponseModel):
 
 
 class ImportAnswer(ResponseModel):
-    """What an import did, or would do."""
+    """The result of an import, or of a dry run."""
 
     dry_run: bool
     imported: int

@@ -1,4 +1,4 @@
-"""Chat as it is asked for and told: sessions, turns, messages and their events."""
+"""Chat requests and responses: sessions, turns, messages and their events."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _RUN = "run_0192f3a1b2c37abc8def0123456789ab"
 
 
 class AgentRequest(RunBody):
-    """Ask an agent once."""
+    """Run an agent once."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "Which orders are late?"}]})
 
-    message: str = Field(min_length=1, description="What it is asked.")
-    input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Values that it is told as well.")
+    message: str = Field(min_length=1, description="The message to the agent.")
+    input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values for the agent.")
     webhook_url: WebhookUrl | None = None
 
 
 class ChatBody(OptionsBody):
-    """Say something to an agent."""
+    """Send a message to an agent."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"agent": "helper", "message": "Which orders are late?", "priority": 5}]}
     )
 
     agent: Name = Field(description="The agent's id.")
-    message: str = Field(min_length=1, description="What is said.")
+    message: str = Field(min_length=1, description="The message to the agent.")
     session_id: Key | None = Field(default=None, description="The conversation; without it a new one begins.")
-    input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Values that the agent is told as well.")
+    input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values for the agent.")
     priority: Priority = 0
     delay_seconds: Delay = 0.0
     webhook_url: WebhookUrl | None = None
@@ -60,7 +60,7 @@ class ChatLinks(ResponseModel):
     )
 
     session_id: str
-    run_id: str = Field(description="The run that answers; everything that runs have is there for it, too.")
+    run_id: str = Field(description="The run of the turn, which has all the endpoints of a run.")
     turn: int = Field(description="Its place in the conversation, from 1.")
     status: Status
     replayed: bool = Field(description="The Idempotency-Key had been used before; this is that turn.")
@@ -69,7 +69,7 @@ class ChatLinks(ResponseModel):
 
 
 class ChatEvents(ResponseModel):
-    """Events of a conversation in order, as its stream gives them."""
+    """Events of a conversation in order, as in its stream."""
 
     session_id: str
     count: int
@@ -87,11 +87,11 @@ class ChatEvents(ResponseModel):
             ]
         ]
     )
-    next_after: str = Field(description="Pass it as `after` for what follows.", examples=["1.17"])
+    next_after: str = Field(description="Pass it as `after` to get the next page.", examples=["1.17"])
 
 
 class ChatCancelled(ResponseModel):
-    """What was cancelled."""
+    """The cancelled runs."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -105,7 +105,7 @@ class ChatCancelled(ResponseModel):
 
 
 class ChatDeleted(ResponseModel):
-    """A conversation that is gone."""
+    """A deleted conversation."""
 
     session_id: str
     deleted: bool

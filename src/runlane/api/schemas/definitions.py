@@ -1,4 +1,4 @@
-"""Definitions: what is current, their versions, and what a sync takes and tells."""
+"""Definitions: current ones, their versions, and requests and results of a sync."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from runlane.domain.source import DEFAULT_SOURCE, MAX_SOURCE, SOURCE_PATTERN
 Bodies = list[dict[str, Any]]
 Source = Annotated[str, StringConstraints(max_length=MAX_SOURCE, pattern=SOURCE_PATTERN)]
 TAKE_OVER: Any = Field(
-    default=False, description="Change definitions of another source, too, and make them part of this one."
+    default=False, description="Also change definitions of another source, and move them to this one."
 )
 
 _STEP: dict[str, Any] = {"id": "say", "type": "print", "print_content": "Hello, {{user_input}}"}
 
 
 class SyncRequest(RequestModel):
-    """Definitions as they are written in files, by kind. All of them are stored, or none."""
+    """Definitions as written in files, by kind. All of them are stored, or none."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"orchestrations": [{"id": "hello", "steps": [_STEP]}], "dry_run": True}]}
@@ -32,11 +32,11 @@ class SyncRequest(RequestModel):
     agents: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     tools: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     mcp_servers: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
-    dry_run: bool = Field(default=False, description="Only tell what would happen.")
+    dry_run: bool = Field(default=False, description="Only report what would change.")
     remove_missing: bool = Field(
         default=False,
-        description="Remove what the same source brought earlier and this sync does not contain. Definitions of other "
-        "sources and imported ones stay.",
+        description="Remove definitions that the same source synced earlier and this sync does not contain. "
+        "Definitions of other sources and imported ones stay.",
     )
     source: Source = Field(default=DEFAULT_SOURCE, description="The project that the definitions come from.")
     take_over: bool = TAKE_OVER
@@ -44,7 +44,7 @@ class SyncRequest(RequestModel):
 
 
 class DefinitionWarning(ResponseModel):
-    """Something odd, with its place."""
+    """A warning with its location."""
 
     severity: str
     file: str | None
@@ -56,7 +56,7 @@ class DefinitionWarning(ResponseModel):
 
 
 class SyncAnswer(ResponseModel):
-    """What a sync did, or would do."""
+    """The result of a sync, or of a dry run."""
 
     dry_run: bool
     source: str | None = Field(description="The source that the definitions belong to.")
@@ -80,27 +80,27 @@ _OPENAPI: dict[str, Any] = {
 
 
 class OpenApiRequest(RequestModel):
-    """A description of a web service, whose operations are to become tools."""
+    """A description of a web service whose operations become tools."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"spec": _OPENAPI, "name_prefix": "shop_"}]})
 
     spec: dict[str, Any] = Field(description="The description: OpenAPI 3.0 or 3.1.")
     base_url: str | None = Field(
-        default=None, max_length=2000, description="Where the service is. Without it: the description's first server."
+        default=None, max_length=2000, description="The service's address. Default: the description's first server."
     )
     headers: dict[str, str] = Field(
         default_factory=dict, max_length=50, description="Sent with every call. Secrets as {secret.NAME}."
     )
-    name_prefix: str = Field(default="", max_length=32, description="Put before the name of every tool.")
+    name_prefix: str = Field(default="", max_length=32, description="The prefix of every tool's name.")
     save: bool = Field(default=False, description="Store the tools, all of them or none.")
     take_over: bool = TAKE_OVER
     tenant: Name | None = Field(default=None, description="For platform admins; others import for themselves.")
 
 
 class OpenApiAnswer(ResponseModel):
-    """The tools that a description has."""
+    """The tools made from a description."""
 
-    tools: list[dict[str, Any]] = Field(description="As they are written in files.")
-    left_out: list[SkippedOperation] = Field(description="Operations that have no tool.")
-    notes: list[SkippedOperation] = Field(description="What is different from the description.")
-    saved: SyncAnswer | None = Field(description="What storing them did; null without `save`.")
+    tools: list[dict[str, Any]] = Field(description="As written in files.")
+    left_out: list[SkippedOperation] = Field(description="Operations for which no tool is made.")
+    notes: list[SkippedOperation] = Field(description="Differences from the description.")
+    saved: SyncAnswer | None = Field(description="The result of storing them; null without `save`.")

@@ -1,4 +1,4 @@
-"""The kinds of fields that requests and answers are made of, and their bounds."""
+"""Field types of requests and responses, and their bounds."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ MAX_PAGE = 1000
 MAX_WAIT_SECONDS = 60
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Neither NUL nor a control character can be part of a name or key; Postgres could not even store the first.
+# Names and keys must not contain control characters; Postgres cannot even store NUL.
 _CLEAN = r"^[^\x00-\x1f\x7f]*$"
 
 
 def text_only(value: str) -> str:
-    """The value, if it is text."""
+    """Return the value if it can be encoded."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError("half of a surrogate pair is not text") from None
+        raise ValueError("must not contain half of a surrogate pair") from None
     return value
 
 
 def moment_us(value: str) -> int:
-    """A moment in microseconds since the epoch; without an offset it is UTC."""
+    """Return a time in microseconds since the epoch. Without an offset it is UTC."""
     at = datetime.fromisoformat(value)
     return ((at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
@@ -40,7 +40,7 @@ def _moment(value: str) -> str:
     try:
         moment_us(value)
     except (ValueError, OverflowError):
-        raise ValueError("a moment is written 2026-01-31T12:00:00Z") from None
+        raise ValueError("must be a time such as 2026-01-31T12:00:00Z") from None
     return value
 
 
@@ -51,7 +51,7 @@ StepPath = Annotated[str, StringConstraints(min_length=1, max_length=2000, patte
 Priority = Annotated[int, Field(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher runs earlier.")]
 Delay = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, description="Seconds before the run may start.")]
 WebhookUrl = Annotated[
-    str, Field(min_length=1, max_length=MAX_URL, description="Stored with the run, to be called when it ends.")
+    str, Field(min_length=1, max_length=MAX_URL, description="Stored with the run, and called when it ends.")
 ]
 At = Annotated[str, Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000000Z"])]
 
@@ -63,4 +63,4 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """Base of every answer."""
+    """Base of every response body."""

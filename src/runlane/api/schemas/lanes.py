@@ -1,4 +1,4 @@
-"""Lanes and workers, and what can be changed of a lane."""
+"""Lanes and workers, and changes of a lane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runlane.domain.views import WorkerInfo
 
 
 class PatchLane(RequestModel):
-    """What to change of a lane; at least one field must be given."""
+    """The settings of a lane to change; at least one field must be given."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"max_slots": 4}, {"enabled": False}]})
 
@@ -29,7 +29,7 @@ WORKERS = Listing("workers", WorkerInfo)
 
 
 class LaneChanged(ResponseModel):
-    """A lane after a change, and what changed."""
+    """A lane after a change, and the changed fields."""
 
     lane: Lane
     changed: dict[str, dict[str, Any]] = Field(examples=[{"max_slots": {"old": None, "new": 4}}])

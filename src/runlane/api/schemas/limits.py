@@ -1,4 +1,4 @@
-"""Limits of model providers, and what models took."""
+"""Limits of model providers, and the usage of models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runlane.domain.rate_limit import MAX_IN_FLIGHT, MAX_PER_MINUTE, CredentialU
 
 
 class PutLimits(RequestModel):
-    """What to change of a credential's limits: what is left out stays, null removes a limit."""
+    """The limits of a credential to change. Omitted ones stay, null removes a limit."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"in_flight": 4, "requests_per_minute": 300}]})
 

@@ -1,4 +1,4 @@
-"""Starting, answering and forking runs of orchestrations, and what they wait for."""
+"""Starting, answering and forking runs of orchestrations, and their waits."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class OrchestrationRequest(RunBody):
         json_schema_extra={"examples": [{"message": "Write a competitive analysis of Redis vs Kafka"}]}
     )
 
-    message: str = Field(default="", description="What it is asked to do; its steps see it as `user_input`.")
-    input: dict[str, Any] = Field(default_factory=dict[str, Any], description="More of the state that it begins with.")
+    message: str = Field(default="", description="The request; steps refer to it as `user_input`.")
+    input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values of the initial state.")
     webhook_url: WebhookUrl | None = None
-    session_id: Key | None = Field(default=None, description="Kept with the run: the conversation it belongs to.")
+    session_id: Key | None = Field(default=None, description="The conversation of the run, stored with it.")
 
 
 class ForkRun(RequestModel):
-    """Begin a new run with what another one had finished before a step."""
+    """Start a new run with the steps that another one had finished before a step."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"from_step": "draft", "state": {"tone": "dry"}}]})
 
     from_step: StepPath = Field(description="The path of a recorded step; it runs again.")
-    state: dict[str, Any] = Field(default_factory=dict[str, Any], description="What to change of the state there.")
+    state: dict[str, Any] = Field(default_factory=dict[str, Any], description="Changes of the state at that step.")
 
 
 class SendEvent(RequestModel):

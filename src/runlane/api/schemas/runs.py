@@ -10,13 +10,13 @@ from runlane.api.schemas.fields import ResponseModel
 
 
 class EventsPage(ResponseModel):
-    """Events of a run in order, as its stream gives them."""
+    """Events of a run in order, as in its stream."""
 
     run_id: str
     count: int
     events: list[dict[str, Any]] = Field(
         examples=[[{"type": "queued", "seq": 1, "run_id": "run_1", "attempt": 0, "at": "2026-01-31T12:00:00.000000Z"}]]
     )
-    next_after: int = Field(description="Pass it as `after` for what follows.")
+    next_after: int = Field(description="Pass it as `after` to get the next page.")
     last_seq: int
     first_seq: int = Field(description="The oldest event that is kept.")

@@ -1,4 +1,4 @@
-"""Secrets. Their values are only ever sent to the server, never back."""
+"""Secrets. Values are sent to the server and never returned."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class PutSecret(RequestModel):
     """A new value."""
 
     model_config = ConfigDict(
-        # Errors name the field and not what was sent for it.
+        # Errors name the field and not its value.
         hide_input_in_errors=True,
         json_schema_extra={"examples": [{"value": "ghp-example-of-a-token"}]},
     )
 
-    value: Value = Field(description="A text of at least 8 characters and at most 64 KiB; it is never shown again.")
+    value: Value = Field(description="At least 8 characters and at most 64 KiB. It is never shown again.")
     tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
 
 
@@ -30,8 +30,8 @@ SECRETS = Listing("secrets", Secret, cursor="name")
 
 
 class RotateSecrets(RequestModel):
-    """Whose secrets to encrypt with the current key."""
+    """Selects the secrets to encrypt with the current key."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
-    tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's, else everybody's.")
+    tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's. Default: all.")

@@ -1,4 +1,4 @@
-"""How a process is."""
+"""Health and readiness of a process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runlane.api.schemas.fields import ResponseModel
 
 
 class DevIdentity(ResponseModel):
-    """Which `runlane dev` answers."""
+    """Identifies the `runlane dev` that answers."""
 
     instance: str = Field(description="Different for every process.")
     project: str = Field(description="The same for every process of a folder.")
@@ -23,10 +23,10 @@ class Alive(ResponseModel):
 
 
 class Ready(ResponseModel):
-    """Whether the process can do its work, and what it found."""
+    """Whether the process can serve requests, and the reasons if not."""
 
     status: str
     database: str
     schema_revision: str | None
-    redis: str = Field(description="For information: nothing needs Redis to be there.")
+    redis: str = Field(description="For information: Redis is optional.")
     problems: list[str]

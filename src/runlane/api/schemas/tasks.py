@@ -1,4 +1,4 @@
-"""What is asked for when a run is to start, and what the answer is."""
+"""Requests that start runs, and their responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.domain.options import RunOptions
 from runlane.domain.run import OnDead, Status
 from runlane.domain.task import Task
 
-# The options of a body and their defaults, in the order of RunOptions, which begins with the key of the header.
+# The options of a body and their defaults, in the order of RunOptions, whose first field comes from a header.
 _BODY_OPTIONS: Final = [(name, RunOptions._field_defaults[name]) for name in RunOptions._fields[1:]]
 
 
@@ -28,7 +28,7 @@ class OptionsBody(RequestModel):
 
 
 class RunBody(OptionsBody):
-    """A run, and how it is executed."""
+    """The input and options of a run."""
 
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="The task's arguments by name.")
     priority: Priority = 0
@@ -102,7 +102,7 @@ class Batch(ResponseModel):
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """A task that runs can be asked for."""
+    """A registered task."""
 
     name: str
     lane: str

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, with the old and the new value.
+"""The audit log: the author of each change, with the old and the new value.
 
 An entry is written by the transaction that makes the change, so each change has exactly one entry. Keys
 appear by their id and prefix, never by their secret or its hash. Only retention deletes entries.
@@ -99,11 +99,11 @@ async def list_audit(
     before: str | None = None,
     limit: int = 50,
 ) -> Sequence[AuditEntry]:
-    """The newest entries that fit; `before` is the last id of the page before."""
+    """Return the newest matching entries; `before` is the last id of the previous page."""
     rows = await database.query(_LIST, tenant=tenant, action=action, subject=subject, before=before, limit=limit)
     return [from_row(AuditEntry, row, json=("old", "new")) for row in rows]
 
 
 async def delete_old_audit(session: Session, keep_seconds: float) -> int:
-    """Delete some of the entries that are older than that; how many."""
+    """Delete some of the entries older than that; return how many."""
     return len(await session.fetch(_DELETE_OLD, keep_seconds=keep_seconds))

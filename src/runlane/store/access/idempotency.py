@@ -24,7 +24,7 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """An earlier request with the same key. Without a status it has no answer yet."""
+    """An earlier request with the same key. Without a status it has no response yet."""
 
     same_request: bool
     status: int | None
@@ -32,7 +32,7 @@ class StoredResponse:
 
 
 _by_key = api_answers.c.key == bindparam("key")
-# Two statements: each finds its rows by an index, where one for both would read all that are kept.
+# Two statements: each finds its rows by an index, where one for both would read all stored rows.
 _FORGET_OLD = Statement(
     "delete_old_answers",
     delete(api_answers).where(api_answers.c.created_at < now_once() - lit(KEEP_SECONDS * _SECOND_US)),
@@ -82,7 +82,7 @@ _DROP = Statement(
 
 
 async def claim_answer(database: Database, key: str, fingerprint: str) -> StoredResponse | None:
-    """None when the request is to be carried out now; else what is known of the one that came first."""
+    """Return None when the request is to be executed now; otherwise the state of the first request with the key."""
 
     async def work(session: Session) -> StoredResponse | None:
         await session.fetch(_FORGET_OLD)
@@ -98,7 +98,7 @@ async def claim_answer(database: Database, key: str, fingerprint: str) -> Stored
 
 
 async def keep_answer(database: Database, key: str, status: int, body: str) -> None:
-    """Keep the answer of a request that was carried out."""
+    """Store the response of an executed request."""
 
     async def work(session: Session) -> None:
         await session.fetch(_KEEP, key=key, new_status=status, new_body=body)
@@ -107,7 +107,7 @@ async def keep_answer(database: Database, key: str, status: int, body: str) -> N
 
 
 async def drop_claim(database: Database, key: str) -> None:
-    """Forget a request that was refused: repeating it may succeed."""
+    """Release the key of a rejected request, since repeating it may succeed."""
 
     async def work(session: Session) -> None:
         await session.fetch(_DROP, key=key)

@@ -28,7 +28,7 @@ from runlane.store.sql.statement import Row, Statement
 
 MAX_NAME = 200
 MAX_LIFE_SECONDS = 100 * 366 * 86400
-# How exact `last_used_at` is: it is for people, and must not make every request a write.
+# The precision of `last_used_at`, which is informational and must not make every request a write.
 TOUCH_SECONDS = 60
 _STALE_US = TOUCH_SECONDS * 1_000_000
 
@@ -115,19 +115,19 @@ _HAS = Statement(
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """The principal of a key; `stale` when the time of its last use should be written again."""
+    """The principal of a key; `stale` when the time of its last use should be updated."""
 
     principal: Principal
     stale: bool
 
 
 async def find_principal(database: Database, raw_key: str) -> FoundKey | None:
-    """Who has this key; None for one that is unknown, expired or revoked, or whose tenant is closed."""
+    """Return the principal of a key; None if the key is unknown, expired or revoked, or its tenant is disabled."""
     wanted = parse_key(raw_key)
     if wanted is None:
         return None
     for row in await database.query(_FIND, hash=wanted):
-        # The index has found it already; an index of another collation may have found something else.
+        # Compared again, because an index of another collation may find another row.
         if not same_hash(row["hash"], wanted):
             return None
         principal = _principal(row)
@@ -136,7 +136,7 @@ async def find_principal(database: Database, raw_key: str) -> FoundKey | None:
 
 
 async def find_principals(database: Database, key_ids: Sequence[str]) -> dict[str, Principal]:
-    """What these keys may do now; one that is expired or revoked, or whose tenant is closed, is missing."""
+    """Return the principals of these keys; expired and revoked keys and those of disabled tenants are missing."""
 
     async def work(session: Session) -> Sequence[Row]:
         return await session.fetch(_STILL, key_ids=session.texts(key_ids))
@@ -164,9 +164,9 @@ async def create_key(
     life_seconds: float | None = None,
     not_after_us: int | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key, and its secret, which is nowhere else and cannot be shown again.
+    """Create a key; return it and its secret, which is stored nowhere and cannot be shown again.
 
-    `not_after_us` is when the key that creates it expires: a longer life is refused, and none means until then.
+    `not_after_us` is when the creating key expires: a longer life is rejected, and the default is the same time.
     """
     check_text(name, "The key's name", MAX_NAME)
     if life_seconds is not None and not 0 < life_seconds <= MAX_LIFE_SECONDS:
@@ -203,12 +203,12 @@ async def create_key(
 async def list_keys(
     database: Database, *, tenant: str | None = None, before: str | None = None, limit: int = 100
 ) -> list[ApiKey]:
-    """The newest keys, revoked ones included; `before` is the last id of the page before."""
+    """Return the newest keys, including revoked ones; `before` is the last id of the previous page."""
     return [from_row(ApiKey, row) for row in await database.query(_LIST, tenant=tenant, before=before, limit=limit)]
 
 
 async def find_key(database: Database, key_id: str, *, tenant: str | None = None) -> ApiKey:
-    """One key by its id. With `tenant`, others' keys are not found."""
+    """Return a key by its id. With `tenant`, keys of other tenants are not found."""
     rows = await database.query(_READ, key_id=key_id)
     if not rows or (tenant is not None and rows[0]["tenant"] != tenant):
         raise _no_key(key_id)
@@ -216,7 +216,7 @@ async def find_key(database: Database, key_id: str, *, tenant: str | None = None
 
 
 async def revoke_key(database: Database, key_id: str, *, actor: str, tenant: str | None = None) -> ApiKey:
-    """Refuse a key from now on, everywhere. Asking twice is harmless. With `tenant`, others' keys are not found."""
+    """Revoke a key everywhere. Repeating is harmless. With `tenant`, keys of other tenants are not found."""
 
     async def work(session: Session) -> ApiKey:
         rows = await session.fetch(_READ, key_id=key_id)

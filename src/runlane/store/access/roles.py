@@ -1,6 +1,6 @@
-"""Custom roles. They hold in every tenant, and a change holds for the next request of every key that has the role.
+"""Custom roles. They apply in every tenant, and a change applies to the next request of every key with the role.
 
-The built-in roles live in code. A custom role can never take the name of one, so a key's role means one thing.
+The built-in roles are defined in code. A custom role cannot have the name of one, so a role name is unambiguous.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ _IN_USE = Statement(
 
 
 def role_lock(name: str) -> int:
-    """The lock under which a role is changed, deleted and given to a key."""
+    """Return the lock under which a role is changed, deleted and assigned to a key."""
     return lock_key("role", name)
 
 
 async def list_roles(database: Database) -> list[Role]:
-    """The built-in roles, then the custom ones."""
+    """Return the built-in roles, then the custom ones."""
     built_in = [Role(name, permissions, built_in=True) for name, permissions in BUILT_IN_ROLES.items()]
     return built_in + [_value(row) for row in await database.query(_LIST)]
 
 
 async def find_role(database: Database, name: str) -> Role:
-    """One role, built in or custom."""
+    """Return a role, built in or custom."""
     return await database.transact(lambda session: role_in(session, name))
 
 
 async def role_in(session: Session, name: str) -> Role:
-    """One role, within a transaction."""
+    """Return a role, within a transaction."""
     if name in BUILT_IN_ROLES:
         return Role(name, BUILT_IN_ROLES[name], built_in=True)
     rows = await session.fetch(_FIND, role=name)
@@ -86,7 +86,7 @@ async def role_in(session: Session, name: str) -> Role:
 async def set_role(
     database: Database, name: str, permissions: Iterable[str], *, actor: str
 ) -> tuple[Role | None, Role]:
-    """Make or change a custom role; what it was, if it was, and what it is."""
+    """Create or change a custom role; return the old one, if any, and the new one."""
     check_role_name(name)
     wanted = check_permissions(permissions)
     if not wanted:

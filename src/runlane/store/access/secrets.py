@@ -43,13 +43,13 @@ _described = [column for column in secrets.c if column.name != "value"]
 _one = and_(secrets.c.tenant == bindparam("tenant"), secrets.c.name == bindparam("name"))
 
 
-# What encryption adds to a value: a head, a nonce and a tag, before all of it is written as base64.
+# The bytes that encryption adds to a value: a head, a nonce and a tag, before the base64 encoding.
 _SEAL_BYTES: Final = 1 + 6 + 12 + 16
 
 
 @dataclass(frozen=True, slots=True)
 class SecretQuota:
-    """How many secrets a tenant may have, and how many bytes their values may have together."""
+    """The maximum number of secrets of a tenant, and of the bytes of their values together."""
 
     secrets: int
     value_bytes: int
@@ -57,7 +57,7 @@ class SecretQuota:
 
 @dataclass(frozen=True, slots=True)
 class EncryptedSecret:
-    """A stored value as it is, encrypted."""
+    """A stored, encrypted value."""
 
     tenant: str
     name: str
@@ -179,7 +179,7 @@ _RESEAL = Statement(
 async def put_secret(
     database: Database, tenant: str, name: str, *, key_id: str, value: str, quota: SecretQuota, actor: str
 ) -> tuple[Secret | None, Secret]:
-    """Store an encrypted value; what was there before, and what is now. SecretQuotaExceeded if it is one too many."""
+    """Store an encrypted value; return the old and the new secret. Raises SecretQuotaExceeded above the quota."""
 
     async def work(session: Session) -> tuple[Secret | None, Secret]:
         await session.lock(exclusive=[tenant_lock(tenant)])
@@ -227,7 +227,7 @@ async def _check_quota(session: Session, tenant: str, name: str, characters: int
 
 
 async def delete_secret(database: Database, tenant: str, name: str, *, actor: str) -> Secret:
-    """Delete a secret; what it was."""
+    """Delete a secret and return its last description."""
 
     async def work(session: Session) -> Secret:
         await session.lock(exclusive=[tenant_lock(tenant)])
@@ -246,12 +246,12 @@ async def delete_secret(database: Database, tenant: str, name: str, *, actor: st
 async def list_secrets(
     database: Database, tenant: str, *, after: str | None = None, limit: int = 1000
 ) -> Sequence[Secret]:
-    """A tenant's secrets by name; `after` is the last name of the page before."""
+    """Return a tenant's secrets by name; `after` is the last name of the previous page."""
     return [from_row(Secret, row) for row in await database.query(_LIST, tenant=tenant, after=after, limit=limit)]
 
 
 async def read_sealed(database: Database, tenant: str, names: Collection[str]) -> list[EncryptedSecret]:
-    """The encrypted values of those that exist."""
+    """Return the encrypted values of the secrets that exist."""
     wanted = text_list(database.dialect, sorted(names))
     return [_sealed(row) for row in await database.query(_SEALED, tenant=tenant, names=wanted)]
 
@@ -277,10 +277,10 @@ async def read_of_other_keys(
 
 
 async def reseal(database: Database, changes: Sequence[tuple[EncryptedSecret, EncryptedSecret]], *, actor: str) -> int:
-    """Replace values by the same under another key; how many were still what they had been."""
+    """Replace values by the same values under another key; return how many were unchanged meanwhile."""
 
     async def work(session: Session) -> int:
-        # Two that change keys at once would wait for each other's rows.
+        # Without the lock, two concurrent rotations would wait for each other's rows.
         await session.lock(exclusive=[lock_key("secrets", "rotate")])
         rows = await session.fetch(
             _RESEAL,
@@ -304,7 +304,7 @@ async def reseal(database: Database, changes: Sequence[tuple[EncryptedSecret, En
 
 
 async def stored_names(database: Database, tenant: str) -> set[str]:
-    """The names of a tenant's secrets."""
+    """Return the names of a tenant's secrets."""
     return {row["name"] for row in await database.query(_NAMES, tenant=tenant)}
 
 

@@ -41,7 +41,7 @@ from runlane.store.usage import DELETE_USAGE
 MAX_NAME = 200
 _MARK_AT_ONCE = 500
 
-# The tenant takes runs and nothing about them has to be counted. The condition under which a run is accepted at once.
+# The tenant accepts runs and has no limits that require counting, so a run is accepted at once.
 FREE = and_(
     tenants.c.enabled,
     tenants.c.max_queued.is_(None),
@@ -96,7 +96,7 @@ _ENABLE = Statement(
     update(tenants).where(_by_id).values(enabled=bindparam("new_enabled", type_=Boolean())).returning(tenants.c.id),
     purpose="Enable or disable a tenant.",
 )
-# Here and not with their own statements, which need ours: a tenant of the same name must not find them.
+# Declared here and not with the other statements of secrets, which import this module.
 _DROP_SECRETS = Statement(
     "delete_secrets_of_tenant",
     delete(secrets).where(secrets.c.tenant == bindparam("tenant")),
@@ -155,12 +155,12 @@ _IS_FREE = Statement(
 
 
 def tenant_lock(tenant: str) -> int:
-    """The lock under which a tenant's limits are checked and changed."""
+    """Return the lock under which a tenant's limits are checked and changed."""
     return lock_key("tenant", tenant)
 
 
 async def is_free(database: Database, tenant: str) -> bool:
-    """Whether the tenant takes runs without limits."""
+    """Return whether the tenant accepts runs without limits."""
     return bool((await database.query(_IS_FREE, tenant=tenant))[0]["free"])
 
 
@@ -190,7 +190,7 @@ async def create_tenant(
     limits: TenantLimits | None = None,
     budget: TenantBudget | None = None,
 ) -> Tenant:
-    """A new tenant."""
+    """Create a tenant."""
     check_tenant_id(tenant)
     wanted = check_limits(limits or TenantLimits())
     spend = check_budget(budget or TenantBudget())
@@ -211,7 +211,7 @@ async def create_tenant(
 
 
 async def set_tenant(database: Database, tenant: str, change: TenantChange, *, actor: str) -> tuple[Tenant, Tenant]:
-    """Change a tenant; what it was and what it is. Exact when this returns."""
+    """Change a tenant; return the old and the new one. In effect when this returns."""
     if change == TenantChange():
         raise InvalidRequest("Nothing to change: give a name, a limit or enabled.")
     if change.name is not None:
@@ -249,7 +249,7 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
 
 
 async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenant:
-    """Delete a tenant without runs, its definitions and secrets, and revoke its keys. Meanwhile it takes no runs."""
+    """Delete a tenant without runs, its definitions and secrets, and revoke its keys. It accepts no runs meanwhile."""
     if tenant == DEFAULT_TENANT:
         raise InvalidRequest('The tenant "default" always exists and cannot be deleted.')
     before = await find_tenant(database, tenant)
@@ -300,7 +300,7 @@ async def _wait_for_writers(database: Database) -> None:
 
 
 async def _mark_open_runs(database: Database, tenant: str) -> None:
-    """Count what was accepted while the tenant had no limits."""
+    """Count the runs that were accepted while the tenant had no limits."""
     after = ""
     while True:
         rows = await _mark_some(database, tenant, after)
@@ -349,7 +349,7 @@ def _bound(name: str, enabled: bool, limits: TenantLimits, budget: TenantBudget)
 
 
 def limits_of(row: Row) -> TenantLimits:
-    """The limits in a tenant's row."""
+    """Return the limits in a tenant's row."""
     rate = row["rate_per_second"]
     return TenantLimits(row["max_queued"], row["max_running"], None if rate is None else float(rate))
 

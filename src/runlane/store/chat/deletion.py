@@ -72,7 +72,7 @@ _OLD = Statement(
 
 
 async def delete_session(database: Database, session_id: str) -> None:
-    """Delete a conversation with everything that its runs have left. WrongState while a turn is open."""
+    """Delete a conversation with everything that belongs to its runs. WrongState while a turn is open."""
 
     async def work(session: Session) -> None:
         rows = await session.fetch(_KEY, session_id=session_id)

@@ -1,7 +1,7 @@
-"""Posting to a chat: a turn is a run, and its row has the message and its place in the conversation.
+"""Posting to a chat: a turn is a run, and its row has the message and its position in the conversation.
 
-The row is stored in the transaction that accepts the run, under the lock of the session's ordering key. So neither is
-ever there without the other, and turns are numbered in the order in which they run.
+The row is stored in the transaction that accepts the run, under the lock of the session's ordering key. So neither
+exists without the other, and turns are numbered in the order in which they run.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def post_turn(
         await session.lock(exclusive=key_locks([new_run.ordering_key]))
         turn = 1
         if not is_new:
-            # Held still, so that retention does not take the session now.
+            # Locked, so that retention does not delete the session meanwhile.
             known = await session.fetch(_LOCK_SESSION, session_id=session_id)
             if not known or known[0]["tenant"] != new_run.tenant:
                 raise UnknownSession(session_id)

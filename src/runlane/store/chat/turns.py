@@ -145,7 +145,7 @@ _DROP_TURNS = Statement(
 
 
 async def find_session(database: Database, session_id: str) -> ChatState:
-    """A session as it is now."""
+    """Return a session."""
     rows = await database.query(_FIND, session_id=session_id)
     if not rows:
         raise UnknownSession(session_id)
@@ -160,24 +160,24 @@ async def list_sessions(
     before: str | None = None,
     limit: int = 50,
 ) -> list[ChatState]:
-    """Sessions, the newest first; `before` is the last id of the page before."""
+    """Return sessions, newest first; `before` is the last id of the previous page."""
     rows = await database.query(_LIST, tenant=tenant, agent=agent, before=before, limit=limit)
     return [_session_value(row) for row in rows]
 
 
 async def read_turns(database: Database, session_id: str, after: int = 0, limit: int = 100) -> list[Turn]:
-    """The turns after a number, in order."""
+    """Return the turns after a number, in order."""
     return [_turn(row) for row in await database.query(_AFTER, session_id=session_id, after=after, limit=limit)]
 
 
 async def read_before(database: Database, session_id: str, number: int, count: int) -> list[Turn]:
-    """The last turns before a number, in order."""
+    """Return the last turns before a number, in order."""
     rows = await database.query(_BEFORE, session_id=session_id, before=number, limit=count)
     return [_turn(row) for row in reversed(rows)]
 
 
 async def open_turns(database: Database, session_id: str) -> list[tuple[int, str]]:
-    """The turns that have not ended, in order, with their runs."""
+    """Return the turns that have not ended, in order, with their runs."""
     return [(row["turn"], row["run_id"]) for row in await database.query(_OPEN, session_id=session_id)]
 
 

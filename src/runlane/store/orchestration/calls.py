@@ -1,7 +1,7 @@
 """Calls: the journal of steps that call models and tools, one row per call.
 
 A row is written through the fence when its call has returned, and is never changed. After a takeover the new attempt
-reads the rows of the open steps and makes only the calls that have none, so no answer is paid for twice.
+reads the rows of the open steps and makes only the calls without a row, so no answer is paid for twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CallKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One row. `payload` is JSON text; `agent` and `model` are whom a model's answer is charged to."""
+    """One row. `payload` is JSON; a model's answer is charged to `agent` and `model`."""
 
     path: str
     key: str
@@ -47,7 +47,7 @@ class CallRecord:
     cost_usd: float | None = None
 
     def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
-        """The record as a member of RECORD_CALLS."""
+        """Return the record as a member of RECORD_CALLS."""
         return (
             run_id, attempt, self.path, self.key, self.kind.value, self.payload, self.model, self.agent,
             self.tokens_in, self.tokens_out, self.cost_usd,
@@ -122,20 +122,20 @@ _UNPRICED = Statement(
 
 
 async def read_calls(database: Database, run_id: str) -> list[CallRecord]:
-    """Everything that was recorded of a run's calls, in its order."""
+    """Return all recorded calls of a run, in order."""
     return [_value(row) for row in await database.query(_OF_RUN, run_id=run_id)]
 
 
 async def read_calls_of(database: Database, run_id: str, paths: Sequence[str]) -> list[CallRecord]:
-    """What was recorded of the calls of some steps: a long run must not read what it has done with."""
+    """Return the recorded calls of some steps, so that a long run does not read those of finished steps."""
     rows = await database.query(_OF_STEPS, run_id=run_id, paths=text_list(database.dialect, sorted(paths)))
     return [_value(row) for row in rows]
 
 
 async def read_totals(database: Database, run_id: str) -> tuple[float | None, int]:
-    """What the answers of models have cost a run so far, in dollars and in tokens; None if no price of theirs is known.
+    """Return the cost of a run's model answers so far in dollars, None if no price is known, and their tokens.
 
-    A fork pays for its own calls only: those of the steps that it took over belong to the run that it comes from.
+    The calls of steps that a fork has copied belong to the source run and are not counted.
     """
     row = (await database.query(_TOTALS, run_id=run_id))[0]
     cost = row["cost_usd"]

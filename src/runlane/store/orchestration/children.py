@@ -20,7 +20,7 @@ from runlane.store.sql.schema import idempotency_keys, run_children, runs
 from runlane.store.sql.statement import Row, Statement
 
 AT_ONCE = 200
-# What a parent's answer shows of its children.
+# The number of children in the response for a run.
 MAX_SHOWN = 100
 # No request has this fingerprint, so a late start with the key is rejected.
 _NEVER = "cancelled before it was started"
@@ -67,7 +67,7 @@ MARK_CHILDREN = Statement(
     purpose="Mark the children of a cancelled run for cancellation.",
 )
 _has_ended = exists().where(_named, _child.c.id == idempotency_keys.c.run_id, _child.c.ended_at.is_not(None))
-# Each child is taken once: after that its parent does not wait for it, and must still be able to suspend.
+# Each child wakes its parent once: after that the parent does not wait for it, and must still be able to suspend.
 _TAKE_ENDED = Statement(
     "take_ended_children",
     update(run_children)
@@ -168,12 +168,12 @@ async def announce_child(database: Database, run_id: str, attempt: int, key: str
 
 
 async def child_is_seen(database: Database, key: str) -> None:
-    """The parent has seen the end of the run."""
+    """Note that the parent has read the end of the run."""
     await read(database, _SEEN, key=key)
 
 
 async def read_children(database: Database, run_id: str) -> list[ChildRun]:
-    """The runs that a run has started, the first of them, in their order."""
+    """Return the first runs that a run has started, in order."""
     rows = await database.query(_OF_RUN, run_id=run_id)
     return [ChildRun(row["id"], row["target"], Status(row["status"]), row["path"]) for row in rows]
 
@@ -190,14 +190,14 @@ async def wake_parents(database: Database, child_ids: Sequence[str]) -> list[str
 
 
 async def wake_paused_too_late(session: Session, run_ids: Sequence[str]) -> list[str]:
-    """Of runs that are paused in this transaction, make those ready that wait for a run which has ended."""
+    """Requeue those of the runs paused in this transaction that wait for a child which has ended."""
     rows = await session.fetch(_TAKE_ENDED, ids=session.texts(run_ids))
     parents = sorted({row["run_id"] for row in rows})
     return [row["id"] for row in await session.fetch(_WAKE, ids=session.texts(parents))] if parents else []
 
 
 async def any_marked(database: Database) -> bool:
-    """Whether a cancelled run may have left runs of its own."""
+    """Return whether a cancelled run may have left children."""
     return bool(await database.query(_ANY_MARKED))
 
 
@@ -207,7 +207,7 @@ async def children_to_cancel(session: Session) -> tuple[list[str], bool]:
     A row keeps its mark until its run has ended or its cancellation is stored, so a crash in between loses nothing.
     """
     rows = await session.fetch(_MARKED)
-    # A parent that has ended otherwise was cancelled too late, and what it started is its own.
+    # A parent that has ended otherwise was cancelled too late, and its children continue.
     cancelled = [row for row in rows if row["status"] == Status.CANCELLED]
     missing = [row for row in cancelled if row["child_id"] is None]
     known = [row for row in cancelled if row["child_id"] is not None]

@@ -46,7 +46,7 @@ async def read_source(database: Database, run_id: str) -> Row | None:
 
 
 async def step_number(database: Database, run_id: str, path: str) -> int:
-    """The number of a recorded step."""
+    """Return the number of a recorded step."""
     rows = await database.query(_STEP, run_id=run_id, path=path)
     if not rows:
         raise NotFound(f"Run {run_id} has no recorded step {path!r}. See: GET /api/v2/runs/{run_id}/steps")
@@ -54,7 +54,7 @@ async def step_number(database: Database, run_id: str, path: str) -> int:
 
 
 async def fork_run(database: Database, source: str, before: int, new_run: NewRun) -> Accepted:
-    """Store the new run together with what the source had recorded before this number."""
+    """Store the new run together with the records of the source before this number."""
 
     async def work(session: Session) -> Accepted:
         await session.lock(exclusive=key_locks([new_run.ordering_key]))

@@ -1,4 +1,4 @@
-"""Answers to waiting runs: a person's, or an event that another system sends. Exactly one answer wins."""
+"""Answers to waiting runs: from a person, or an event from another system. Exactly one answer is accepted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runlane.domain.ids import new_id
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json
 from runlane.errors import RunNotFound, WrongState
-from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT
+from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT, WAITS_OF_RUN, Wait, wait_of
 from runlane.store.queue.events import append
 from runlane.store.queue.run_changes import RunChange, operate
 from runlane.store.sql.database import Database, Session
@@ -28,7 +28,7 @@ _LOCK_RUN = Statement(
     select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update(),
     purpose="Lock a run while one of its waits is answered.",
 )
-# A run that is busy elsewhere stays so and finds the answer; only a paused one has to be woken.
+# A running run finds the answer by itself; only a paused one has to be woken.
 _RESUME = Statement(
     "resume_run",
     update(runs)
@@ -88,18 +88,18 @@ async def answer_wait(database: Database, run_id: str, path: str, answer: Any, a
 
 
 async def store_event(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> RunChange:
-    """Give an event to the run: to the step that waits for it longest, or to the first that will."""
+    """Store an event for the step that has waited longest for it, or for the first one that will."""
 
     async def work(session: Session) -> RunChange:
         run = await _held(session, run_id)
         if Status(run["status"]).terminal:
-            raise WrongState(f"Run {run_id} is {run['status']}. Only a run that has not ended takes events.")
+            raise WrongState(f"Run {run_id} is {run['status']}. Only a run that has not ended accepts events.")
         for row in await session.fetch(_WAITS_FOR, run_id=run_id, name=name):
             return await _answered(session, run, run_id, row["path"], data, sent_by)
         if (await session.fetch(_KEPT, run_id=run_id))[0]["kept"] >= MAX_SENT:
             raise WrongState(
-                f"Run {run_id} keeps {MAX_SENT} events that no step has waited for yet, and takes no more of them. "
-                f'Does a step wait for "{name}"?'
+                f"Run {run_id} has {MAX_SENT} stored events for which no step has waited, which is the limit. "
+                f'Check that a step waits for "{name}".'
             )
         await session.fetch(
             KEEP_EVENT,
@@ -116,6 +116,19 @@ async def store_event(database: Database, run_id: str, name: str, data: Any, sen
     return await operate(database, work)
 
 
+async def read_waits_decided(database: Database, run_id: str) -> list[Wait]:
+    """Read the waits of a run under the lock that answers take, so that an answer which is being stored is not missed.
+
+    A wait that is overdue and unanswered in this result can no longer be answered.
+    """
+
+    async def work(session: Session) -> list[Wait]:
+        await _held(session, run_id)
+        return [wait_of(row) for row in await session.fetch(WAITS_OF_RUN, run_id=run_id)]
+
+    return await database.transact(work)
+
+
 async def _held(session: Session, run_id: str) -> Row:
     rows = await session.fetch(_LOCK_RUN, run_id=run_id)
     if not rows:
@@ -124,7 +137,7 @@ async def _held(session: Session, run_id: str) -> Row:
 
 
 async def _answered(session: Session, run: Row, run_id: str, path: str, answer: Any, by: str) -> RunChange:
-    # A run that has ended asks nothing more, though its question may stand there still.
+    # A run that has ended accepts no answer, though its wait may still be open.
     open_still = not Status(run["status"]).terminal
     taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by)
     if not taken or not open_still:

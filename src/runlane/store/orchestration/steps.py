@@ -79,7 +79,7 @@ class StepRecord:
     attempt: int = 0
 
     def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
-        """The record as a member of RECORD_STEPS."""
+        """Return the record as a member of RECORD_STEPS."""
         return (
             run_id, self.path, attempt, self.kind, self.output, self.no, self.step_id, self.outcome.value, self.route,
             self.error, self.tries, self.input, self.duration_us, self.cost_usd, self.tokens,
@@ -132,7 +132,7 @@ _RECORDED = {
 }
 
 
-# A try that the run has paid for and that another one follows. A fork has not paid for what it took over.
+# A try that the run has paid for and that is followed by another one. A fork has not paid for copied records.
 _paid = and_(
     run_steps.c.attempt > 0,
     or_(run_steps.c.outcome == lit(StepOutcome.RETRYING), run_steps.c.outcome == lit(StepOutcome.FAILED)),
@@ -140,12 +140,12 @@ _paid = and_(
 
 
 def _sum(one: ColumnElement[Any], other: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Both together; null where neither is known."""
+    """Return the sum; null where neither is known."""
     return case((one.is_(None), other), (other.is_(None), one), else_=one + other)
 
 
 def last_of_each(steps: Sequence[StepRecord]) -> list[StepRecord]:
-    """One record per path, the last one, for a statement that cannot change a row twice. No try's cost gets lost."""
+    """Return the last record of each path, with the cost of all, since a statement cannot change a row twice."""
     found: dict[str, StepRecord] = {}
     for step in steps:
         before = found.pop(step.path, None)
@@ -163,8 +163,8 @@ def _record_steps(batch: FromClause) -> Executable:
         [*_RECORDED, "ended_at"],
         select(*(b[name] for name in _RECORDED), now_us()).select_from(batch.join(runs, fence)).where(b.attempt > 0),
     )
-    # The second try of a step replaces the record of the first, but for what that one has cost; a later snapshot
-    # replaces the one before.
+    # The second try of a step replaces the record of the first and keeps its cost; a later snapshot replaces the
+    # previous one.
     again = statement.excluded
     values: dict[str, ColumnElement[Any]] = {
         name: again[name] for name in (*_RECORDED, "ended_at") if name not in ("run_id", "path")
@@ -197,7 +197,7 @@ _last_snapshot = (
     .where(_snapshot.c.run_id == bindparam("run_id"), _snapshot.c.path == lit(SNAPSHOT_PATH))
     .scalar_subquery()
 )
-# What the step machine needs: the newest snapshot, and what was recorded after it.
+# The input of a replay: the newest snapshot, and the records after it.
 _READ_WAY = Statement(
     "read_replay",
     select(
@@ -244,7 +244,7 @@ def _copy(batch: FromClause) -> Executable:
     )
 
 
-# For a fork, which is not executed yet: the records up to a step, as records of the new run.
+# For a fork: the records up to a step, as records of the new run.
 COPY_STEPS = Statement(
     "copy_steps",
     _copy,
@@ -256,19 +256,19 @@ COPY_STEPS = Statement(
 async def read_steps(
     database: Database, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int = MAX_READ
 ) -> list[dict[str, Any]]:
-    """The recorded steps of a run, in the order they were recorded; `after` is number and path of the last one read."""
+    """Return the recorded steps of a run in order; `after` is number and path of the last one read."""
     rows = await database.query(_READ_STEPS, run_id=run_id, after_no=after[0], after_path=after[1], limit=limit)
     return [_row_to_dict(row) for row in rows]
 
 
 async def read_saved(database: Database, run_id: str, path: str) -> str | None:
-    """What was saved under a path, as JSON text."""
+    """Return the checkpoint under a path, as JSON."""
     rows = await database.query(_READ_SAVED, run_id=run_id, path=path)
     return rows[0]["output"] if rows else None
 
 
-async def read_way(database: Database, run_id: str) -> list[StepRecord]:
-    """The newest snapshot, if there is one, and the records after it, in their order."""
+async def read_replay_records(database: Database, run_id: str) -> list[StepRecord]:
+    """Return the newest snapshot, if any, and the records after it, in order."""
     return [_value(row) for row in await database.query(_READ_WAY, run_id=run_id)]
 
 

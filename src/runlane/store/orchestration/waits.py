@@ -30,7 +30,7 @@ WaitKind = Literal["human", "time", "event", "sent"]
 
 @dataclass(frozen=True, slots=True)
 class NewWait:
-    """A question that is asked now. `request` is JSON text; it is due `due_us` after now, if ever."""
+    """A wait to open. `request` is JSON; it is due `due_us` from now, if ever."""
 
     path: str
     kind: WaitKind
@@ -40,13 +40,13 @@ class NewWait:
     due_us: int | None = None
 
     def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
-        """The wait as a member of OPEN_WAITS."""
+        """Return the wait as a member of OPEN_WAITS."""
         return (run_id, attempt, self.path, self.kind, self.step_id, self.name, self.request, self.due_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A question. `overdue` is by the clock of the database, `due_in_us` counts from the moment of reading."""
+    """A wait. `overdue` is by the clock of the database, `due_in_us` counts from the time of reading."""
 
     run_id: str
     path: str
@@ -65,12 +65,11 @@ class Wait:
 
     @property
     def answerable_by(self) -> AnswerableBy:
-        """Whose keys may answer."""
+        """Return which keys may answer."""
         return self.request.get("answerable_by", "tenant")
 
     @property
     def answered(self) -> bool:
-        """Whether it is answered."""
         return self.answered_at_us is not None
 
     @property
@@ -172,7 +171,7 @@ WAKE_ANSWERED = Statement(
 )
 
 _due_in = (run_waits.c.due_at - now_us()).label("due_in")
-_OF_RUN = Statement(
+WAITS_OF_RUN = Statement(
     "waits_of_run",
     select(run_waits, _due_in)
     .where(run_waits.c.run_id == bindparam("run_id"), run_waits.c.settled_at.is_(None))
@@ -234,7 +233,7 @@ _INBOX = Statement(
         or_(
             run_waits.c.opened_at > func.coalesce(_after, lit(-1)),
             and_(run_waits.c.opened_at == _after, run_waits.c.run_id > _after_run),
-            # Branches of one run ask at the same moment.
+            # Branches of one run may ask at the same time.
             and_(
                 run_waits.c.opened_at == _after,
                 run_waits.c.run_id == _after_run,
@@ -249,14 +248,14 @@ _INBOX = Statement(
 
 
 async def read_waits(database: Database, run_id: str) -> list[Wait]:
-    """What a run waits for, oldest first; answered questions that its worker has not taken up yet included."""
-    return [_value(row) for row in await database.query(_OF_RUN, run_id=run_id)]
+    """Return the waits of a run, oldest first, including answered ones that its worker has not consumed yet."""
+    return [wait_of(row) for row in await database.query(WAITS_OF_RUN, run_id=run_id)]
 
 
 async def read_inbox(
     database: Database, tenant: str | None, after: tuple[int, str, str] | None = None, limit: int = 100
 ) -> Sequence[Wait]:
-    """Every open question to a person, oldest first; `after` is the time, run and path of the last one of a page."""
+    """Return open questions to people, oldest first; `after` is the time, run and path of the last one of a page."""
     rows = await database.query(
         _INBOX,
         tenant=tenant,
@@ -265,8 +264,9 @@ async def read_inbox(
         after_path=None if after is None else after[2],
         limit=limit,
     )
-    return [_value(row) for row in rows]
+    return [wait_of(row) for row in rows]
 
 
-def _value(row: Row) -> Wait:
+def wait_of(row: Row) -> Wait:
+    """Return the wait of a row."""
     return from_row(Wait, row, json=("request", "answer"))

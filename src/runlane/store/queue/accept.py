@@ -1,4 +1,4 @@
-"""Accept runs: one insert per table for any number of them, whatever their keys.
+"""Accept runs: one insert per table for any number of runs.
 
 Idempotency keys are decided by their primary key, ordering keys and limits of tenants under their locks, all in the
 transaction that stores the runs. The lane is the operator's assignment or else the declared one. The insert checks that
@@ -51,7 +51,7 @@ from runlane.store.sql.statement import Row, Statement
 
 
 class NewRun(NamedTuple):
-    """A checked request to run something. `input` is JSON text. A tuple, since bulk requests make very many."""
+    """A validated request to start a run. `input` is JSON. A tuple, since bulk requests create many."""
 
     id: str
     target: str
@@ -91,8 +91,8 @@ _RUN_COLUMNS = {**_ALONE_COLUMNS, "limited": Boolean(), "ordering_key": Text(), 
 
 
 def _timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
-    # The time is taken once per row: a run's rank and its time of acceptance must agree. Materialized, because
-    # SQLite would put the call itself wherever the column is used, and Postgres would unpack the batch twice.
+    # The time is read once per row: a run's rank and its time of acceptance must agree. Materialized, because
+    # SQLite would repeat the call wherever the column is used, and Postgres would unpack the batch twice.
     timed = select(batch, now_us().label("at")).select_from(batch).where(may_store)
     return timed.cte("admitted").prefix_with("materialized")
 
@@ -111,7 +111,7 @@ def _admit(batch: FromClause) -> FromClause:
 
 
 def _new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
-    """The columns of a new run that has to do with no other."""
+    """Return the columns of a new run without keys."""
     moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target).scalar_subquery()
     return {
         "id": t.id,
@@ -136,7 +136,7 @@ def _new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
 
 
 def _insert_runs_alone(admitted: FromClause) -> Executable:
-    # No conflict clause: it would cost each row a second look at the index, for ids that are new but after a crash.
+    # No conflict clause: it would cost each row a second index lookup, for ids that exist only after a crash.
     rows = _new_rows(admitted.c)
     return (
         insert(runs)
@@ -279,7 +279,7 @@ async def accept(session: Session, requests: Sequence[NewRun], sizes: Sequence[i
 
 
 async def _store(session: Session, fresh: Sequence[NewRun]) -> dict[str, Accepted]:
-    """Store the runs that may be stored as they are, and find those that an earlier try has stored."""
+    """Store the runs of tenants without limits, and find those that an earlier try has stored."""
     rows = list(await session.write(_ACCEPT, _members(fresh)))
     if len(rows) < len(fresh):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
@@ -288,7 +288,7 @@ async def _store(session: Session, fresh: Sequence[NewRun]) -> dict[str, Accepte
 
 
 async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -> dict[str, Verdict]:
-    """Store the groups that their tenants' limits allow."""
+    """Store the groups that are within the limits of their tenants."""
     refused: dict[str, Verdict] = {}
     admitted: list[NewRun] = []
     reasons = await refusals(session, [(group[0].tenant, len(group)) for group in groups])
@@ -300,7 +300,7 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -
         else:
             refused |= {run.id: reason for run in group}
     if any(run.idempotency_key is not None for group in groups for run in group):
-        # The next request with the key must be taken for the first one.
+        # The next request with the key must count as the first one.
         await session.fetch(_FREE_KEYS, ids=session.texts(sorted(refused)))
     stored = await _store(session, admitted)
     return {**refused, **{run_id: replace(item, quota=quotas[run_id]) for run_id, item in stored.items()}}
@@ -320,15 +320,15 @@ def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Col
 
 
 def stand_alone(requests: Iterable[NewRun]) -> bool:
-    """Whether no run has a key that other runs have to do with."""
+    """Return whether no run has a key that involves other runs."""
     return all(run.ordering_key is None and run.idempotency_key is None for run in requests)
 
 
 async def accept_alone(database: Database, requests: Sequence[NewRun]) -> dict[str, Accepted] | None:
-    """Store runs that stand alone with one statement, in one round trip; the verdicts by id.
+    """Store runs without keys with one statement, in one round trip; return the verdicts by id.
 
-    None when a tenant has limits or some were stored already; then `accept` has the answer. Nothing is in doubt after
-    a broken connection: the ids are ours, and the next try finds what was stored.
+    Return None when a tenant has limits or some runs exist; then use `accept`. A broken connection leaves nothing in
+    doubt: this process makes the ids, so the next try finds what was stored.
     """
     try:
         rows = await database.execute_single(_ACCEPT_ALONE, [_alone(run) for run in requests])

@@ -37,7 +37,7 @@ MAX_LANES = 64
 MAX_QUEUES = 64
 MAX_QUARANTINED = 16
 
-# Tasks by name; orchestrations and agents have no end of names, so they are known by how their targets begin.
+# Tasks by name; the names of orchestrations and agents are unbounded, so they are identified by their prefix.
 OURS = or_(
     member(runs.c.target, "targets"),
     func.substr(runs.c.target, lit(1), lit(len(ORCHESTRATION))) == bindparam("orchestrations", type_=Text()),
@@ -51,7 +51,7 @@ READY_QUARANTINED = and_(_queued, runs.c.max_neighbors.is_not(None))
 
 
 def all_ready(*columns: ColumnElement[Any]) -> FromClause:
-    """Every ready run, through the three indexes."""
+    """Return every ready run, through the three indexes."""
     parts = [select(*columns).where(ready) for ready in (READY, READY_LIMITED, READY_QUARANTINED)]
     return union_all(*parts).subquery("ready_runs")
 
@@ -61,7 +61,7 @@ def _next_lane(ready: ColumnElement[bool], after: ColumnElement[bool]) -> Column
 
 
 def _lanes_in_use(name: str, ready: ColumnElement[bool], begin: ColumnElement[bool]) -> FromClause:
-    """The lanes that have such runs, in the order of their names."""
+    """Return the lanes that have such runs, in the order of their names."""
     found = select(_next_lane(ready, begin).label("lane"), lit(1).label("n")).cte(name, recursive=True)
     following = select(_next_lane(ready, runs.c.lane > found.c.lane), found.c.n + lit(1)).where(
         found.c.lane.is_not(None), found.c.n < lit(MAX_LANES)
@@ -80,7 +80,7 @@ def _next_tenant(lane: ColumnElement[str], after: ColumnElement[str]) -> ColumnE
 
 
 def _tenants_in_use(source: FromClause, lane: ColumnElement[str]) -> FromClause:
-    """The tenants with limits that have ready runs, lane by lane."""
+    """Return the tenants with limits that have ready runs, lane by lane."""
     begin = case(
         (lane == bindparam("queue_lane", type_=Text()), bindparam("queue_tenant", type_=Text())),
         else_=cast("", Text()),
@@ -105,9 +105,9 @@ def _first_rank(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def _lane_columns(lane: ColumnElement[str]) -> list[ColumnElement[Any]]:
-    """The settings of a lane and how many of its runs are running.
+    """Return the settings of a lane and the number of its running runs.
 
-    Subqueries look each lane up by its name. A join would let the planner read the whole table of lanes.
+    Subqueries look up each lane by its name. With a join the planner might read the whole table of lanes.
     """
     running = _count(runs.c.lane == lane, runs.c.status == lit(Status.RUNNING))
     max_slots = _one(lanes.c.max_slots, lanes.c.name == lane)
@@ -124,7 +124,7 @@ def _one(column: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Column
 
 
 def _tenant_columns(tenant: ColumnElement[str], *conditions: ColumnElement[bool]) -> list[ColumnElement[Any]]:
-    """The limit of a tenant and how many of its runs are running."""
+    """Return the limit of a tenant and the number of its running runs."""
     running = _count(runs.c.tenant == tenant, runs.c.status == lit(Status.RUNNING), runs.c.limited)
     max_running = _one(tenants.c.max_running, tenants.c.id == tenant, *conditions)
     return [
@@ -202,7 +202,7 @@ def _quarantined(*only: ColumnElement[bool]) -> Select[Any]:
 
 
 def _served(batch: FromClause) -> tuple[FromClause, ColumnElement[bool]]:
-    """The lanes of a worker that serves some lanes only, and the condition that a run is in one of them."""
+    """Return the lanes of a worker that serves only some, and the condition that a run is in one of them."""
     served = select(batch.c.served.label("lane")).cte("served_lanes")
     return served, exists().where(served.c.lane == runs.c.lane)
 

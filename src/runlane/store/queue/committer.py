@@ -26,7 +26,7 @@ from runlane.store.sql.database import CommitInDoubt, Database, Session
 
 # Members of one transaction: enough to make the commit cheap, few enough to keep it short.
 BATCH_SIZE = 1000
-# And their text: a statement with hundreds of megabytes would not be through within its time, now or ever.
+# And their characters: a statement of hundreds of megabytes would always exceed its timeout.
 BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
 
@@ -44,6 +44,10 @@ class _Accept:
     @property
     def characters(self) -> int:
         return sum(len(run.input) for run in self.runs)
+
+    @property
+    def delays_us(self) -> Iterable[int]:
+        return (run.delay_us for run in self.runs if run.delay_us > 0)
 
 
 @dataclass(slots=True)
@@ -66,6 +70,11 @@ class _Record:
             texts += [finish.result, finish.error, finish.state]
         return sum(len(text) for text in texts if text is not None)
 
+    @property
+    def delays_us(self) -> Iterable[int]:
+        finish = self.entry.finish
+        return () if finish is None or finish.delay_us is None else (finish.delay_us,)
+
 
 _Member = _Accept | _Record
 
@@ -81,13 +90,14 @@ class _Result:
 
 
 class Stopping(Unavailable):
-    """The committer has stopped, so waiting is of no use."""
+    """The committer has stopped, so waiting would not help."""
 
 
 class Committer:
     """Collects members and commits them in batches.
 
-    After each commit `ring` gets the lanes in which runs became ready, and `publish` the notices for readers.
+    After each commit `ring` gets the lanes in which runs became ready, `publish` the notices for readers, and
+    `report_timer` the time after which the next of the runs is due.
     """
 
     def __init__(
@@ -95,10 +105,12 @@ class Committer:
         database: Database,
         ring: Callable[[set[str]], None],
         publish: Callable[[Sequence[Notice]], None] = lambda notices: None,
+        report_timer: Callable[[float], None] = lambda after_seconds: None,
     ) -> None:
         self._database = database
         self._ring = ring
         self._publish = publish
+        self._report_timer = report_timer
         self._waiting: deque[_Member] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -107,12 +119,12 @@ class Committer:
         self.members = 0
 
     async def start(self) -> None:
-        """Begin to commit."""
+        """Start to commit."""
         self._stopping = False
         self._task = asyncio.create_task(self._loop(), name="runlane-committer")
 
     async def stop(self) -> None:
-        """Commit what has arrived, then end. Later members are refused."""
+        """Commit what has arrived, then stop. Later members are rejected."""
         self._stopping = True
         self._arrived.set()
         if self._task is not None:
@@ -120,7 +132,7 @@ class Committer:
             self._task = None
 
     async def accept(self, runs: Sequence[NewRun], timeout_seconds: float) -> list[Verdict]:
-        """Store new runs; the verdicts are in their order."""
+        """Store new runs; return the verdicts in order."""
         answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
         self._submit(_Accept(runs, answer, time.monotonic() + timeout_seconds))
         return await answer
@@ -153,7 +165,7 @@ class Committer:
             batch = self._next_batch()
             try:
                 await self._commit(batch)
-            except Exception as error:  # noqa: BLE001 - it is logged, and the waiting callers get it
+            except Exception as error:  # noqa: BLE001 - logged, and raised in the waiting callers
                 # Imported here: processes that only read or accept runs start faster without it.
                 import structlog
 
@@ -176,11 +188,11 @@ class Committer:
         return batch
 
     async def _commit(self, batch: list[_Member]) -> None:
-        """Commit a batch, halving it around a member that the database refuses."""
+        """Commit a batch, halving it around a member that the database rejects."""
         if not batch:
             return
         try:
-            result = await self._commit_patiently(batch)
+            result = await self._commit_with_retries(batch)
         except Unavailable as error:
             for member in batch:
                 _refuse(member, error)
@@ -194,7 +206,7 @@ class Committer:
         else:
             self._deliver(batch, result)
 
-    async def _commit_patiently(self, batch: list[_Member]) -> _Result:
+    async def _commit_with_retries(self, batch: list[_Member]) -> _Result:
         """Commit, and wait for an unavailable database until the latest deadline of the members."""
         patience = max(member.give_up_at for member in batch)
         result = _Result()
@@ -220,7 +232,7 @@ class Committer:
                         return at_once
                 return await self._database.transact(work)
             except CommitInDoubt as doubt:
-                # Without a mark nothing was written, so nothing can be doubled.
+                # Without a mark nothing was written, so nothing can be stored twice.
                 mark = doubt.mark
             except Unavailable as error:
                 if time.monotonic() + _PAUSE_SECONDS > patience:
@@ -229,13 +241,13 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
-                    # A member that has failed must not be stored after all. After a commit in doubt they stay: if it
-                    # was committed, the result is for all of them.
+                    # A member that has failed must not be stored any more. After a commit in doubt they stay: if it was
+                    # committed, the result is for all of them.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _accept_at_once(self, batch: list[_Accept]) -> _Result | None:
-        """Store the runs in one round trip if they allow it."""
+        """Store the runs in one round trip if possible."""
         new_runs = [run for member in batch for run in member.runs]
         if not stand_alone(new_runs):
             return None
@@ -287,10 +299,13 @@ class Committer:
         notices += [Notice(item.run_id, item.last_seq) for item in result.released]
         if notices:
             self._publish(notices)
+        delays_us = [delay_us for member in batch for delay_us in member.delays_us]
+        if delays_us:
+            self._report_timer(min(delays_us) / 1_000_000)
 
 
 def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
-    """The runs in their order, in pieces that are good for one transaction each."""
+    """Yield the runs in order, in batches for one transaction each."""
     batch: list[NewRun] = []
     characters = 0
     for run in new_runs:
@@ -304,7 +319,7 @@ def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 
 
 class _Lost(LeaseLost):
-    """The fence refused an entry."""
+    """The fence rejected an entry."""
 
     def __init__(self, entry: RecordEntry) -> None:
         super().__init__(f"Run {entry.run_id} is no longer attempt {entry.attempt}'s; its writes are rejected.")
@@ -376,6 +391,6 @@ def _refuse(member: _Member, error: Exception) -> None:
     if isinstance(error, RunlaneError):
         member.answer.set_exception(error)
     else:
-        refused = StorageRefused(f"The database refuses to store this: {type(error).__name__}: {error}")
+        refused = StorageRefused(f"The database rejected the content: {type(error).__name__}: {error}")
         refused.__cause__ = error
         member.answer.set_exception(refused)

@@ -95,13 +95,13 @@ async def add_dead_letters(session: Session, run_ids: Sequence[str]) -> None:
 
 
 async def read_dead_letter(database: Database, run_id: str) -> dict[str, Any] | None:
-    """The dead letter of a run, or None."""
+    """Return the dead letter of a run, or None."""
     rows = await read(database, _READ, run_id=run_id)
     return letter_value(rows[0]) if rows else None
 
 
 async def list_dead_letters(database: Database, limit: int = 100) -> list[dict[str, Any]]:
-    """The newest dead letters."""
+    """Return the newest dead letters."""
     return [letter_value(row) for row in await read(database, _LIST, limit=limit)]
 
 

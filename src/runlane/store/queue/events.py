@@ -24,7 +24,7 @@ from runlane.store.sql.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class RunPosition:
-    """How far a run's stream has come."""
+    """The position of a run's stream."""
 
     run_id: str
     first_seq: int
@@ -66,7 +66,7 @@ def _append_fenced(batch: FromClause) -> Executable:
 
 # For changes that are not made by an attempt: accept, cancel, release, takeover.
 APPEND = Statement("append_events", _append, _COLUMNS, purpose="Add events to runs.")
-# For what a worker writes.
+# For writes of a worker.
 APPEND_FENCED = Statement(
     "append_events_fenced", _append_fenced, _COLUMNS, purpose="Add events of an attempt, through the fence."
 )
@@ -139,7 +139,7 @@ async def append(session: Session, events: Iterable[EventRow]) -> None:
 
 
 async def read_events(database: Database, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-    """The events of a run after a number, in order."""
+    """Return the events of a run after a number, in order."""
     rows = await read(database, _READ, run_id=run_id, after=after, limit=limit)
     return [
         Event(row["run_id"], row["seq"], row["type"], row["attempt"], row["at"], load_json(row["data"])) for row in rows
@@ -147,12 +147,12 @@ async def read_events(database: Database, run_id: str, after: int = 0, limit: in
 
 
 async def has_event(database: Database, run_id: str, kind: str) -> bool:
-    """Whether the run's stream has an event of this type."""
+    """Return whether the run's stream has an event of this type."""
     return bool((await database.query(_HAS, run_id=run_id, type=kind))[0]["found"])
 
 
 async def read_positions(database: Database, run_ids: Sequence[str]) -> list[RunPosition]:
-    """Where these runs stand; a run that is not kept is missing."""
+    """Return the positions of these runs; a deleted run is missing."""
 
     async def work(session: Session) -> list[RunPosition]:
         rows = await session.fetch(_POSITIONS, ids=session.texts(run_ids))
@@ -166,7 +166,7 @@ async def read_positions(database: Database, run_ids: Sequence[str]) -> list[Run
 async def read_lines(
     database: Database, positions: Sequence[tuple[str, int]], limit: int
 ) -> dict[str, list[StoredEvent]]:
-    """The stored events of each run after its number, at most `limit` numbers of each."""
+    """Return the stored events of each run after its number, at most `limit` of each."""
     rows = await read(database, _LINES, [tuple(position) for position in positions], limit=limit)
     found: dict[str, list[StoredEvent]] = defaultdict(list)
     for row in rows:
@@ -175,13 +175,13 @@ async def read_lines(
 
 
 async def read_page(database: Database, run_id: str, after: int, limit: int) -> list[StoredEvent]:
-    """The next stored events of one run, wherever they begin: retention may have cut the oldest."""
+    """Return the next stored events of one run; retention may have deleted the oldest."""
     rows = await read(database, _PAGE, run_id=run_id, after=after, limit=limit)
     return [StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"]) for row in rows]
 
 
 async def read_last(database: Database, run_id: str, kind: str) -> StoredEvent | None:
-    """The newest stored event of this type."""
+    """Return the newest stored event of this type."""
     for row in await read(database, _LAST, run_id=run_id, type=kind):
         return StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"])
     return None

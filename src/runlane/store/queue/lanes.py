@@ -1,7 +1,7 @@
-"""Lanes: their settings, changed while everything runs, and which kind of run goes to which.
+"""Lanes: their settings, which can be changed while runs execute, and the assignment of kinds of runs to lanes.
 
-A change holds the lane's lock alone. Claims hold it while they take runs, so when a change returns, no claim
-under the old settings is left: a drained lane starts nothing more.
+A change holds the lane's lock exclusively. Claims hold it while they take runs, so when a change returns, no claim
+under the old settings is left: a disabled lane starts nothing more.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _SET = Statement(
         enabled=func.coalesce(bindparam("new_enabled", type_=Boolean()), lanes.c.enabled),
         max_slots=func.nullif(func.coalesce(bindparam("new_max_slots", type_=Integer()), lanes.c.max_slots), lit(-1)),
         poll_interval_ms=func.coalesce(bindparam("new_poll", type_=Integer()), lanes.c.poll_interval_ms),
-        # What an operator has set must outlive the definitions that named the lane.
+        # An operator's settings must outlive the definitions that named the lane.
         tenant=None,
         updated_at=now_us(),
     )
@@ -150,17 +150,17 @@ _MOVE = Statement(
 
 
 async def declare_lanes(database: Database, names: Collection[str]) -> None:
-    """Make sure that the lanes exist which code names."""
+    """Create the lanes named in code that do not exist."""
     await read(database, DECLARE, [(name, None) for name in sorted(names)])
 
 
 async def list_lanes(database: Database) -> list[Lane]:
-    """Every lane with what runs and waits in it, and the kinds an operator assigned to it."""
+    """Return every lane with its running and queued runs, and the kinds that operators assigned to it."""
     return await database.transact(lanes_in)
 
 
 async def lanes_in(session: Session) -> list[Lane]:
-    """The same within a transaction."""
+    """Return every lane, within a transaction."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for row in await session.fetch(_KINDS):
         kinds[row["lane"]].append(row["kind"])
@@ -191,7 +191,7 @@ async def check_lanes(database: Database, names: Collection[str]) -> None:
 async def set_lane(
     database: Database, name: str, change: LaneChange, *, create: bool = False, actor: str = "local"
 ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
-    """Change a lane; exact when it returns. Its settings before, None for a new lane, and its settings now."""
+    """Change a lane; return its old settings, None for a new lane, and the new ones. In effect when this returns."""
     check_text(name, "The lane name", MAX_NAME)
     _check_bounds("max_slots", change.max_slots, SLOT_BOUNDS)
     _check_bounds("poll_interval_ms", change.poll_interval_ms, POLL_BOUNDS_MS)
@@ -236,7 +236,7 @@ def _audit_fields(row: Row) -> Mapping[str, Any]:
 
 
 async def move_kinds(database: Database, kinds: Collection[str], lane: str, *, actor: str = "local") -> int:
-    """Send these kinds of runs to a lane from now on, the waiting ones included; how many of those moved."""
+    """Assign these kinds of runs to a lane, including waiting runs; return how many of those moved."""
     await check_lanes(database, [lane])
     for kind in kinds:
         check_text(kind, "The kind", 200)
@@ -259,7 +259,7 @@ async def move_kinds(database: Database, kinds: Collection[str], lane: str, *, a
 
 
 async def unassign_kinds(database: Database, kinds: Collection[str], *, actor: str = "local") -> None:
-    """Let the lane declared in code decide again for new runs of these kinds."""
+    """Remove the assignment of these kinds; new runs use the lane declared in code."""
 
     async def work(session: Session) -> None:
         old = await _assigned(session)

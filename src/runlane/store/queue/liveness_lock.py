@@ -1,4 +1,4 @@
-"""The liveness lock, which is released at once when the worker process dies, for whatever reason.
+"""The liveness lock, which is released as soon as the worker process dies, for any reason.
 
 On Postgres it is a session advisory lock on the connection that also renews the lease; the server releases it when the
 socket closes. On SQLite it is a lock on a file beside the database; the kernel releases it with the process. Behind
@@ -29,14 +29,14 @@ _TAKE = Statement(
 
 
 class LivenessConnection(Protocol):
-    """A worker's own way to the database, which holds its liveness lock for as long as it is open."""
+    """A worker's own connection to the database, which holds its liveness lock while it is open."""
 
     @property
     def database(self) -> Database: ...
 
     @property
     def has_lock(self) -> bool:
-        """Whether the reaper may look for the lock at all."""
+        """Whether the reaper may use the lock."""
         ...
 
     async def hold(self) -> None:
@@ -44,7 +44,7 @@ class LivenessConnection(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the lock up and disconnect."""
+        """Release the lock and disconnect."""
         ...
 
 
@@ -88,11 +88,11 @@ class _SessionLine:
         self._held = False
 
     async def connected(self, connection: Any) -> None:
-        """A lock belongs to its connection; a new one has none yet."""
+        """Reset the lock, which belongs to its connection."""
         self._held = False
         if self.has_lock:
-            # An interpreter that is held in the middle of a heartbeat has until the end of its lease. Ended earlier
-            # for being idle, the session would take the lock with it, and the worker would pass for dead.
+            # An interpreter that is blocked during a heartbeat has until the end of its lease. If the server ended the
+            # idle session earlier, the lock would be released and the worker would be considered dead.
             from runlane.store.sql.postgres import limit_transactions
 
             milliseconds = int(self._lease_seconds * 1000)
@@ -101,8 +101,8 @@ class _SessionLine:
 
     async def hold(self) -> None:
         if self.has_lock and not self._held:
-            # Not the waiting form: after a cut line the server may keep our old session, and its lock, for a
-            # while. Then that one stands for us, and the next heartbeat tries again.
+            # Not the waiting form: after a broken connection the server may keep our old session, and its lock, for a
+            # while. The lock is then still held for us, and the next heartbeat retries.
             rows = await read(self.database, _TAKE, key=self._key)
             self._held = bool(rows[0]["got"])
 
@@ -152,7 +152,7 @@ class _FileLock:
 
     def drop(self) -> None:
         if self._file is not None:
-            # Unlinked while still locked, so that a file about to be deleted is never taken for that of a live worker.
+            # Unlinked while still locked, so that a file about to be deleted never counts as that of a live worker.
             self._path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = None

@@ -1,8 +1,8 @@
 """Ordering keys: runs with the same key run one at a time, in the order they were accepted.
 
 One run holds the key (`holds_key`, unique in the database), the others are `blocked` behind it by number. Every
-transaction that frees or takes a key does so under a lock on the key, and the one that frees it hands it to the
-next run: no process has to survive for that.
+transaction that frees or takes a key does so under a lock on the key, and the one that frees it assigns it to the
+next run, so no other process is needed for that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runlane.store.sql.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class ReleasedRun:
-    """A run that got its key."""
+    """A run that obtained its key."""
 
     run_id: str
     lane: str
@@ -60,7 +60,7 @@ def _release_next(batch: FromClause) -> Executable:
 
 
 def ready_status():
-    """Where a run goes that nothing holds up any more but its own hold and due time."""
+    """Return the status of a run that is no longer blocked: by its hold and its due time."""
     return case(
         (runs.c.hold, lit(Status.AWAITING_APPROVAL)),
         (runs.c.due_at > now_us(), lit(Status.SCHEDULED)),
@@ -80,12 +80,12 @@ HOLDER = Statement(
 
 
 def key_locks(keys: Iterable[str | None]) -> list[int]:
-    """The lock numbers of these ordering keys."""
+    """Return the lock numbers of these ordering keys."""
     return [lock_key("key", key) for key in set(keys) if key is not None]
 
 
 async def release_next(session: Session, keys: Iterable[str]) -> list[ReleasedRun]:
-    """Give each free key to the next run behind it. The caller holds the keys' locks."""
+    """Assign each free key to the next run. The caller holds the locks of the keys."""
     wanted = sorted(set(keys))
     if not wanted:
         return []

@@ -36,7 +36,7 @@ from runlane.domain.run import Status
 from runlane.errors import Unavailable
 from runlane.store.queue.claim_locks import worker_lock
 from runlane.store.queue.ordering import key_locks
-from runlane.store.queue.record import AttemptOutcome, end_attempts, say_done, settle_ended, store_results
+from runlane.store.queue.record import AttemptOutcome, emit_done, end_attempts, settle_ended, store_results
 from runlane.store.queue.workers import LIVE, micros
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Session, read
@@ -44,7 +44,7 @@ from runlane.store.sql.expressions import database_started_us, json_of, lit, mem
 from runlane.store.sql.schema import run_events, runs, workers
 from runlane.store.sql.statement import Statement
 
-# How long workers may take to come back after the database dropped all connections.
+# How long workers may take to reconnect after the database dropped all connections.
 RECONNECT_SECONDS = 3
 _SECOND_US = 1_000_000
 
@@ -68,7 +68,7 @@ class ReapedRuns:
 
     @property
     def runs(self) -> int:
-        """How many runs moved."""
+        """The number of requeued runs."""
         return len(self.notices)
 
 
@@ -142,7 +142,7 @@ _TAKEN = {
     "ordering_key": Text(),
     "holds_key": Boolean(),
 }
-# The runs that one worker had are counted before they move: only a run that was alone is known to have lost its worker.
+# The runs of a worker are counted before they are requeued: only a run that was alone is known to have lost its worker.
 _TOGETHER = Statement(
     "runs_by_lost_worker",
     select(runs.c.worker_id, func.count().label("together"))
@@ -150,7 +150,7 @@ _TOGETHER = Statement(
     .group_by(runs.c.worker_id),
     purpose="Count the runs that each lost worker was executing.",
 )
-# The first loss costs no time. A run that loses one worker after the other waits longer each time.
+# The first loss adds no delay. A run that loses further workers waits longer each time.
 _DELAYS_SECONDS = (0, 1, 2, 4, 8)
 _MAX_DELAY_SECONDS = 15
 
@@ -161,7 +161,7 @@ def _delay_us(lost_before: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def _max_neighbors(together: ColumnElement[int]) -> ColumnElement[int]:
-    """Half of the company that it had, from its second loss on."""
+    """Return half of the neighbors that it had, from its second loss on."""
     halved = case((together > lit(3), together // lit(2) - lit(1)), else_=lit(0))
     return case((runs.c.losses == lit(0), runs.c.max_neighbors), else_=halved)
 
@@ -234,7 +234,7 @@ TAKE_BACK = CompoundWrite(
     _take_back,
     columns={"worker_id": Text(), "together": Integer()},
     returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
-    links=[end_attempts, store_results, say_done, _add_lost_events],
+    links=[end_attempts, store_results, emit_done, _add_lost_events],
     purpose="Requeue or end the runs of lost workers.",
 )
 
@@ -246,7 +246,7 @@ async def find_suspects(database: Database, silence_seconds: float, *, trust_loc
 
 
 async def declare_lost(session: Session, worker_id: str, silence_seconds: float, *, lock_is_free: bool) -> bool:
-    """Mark a worker lost if it still looks so. Never waits for a claim that is under way: the next round will do."""
+    """Mark a worker lost if it still qualifies. Never waits for a claim in progress; the next pass retries."""
     if not await session.try_lock(worker_lock(worker_id)):
         return False
     rows = await session.fetch(
@@ -256,26 +256,26 @@ async def declare_lost(session: Session, worker_id: str, silence_seconds: float,
 
 
 async def find_orphans(session: Session) -> list[str]:
-    """Return owners of running runs that are not live workers. There should be none; their runs must move."""
+    """Return owners of running runs that are not live workers. This should not happen; their runs must be requeued."""
     return [row["worker_id"] for row in await session.fetch(_ORPHANS)]
 
 
 async def take_over(session: Session, worker_ids: Sequence[str]) -> ReapedRuns:
-    """Put the runs of these workers back at their old place, or end those that may not run again.
+    """Requeue the runs of these workers with their old rank, or end those that may not run again.
 
-    A run that was alone on its worker counts a loss. Of several, each may be the one that killed the worker: from the
-    second time on they may share a worker with half as many others, until each of them has been alone.
+    A run that was alone on its worker counts a loss. Of several, any may have killed the worker: from the second time
+    on they may share a worker with half as many others, until each of them has been alone.
     """
     ids = session.texts(list(worker_ids))
-    # Locks before rows, everywhere: a run that ends here hands its ordering key on. The others keep theirs, and a
-    # lock for each of them could be more than the server has room for when a whole cluster vanishes.
+    # Locks before rows, everywhere: a run that ends here passes its ordering key on. The others keep theirs, and a
+    # lock for each of them could exceed the server's lock table when a whole cluster is lost.
     keys = {row["ordering_key"] for row in await session.fetch(_KEYS_THAT_END, worker_ids=ids)}
     await session.lock(exclusive=key_locks(keys))
     together = [(row["worker_id"], row["together"]) for row in await session.fetch(_TOGETHER, worker_ids=ids)]
     rows = await session.write(TAKE_BACK, together)
     ended = [row for row in rows if Status(row["status"]).terminal]
     if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
-        raise Unavailable("A run of a vanished worker was cancelled at this moment; the next round moves it.")
+        raise Unavailable("A run of a lost worker was cancelled at this moment; the next pass requeues it.")
     released = await settle_ended(session, ended)
     ready = {row["lane"] for row in rows if row["status"] == Status.QUEUED}
     ready |= {item.lane for item in released if item.status is Status.QUEUED}

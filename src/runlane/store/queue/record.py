@@ -1,7 +1,7 @@
-"""What a worker writes about its run: events, checkpoints, progress and the end, all behind the fence.
+"""What a worker writes about its run: events, checkpoints, progress and the end, all through the fence.
 
-RECORD's head is the fence: it names the run, the attempt and `running`, and only the members it returns have won.
-The later writes of the transaction are for those members alone. A member that the fence rejected changes nothing.
+The head of RECORD is the fence: it names the run, the attempt and `running`, and returns only the members that passed.
+The later writes of the transaction are for those members alone. A rejected member changes nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of an attempt: where its run goes, and what is kept. `result`, `error` and `state` are JSON text."""
+    """The end of an attempt: the new status of its run, and what is stored. `result`, `error` and `state` are JSON."""
 
     outcome: AttemptOutcome
     status: Status
@@ -151,7 +151,7 @@ def _record(batch: FromClause) -> Executable:
 
 
 def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
-    """A link: the attempts that ended with this change. `changed` carries their outcome and error."""
+    """A link: end the attempts of this change. `changed` has their outcome and error."""
     c = changed.c
     return insert(run_attempts).from_select(
         ["run_id", "attempt", "worker_id", "started_at", "ended_at", "outcome", "error"],
@@ -162,7 +162,7 @@ def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
 
 
 def store_results(batch: FromClause | None, changed: FromClause) -> Executable:
-    """A link: the results of the runs that ended with this change. Only a worker's own end has a state."""
+    """A link: store the results of the runs that ended with this change. Only a worker's own end has a state."""
     c = changed.c
     state = c.state if "state" in c else null()
     return insert(run_results).from_select(
@@ -171,8 +171,8 @@ def store_results(batch: FromClause | None, changed: FromClause) -> Executable:
     )
 
 
-def say_done(batch: FromClause | None, changed: FromClause) -> Executable:
-    """A link: the last event of the runs that ended with this change."""
+def emit_done(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: add the last event of the runs that ended with this change."""
     c = changed.c
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
@@ -213,7 +213,7 @@ RECORD = CompoundWrite(
     },
     key=("id", "attempt"),
     carries=("outcome", "result", "error", "state"),
-    links=[end_attempts, store_results, say_done],
+    links=[end_attempts, store_results, emit_done],
     final=lambda changed: select(
         *(
             changed.c[name]
@@ -227,7 +227,7 @@ RECORD = CompoundWrite(
 async def record(
     session: Session, entries: Sequence[RecordEntry]
 ) -> tuple[dict[tuple[str, int], Recorded], list[ReleasedRun]]:
-    """Write the entries; those missing from the answer lost their run. One entry per run and attempt.
+    """Write the entries; those missing in the result lost their run. One entry per run and attempt.
 
     The caller holds the locks of the ordering keys of every entry that finishes.
     """
@@ -284,7 +284,7 @@ async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], 
 
 
 async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedRun]:
-    """After runs ended in this transaction: bury the dead, hand their ordering keys on."""
+    """After runs ended in this transaction: add dead letters, and pass their ordering keys on."""
     dead = [row["id"] for row in ended if row["status"] == Status.FAILED]
     if dead:
         await add_dead_letters(session, dead)

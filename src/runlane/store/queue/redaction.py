@@ -2,7 +2,7 @@
 
 Stored JSON is of two kinds. In data of users every string, number and key that is a secret is replaced. In what Runlane
 writes itself, field names, numbers and values of a fixed vocabulary have a meaning for readers and for the next
-attempt: they stay unchanged, whatever a tenant has stored as a secret.
+attempt: they stay unchanged, even if they equal a tenant's secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runlane.store.queue.record import Finish, RecordEntry
 # Returns a value without secrets.
 _Clean = Callable[[Any, Redactor], Any]
 
-# Paths, ids of steps and answers, and values that readers and the next attempt compare: none of them holds data.
+# Paths, ids of steps and answers, and values that readers and the next attempt compare; they contain no data.
 _FIXED: Final = frozenset(
     {
         "answer",
@@ -43,7 +43,7 @@ _ABOUT_CALLS: Final = frozenset(
 
 
 def redacted(entry: RecordEntry, redactor: Redactor) -> RecordEntry:
-    """The entry without the secrets that its attempt has used."""
+    """Return the entry without the secrets that its attempt has used."""
     if redactor.is_empty or not any(map(redactor.occurs, _texts(entry))):
         return entry
 
@@ -84,7 +84,7 @@ def redacted(entry: RecordEntry, redactor: Redactor) -> RecordEntry:
 
 
 def redacted_delta(delta: Delta, redactor: Redactor) -> Delta:
-    """The live piece without the secrets that its attempt has used."""
+    """Return the delta without the secrets that its attempt has used."""
     if redactor.is_empty:
         return delta
     return delta._replace(data=_clean_text(delta.data, _own, redactor))
@@ -110,11 +110,11 @@ def _texts(entry: RecordEntry) -> Iterator[str]:
         yield from filter(None, (finish.result, finish.error, finish.state))
 
 
-# --- what stands where
+# --- shapes
 
 
 def _data(value: Any, redactor: Redactor) -> Any:
-    """Data of users: everything in it."""
+    """Redact everything in data of users."""
     return redactor.clean_value(value)
 
 
@@ -141,7 +141,7 @@ def _field(value: Any, redactor: Redactor) -> Any:
 
 
 def _object(fields: Mapping[str, _Clean]) -> _Clean:
-    """An object with fields of ours; some of them have a shape of their own."""
+    """Return a shape for an object with known fields; some of them have a shape of their own."""
 
     def clean(value: Any, redactor: Redactor) -> Any:
         if not isinstance(value, dict):
@@ -158,7 +158,7 @@ def _object(fields: Mapping[str, _Clean]) -> _Clean:
 
 
 def _each(shape: _Clean) -> _Clean:
-    """A list of such values."""
+    """Return a shape for a list of such values."""
 
     def clean(value: Any, redactor: Redactor) -> Any:
         if not isinstance(value, list):
@@ -169,14 +169,14 @@ def _each(shape: _Clean) -> _Clean:
 
 
 def _table(value: Any, redactor: Redactor) -> Any:
-    """Data by names that a definition has given: input keys and keys of the state."""
+    """Redact data by names from a definition: input keys and keys of the state."""
     if not isinstance(value, dict):
         return _data(value, redactor)
     return {name: _data(inner, redactor) for name, inner in cast("dict[str, Any]", value).items()}
 
 
 def _texts_only(value: Any, redactor: Redactor) -> Any:
-    """A schema, whose keys and numbers have a meaning: only its texts."""
+    """Redact only the strings of a schema, since its keys and numbers have a meaning."""
     match value:
         case dict():
             table = cast("dict[str, Any]", value)
@@ -190,7 +190,7 @@ def _texts_only(value: Any, redactor: Redactor) -> Any:
 
 
 def _cursor(value: Any, redactor: Redactor) -> Any:
-    """The step machine: a tree of fields of its own, some of which hold data of users."""
+    """Redact the cursor of the step machine: a tree of known fields, some of which contain data of users."""
     match value:
         case dict():
             table = cast("dict[str, Any]", value)
@@ -202,7 +202,7 @@ def _cursor(value: Any, redactor: Redactor) -> Any:
 
 
 def _sized(value: Any, redactor: Redactor) -> Any:
-    """Data by names, each with its size."""
+    """Redact data by names, each with its size."""
     if not isinstance(value, dict):
         return value
     table = cast("dict[str, list[Any]]", value)
@@ -223,7 +223,7 @@ def _context(value: Any, redactor: Redactor) -> Any:
 
 
 def _raw(value: Any, redactor: Redactor) -> Any:
-    """An answer as its provider wrote it, with signatures over its texts: as a whole or not at all."""
+    """Return a provider's answer, or None if it has a secret: its signatures would not match redacted text."""
     return None if isinstance(value, str) and redactor.occurs(value) else value
 
 

@@ -36,7 +36,7 @@ from runlane.store.sql.statement import Row, Statement
 AT_ONCE = 500
 DEAD_LETTERS_KEPT_TIMES = 3
 _WORKERS_KEPT_SECONDS = 86400.0
-# Events that one transaction deletes, about; and the length from which a stream is cut piece by piece.
+# About how many events one transaction deletes; a longer stream is cut in parts.
 EVENTS_AT_ONCE = 5_000
 _LONG = 1_000
 # This many cut runs in a row prove that all older ones are cut too.
@@ -140,14 +140,14 @@ _CUT_ONE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class DeletedBatch:
-    """What a transaction deleted. `more` is True when there may be more to delete."""
+    """The result of a transaction. `more` is True when there may be more to delete."""
 
     events: int
     more: bool
 
 
 async def delete_old(session: Session, keep_seconds: float) -> int:
-    """Delete some of the runs that ended longer ago than that; how many."""
+    """Delete some of the runs that ended longer ago than that; return how many."""
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     if ids:
         await session.fetch(COPY_TURN_RESULTS, ids=session.texts(ids))
@@ -156,20 +156,20 @@ async def delete_old(session: Session, keep_seconds: float) -> int:
 
 
 async def delete_runs(session: Session, ids: Sequence[str]) -> None:
-    """Delete these runs, which have ended, with everything that belongs to them alone."""
+    """Delete these ended runs with everything that belongs only to them."""
     bound = session.texts(ids)
     for statement in _DELETES:
         await session.fetch(statement, ids=bound)
 
 
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:
-    """Delete dead letters that are older still, and forget workers that ended a day ago."""
+    """Delete dead letters past their retention, and workers that ended a day ago."""
     await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
     await session.fetch(DELETE_OLD_WORKERS, keep_seconds=_WORKERS_KEPT_SECONDS)
 
 
 async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> tuple[int, bool]:
-    """One look back from a moment: where it came to, and whether older runs may still have to be cut."""
+    """Scan back from a time; return the time reached, and whether older runs may still have to be cut."""
     rows = await session.fetch(_BACKWARDS, keep_seconds=keep_seconds, before=before)
     if not rows:
         return before, False
@@ -177,7 +177,7 @@ async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> t
 
 
 async def cut_events(session: Session, keep_seconds: float, since: int) -> DeletedBatch:
-    """Delete some events, all but the last, of runs that ended longer ago than that and not before `since`."""
+    """Delete events, except the last, of some runs that ended longer ago than that and not before `since`."""
     rows = await session.fetch(_TO_CUT, keep_seconds=keep_seconds, since=since)
     budget = EVENTS_AT_ONCE
     short: list[str] = []

@@ -1,4 +1,4 @@
-"""The changes that people make to runs.
+"""Changes of runs by operators and callers.
 
 Each change names the state that it expects; when no row changes, the error reports the state of the run.
 """
@@ -46,7 +46,7 @@ _changed = (runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_s
 
 @dataclass(frozen=True, slots=True)
 class RunChange:
-    """What a change did: the run's status now, and the lanes in which a run became ready."""
+    """The result of a change: the run's status, and the lanes in which a run became ready."""
 
     run_id: str
     status: Status
@@ -136,7 +136,7 @@ _REVIVE = Statement(
         lone_losses=0,
         ended_at=None,
         due_at=None,
-        # A retried run is to be executed: an earlier cancellation, which came too late, is void.
+        # A retried run is to be executed, so an earlier cancellation that came too late is void.
         cancel_requested_at=None,
         last_seq=runs.c.last_seq + lit(1),
     )
@@ -170,9 +170,9 @@ _PRIORITY = Statement(
 
 
 async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -> RunChange:
-    """Cancel a run that has not ended; asking twice is harmless. WrongState for one that completed or failed.
+    """Cancel a run that has not ended. Repeating is harmless. WrongState for one that completed or failed.
 
-    The runs that it has started are cancelled by a duty, once this one has ended as cancelled.
+    The child canceller cancels its child runs, once this one has ended as cancelled.
     """
 
     async def work(session: Session) -> RunChange:
@@ -202,7 +202,7 @@ async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -
 
 
 async def approve_run(database: Database, run_id: str) -> RunChange:
-    """Let a held run go."""
+    """Start a held run."""
 
     async def work(session: Session) -> RunChange:
         for row in await session.fetch(_APPROVE, run_id=run_id):
@@ -214,7 +214,7 @@ async def approve_run(database: Database, run_id: str) -> RunChange:
 
 
 async def retry_run(database: Database, run_id: str) -> RunChange:
-    """Give a dead run its attempts again. Its checkpoint, attempts and events are kept."""
+    """Retry a failed run, with all its attempts. Its checkpoint, attempts and events are kept."""
 
     async def work(session: Session) -> RunChange:
         await _lock_key_of(session, run_id)
@@ -241,14 +241,14 @@ async def release_run(database: Database, run_id: str) -> RunChange:
 
 
 async def set_priority(database: Database, run_id: str, priority: int, *, actor: str = "local") -> RunChange:
-    """Move a waiting run to the place it would have had with this priority."""
+    """Change the priority of a waiting run, which gets the rank that it would have had with it."""
 
     async def work(session: Session) -> RunChange:
         before = await session.fetch(_KEY_OF, run_id=run_id)
         for row in await session.fetch(_PRIORITY, run_id=run_id, priority=priority):
             await _audit(session, actor, "run.priority", run_id, before[0], {"priority": priority})
             return _change(row, [])
-        raise await _wrong_state(session, run_id, "Only a waiting run has a place that priority can change")
+        raise await _wrong_state(session, run_id, "Only the priority of a waiting run can be changed")
 
     return await operate(database, work)
 

@@ -17,8 +17,8 @@ from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import run_attempts, run_inputs, run_results, runs
 from runlane.store.sql.statement import Row, Statement
 
-# A column beside those of `runs`: the start of the first attempt, by primary key. While that attempt runs, it has no
-# row, and its start is that of the latest one.
+# An additional column: the start of the first attempt, by primary key. While that attempt runs, it has no row, and its
+# start is that of the latest one.
 STARTED_AT = func.coalesce(
     select(run_attempts.c.started_at)
     .where(run_attempts.c.run_id == runs.c.id, run_attempts.c.attempt == lit(1))
@@ -77,7 +77,7 @@ _RUNNING = Statement(
 
 
 async def find_run(database: Database, run_id: str) -> Run:
-    """A run with its input and result."""
+    """Return a run with its input and result."""
     rows = await read(database, _READ, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
@@ -85,12 +85,12 @@ async def find_run(database: Database, run_id: str) -> Run:
 
 
 async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:
-    """The ended attempts of a run, in order."""
+    """Return the ended attempts of a run, in order."""
     return [attempt_value(row) for row in await read(database, _ATTEMPTS, run_id=run_id)]
 
 
 async def running_seconds(database: Database, run_id: str) -> float:
-    """How long the ended attempts of a run took together; waiting between them does not count."""
+    """Return how long the ended attempts of a run took together, without the waits between them."""
     return float((await database.query(_RUNNING, run_id=run_id))[0]["us"]) / 1_000_000
 
 

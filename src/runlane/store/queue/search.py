@@ -27,7 +27,7 @@ _EVERY_STATUS = tuple(status.value for status in Status)
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """What runs to find; a field that is None fits every run. An ordering key is one tenant's own.
+    """Selects runs; a field that is None matches every run. An ordering key belongs to one tenant.
 
     `id_prefix` must fulfil `is_run_id_prefix`.
     """
@@ -44,7 +44,7 @@ class RunFilter:
 
     @property
     def selective(self) -> bool:
-        """Whether it may fit only a few of a tenant's runs, beyond what an index finds."""
+        """Whether it may match only a few of a tenant's runs, beyond what an index finds."""
         return self != RunFilter(tenant=self.tenant, id_prefix=self.id_prefix)
 
 
@@ -62,7 +62,7 @@ class FoundRuns:
 
 @dataclass(frozen=True, slots=True)
 class RunStanding:
-    """Whose a run is, and how far it and its stream have come."""
+    """The tenant of a run, and the position of it and its stream."""
 
     tenant: str
     status: Status
@@ -75,12 +75,12 @@ class RunStanding:
 _pattern = bindparam("pattern", type_=Text())
 _from = bindparam("accepted_from", type_=BigInteger())
 _before = bindparam("accepted_before", type_=BigInteger())
-# Plain bounds, and the tenant in a statement of its own, so that every plan goes by an index, prepared ones included.
+# Plain bounds, and the tenant in a separate statement, so that every plan uses an index, even a prepared one.
 _within = (runs.c.id < bindparam("below", type_=Text()), runs.c.id >= bindparam("floor", type_=Text()))
 _of_tenant = runs.c.tenant == bindparam("tenant", type_=Text())
 # Above and below every id, which begins with "run_".
 _ABOVE, _BELOW = "zzzz", ""
-# How many runs a page looks at. A filter that fits hardly any run would otherwise read all of them.
+# How many runs a page examines. A filter that matches few runs would otherwise read all of them.
 WINDOW = 20_000
 # How many windows a bulk change reads before it reports that there may be more.
 _WINDOWS = 50
@@ -165,7 +165,7 @@ _QUEUED_IN_LANES = Statement(
 
 @dataclass(frozen=True, slots=True)
 class QueuedTarget:
-    """How many runs of a target are ready, and since when the oldest is."""
+    """The number of ready runs of a target, and the time of the oldest."""
 
     target: str
     count: int
@@ -174,7 +174,7 @@ class QueuedTarget:
 
 @dataclass(frozen=True, slots=True)
 class WaitingInLane:
-    """How many runs of a target are ready in a lane."""
+    """The number of ready runs of a target in a lane."""
 
     lane: str
     target: str
@@ -184,11 +184,11 @@ class WaitingInLane:
 async def search_runs(
     database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50, window: int = WINDOW
 ) -> FoundRuns:
-    """Find the newest runs that fit, without input and result, among the first `window` below an id."""
+    """Find the newest matching runs, without input and result, among the first `window` below an id."""
 
     async def work(session: Session) -> FoundRuns:
         scope = {} if wanted.tenant is None else {"tenant": wanted.tenant}
-        # With a prefix, its range of ids is all there is to read.
+        # With a prefix, only its range of ids is read.
         bottom, above = (_BELOW, _ABOVE) if wanted.id_prefix is None else run_id_range(wanted.id_prefix)
         top = above if below is None else min(below, above)
         floor = None
@@ -210,7 +210,7 @@ async def search_runs(
 
 
 async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> tuple[list[str], bool]:
-    """Return the ids of the newest runs that fit, and whether there may be more of them."""
+    """Return the ids of the newest matching runs, and whether there may be more."""
     ids: list[str] = []
     below: str | None = None
     for _ in range(_WINDOWS):
@@ -223,24 +223,24 @@ async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> t
 
 
 async def running_in(session: Session, tenant: str | None, limit: int) -> list[Run]:
-    """What runs, the longest-running first."""
+    """Return the running runs, the longest-running first."""
     return [run_value(row, whole=False) for row in await session.fetch(_RUNNING, tenant=tenant, limit=limit)]
 
 
 async def queued_in(session: Session, tenant: str | None) -> list[QueuedTarget]:
-    """What is ready, by target."""
+    """Return the number of ready runs by target."""
     return [
         QueuedTarget(row["target"], row["count"], row["oldest"]) for row in await session.fetch(_QUEUED, tenant=tenant)
     ]
 
 
 async def count_queued_in_lanes(database: Database) -> list[WaitingInLane]:
-    """What is ready, by lane and target, of every tenant."""
+    """Return the number of ready runs of all tenants by lane and target."""
     return [WaitingInLane(row["lane"], row["target"], row["count"]) for row in await database.query(_QUEUED_IN_LANES)]
 
 
 async def find_standing(database: Database, run_id: str) -> RunStanding:
-    """Whose a run is and where it stands, without its input and result."""
+    """Return the tenant and the position of a run, without its input and result."""
     rows = await database.query(_STANDING, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
@@ -266,7 +266,7 @@ def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
 def _found(found: list[Run], limit: int, floor: str | None) -> FoundRuns:
     if len(found) == limit:
         return FoundRuns(found, found[-1].id, truncated=False)
-    # The whole window was looked at, and older runs were not.
+    # The whole window was examined, and older runs were not.
     return FoundRuns(found, floor, truncated=floor is not None)
 
 

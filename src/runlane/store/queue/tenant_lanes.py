@@ -47,7 +47,7 @@ _DROP = Statement(
 
 
 async def check_tenant_lanes(session: Session, tenant: str, named: Collection[str], most: int | None) -> set[str]:
-    """Return the lanes that have to be made for the tenant. Raises InvalidDefinitions if they are too many."""
+    """Return the lanes to create for the tenant. Raises InvalidDefinitions if they are too many."""
     rows = await session.fetch(_EXISTING, names=session.texts(sorted(named)))
     existing = {row["name"]: row["tenant"] for row in rows}
     new = set(named) - set(existing)
@@ -64,7 +64,7 @@ async def check_tenant_lanes(session: Session, tenant: str, named: Collection[st
 
 
 async def settle_tenant_lanes(session: Session, tenant: str, named: Collection[str], most: int | None) -> None:
-    """Make the lanes that the tenant's definitions name, and remove its lanes that they do not name any more."""
+    """Create the lanes that the tenant's definitions name, and delete its lanes that they no longer name."""
     new = await check_tenant_lanes(session, tenant, named, most)
     await session.fetch(DECLARE, [(name, tenant) for name in sorted(new)])
     unused = {row["name"] for row in await session.fetch(_OWN, tenant=tenant)} - set(named)
@@ -73,5 +73,5 @@ async def settle_tenant_lanes(session: Session, tenant: str, named: Collection[s
 
 
 async def drop_tenant_lanes(session: Session, tenant: str) -> None:
-    """Remove the lanes of a tenant that is deleted."""
+    """Delete the lanes of a deleted tenant."""
     await session.fetch(_DROP, tenant=tenant)

@@ -66,7 +66,7 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
         if row is None:
             verdicts.append(NotFound(f'No tenant "{tenant}" exists. See: runlane tenants list'))
         elif not row["enabled"]:
-            verdicts.append(Forbidden(f'The tenant "{tenant}" is disabled and takes no runs.'))
+            verdicts.append(Forbidden(f'The tenant "{tenant}" is disabled and accepts no runs.'))
         else:
             limits = limits_of(row)
             refusal = admit(tenant, limits, usages[tenant], count)

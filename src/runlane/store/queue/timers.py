@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, func, select, update
 
 from runlane.domain.run import Status
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import by_key_only, lit, now_once
+from runlane.store.sql.expressions import by_key_only, lit, now_once, now_us
 from runlane.store.sql.schema import runs
 from runlane.store.sql.statement import Statement
 
@@ -38,7 +38,26 @@ _QUEUE_SCHEDULED = _queue_due(Status.SCHEDULED)
 _QUEUE_PAUSED = _queue_due(Status.PAUSED)
 
 
+def _first_due(status: Status) -> ColumnElement[int]:
+    waiting = select(func.min(runs.c.due_at)).where(runs.c.status == lit(status), runs.c.due_at.is_not(None))
+    return waiting.scalar_subquery() - now_us()
+
+
+_NEXT_DUE = Statement(
+    "next_due",
+    select(_first_due(Status.SCHEDULED).label("scheduled"), _first_due(Status.PAUSED).label("paused")),
+    purpose="Read when the next scheduled or paused run is due.",
+)
+
+
 async def queue_due(session: Session) -> Sequence[str]:
-    """Make due runs ready, a bounded number at once; the lane of each."""
+    """Requeue due runs, a bounded number at once; return the lane of each."""
     rows = [*await session.fetch(_QUEUE_SCHEDULED), *await session.fetch(_QUEUE_PAUSED)]
     return [row["lane"] for row in rows]
+
+
+async def next_due_seconds(session: Session) -> float | None:
+    """Return the time until the next run is due, or None if there is none."""
+    (row,) = await session.fetch(_NEXT_DUE)
+    dues = [row[column] for column in ("scheduled", "paused") if row[column] is not None]
+    return max(0.0, min(dues) / 1_000_000) if dues else None

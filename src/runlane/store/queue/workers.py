@@ -1,8 +1,8 @@
-"""Workers: their registration, their lease, their end. A worker's row is written by the worker alone while it lives."""
+"""Workers: their registration, lease and end. While a worker lives, only the worker itself writes its row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -37,7 +37,7 @@ _seconds = bindparam("lease_seconds", type_=Float())
 
 
 def micros(seconds: Any) -> Any:
-    """Seconds as microseconds, inside a statement."""
+    """Return seconds as microseconds, inside a statement."""
     return cast(seconds * 1_000_000, BigInteger)
 
 
@@ -146,7 +146,7 @@ async def register(
     lease_seconds: float,
     targets: Sequence[str] | None = None,
 ) -> None:
-    """Write the row of a worker that holds its liveness lock, if it has one, already."""
+    """Write the row of a worker that already holds its liveness lock, if it has one."""
     await read(
         database,
         _REGISTER,
@@ -163,16 +163,24 @@ async def register(
 
 
 async def renew(
-    database: Database, worker_id: str, lease_seconds: float, active: int
+    database: Database,
+    worker_id: str,
+    lease_seconds: float,
+    active: int,
+    then: Callable[[Session], Awaitable[None]] | None = None,
 ) -> Sequence[tuple[str, int]] | None:
-    """Renew the lease; return its runs that are to be cancelled, or None if the worker was declared lost."""
+    """Renew the lease; return its runs that are to be cancelled, or None if the worker was declared lost.
+
+    `then` reads more in the same transaction.
+    """
 
     async def work(session: Session) -> Sequence[tuple[str, int]] | None:
         if not await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active):
             return None
-        if not active:
-            return ()
-        return [(row["id"], row["attempt"]) for row in await session.fetch(_CANCELS, worker_id=worker_id)]
+        rows = await session.fetch(_CANCELS, worker_id=worker_id) if active else ()
+        if then is not None:
+            await then(session)
+        return [(row["id"], row["attempt"]) for row in rows]
 
     return await database.transact(work)
 
@@ -183,12 +191,12 @@ async def begin_draining(database: Database, worker_id: str) -> None:
 
 
 async def sign_off(database: Database, worker_id: str) -> bool:
-    """Mark the worker offline, unless runs are still its own: those are the reaper's to move."""
+    """Mark the worker offline, unless it still owns runs, which the reaper requeues."""
     return bool(await read(database, _SIGN_OFF, worker_id=worker_id))
 
 
 async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]:
-    """The running runs of a worker, with their attempts."""
+    """Return the running runs of a worker, with their attempts."""
 
     async def work(session: Session) -> set[tuple[str, int]]:
         rows = await session.fetch(_RUNS_OF, worker_ids=session.texts([worker_id]))
@@ -198,7 +206,7 @@ async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]
 
 
 async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerInfo]:
-    """The live workers, newest first; with `gone_too` also those that ended and are not yet forgotten."""
+    """Return the live workers, newest first; with `gone_too` also those that ended and are not deleted yet."""
     return [
         from_row(
             WorkerInfo,

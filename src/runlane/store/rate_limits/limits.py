@@ -159,7 +159,7 @@ async def list_limits(database: Database) -> Sequence[tuple[CredentialLimits, in
 async def set_limits(
     database: Database, credential: str, change: LimitChange, *, actor: str
 ) -> tuple[CredentialLimits, CredentialLimits]:
-    """Change the limits of a credential; return the old and the new. Workers follow within about a second."""
+    """Change the limits of a credential; return the old and the new. Workers apply them within about a second."""
     check_credential(credential)
 
     async def transaction(session: Session) -> tuple[CredentialLimits, CredentialLimits]:
@@ -182,7 +182,7 @@ async def set_limits(
 
 
 async def reset_limits(database: Database, credential: str, *, actor: str) -> tuple[CredentialLimits, CredentialLimits]:
-    """Set a credential back to its defaults; return the old and the new limits."""
+    """Reset a credential to its defaults; return the old and the new limits."""
     check_credential(credential)
 
     async def transaction(session: Session) -> tuple[CredentialLimits, CredentialLimits]:

@@ -1,7 +1,7 @@
-"""Model calls in flight: leases, what each second of the last minute used, and which processes wait.
+"""Model calls in flight: leases, the use of each second of the last minute, and the waiting processes.
 
 A decision is made under the credential's lock, from rows and never from a counter: a lease that is not renewed is not
-counted, so the slots of a dead worker come back by themselves. Checking whether there may be room takes no lock.
+counted, so the slots of a dead worker expire. Checking whether there may be room takes no lock.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
-    """A process asks for slots for its oldest waiters: (lease id, tokens), oldest first, the first one's wait."""
+    """A request for slots of a process: (lease id, tokens) of its oldest calls, and the wait of the first one."""
 
     credential: str
     holder: str
@@ -79,7 +79,7 @@ class SlotGrant:
 
 @dataclass(frozen=True, slots=True)
 class SlotRelease:
-    """A call has ended: `more_tokens` corrects the tokens that were reserved in its second."""
+    """The end of a call: `more_tokens` corrects the tokens that were reserved in its second."""
 
     lease_id: str
     credential: str
@@ -127,7 +127,7 @@ _ROOM = Statement(
         *(_of_limits(name) for name in ("in_flight", "requests_per_minute", "tokens_per_minute", "updated_at")),
         _of_states("slow_until"),
         _of_states("slow_reason"),
-        # Without its own: a request is repeated when its answer was lost.
+        # Without its own lease, since a request is repeated when its response was lost.
         _one(
             func.count(),
             _leased,
@@ -137,7 +137,7 @@ _ROOM = Statement(
         _one(func.count(), _leased, provider_leases.c.expires_at <= _now).label("expired"),
         _of_minute("requests"),
         _of_minute("tokens"),
-        # Swept about once a minute and not in every second.
+        # Deleted about once a minute and not in every second.
         _one(
             func.count(),
             provider_seconds.c.credential == _credential,

@@ -1,4 +1,4 @@
-"""What every credential uses at a moment, for people."""
+"""The current use of every credential, for display."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BUSY = Statement(
 
 
 async def read_busy(database: Database, stale_seconds: float) -> Mapping[str, CredentialInUse]:
-    """Return what every known credential uses."""
+    """Return the current use of every known credential."""
     rows = await database.query(_BUSY, stale_us=int(stale_seconds * _SECOND_US))
     return {
         row["credential"]: CredentialInUse(

@@ -1,4 +1,4 @@
-"""The database seam: what every aggregate needs of a database, and nothing of which one it is.
+"""The database seam: what the store needs of a database, independent of which one it is.
 
 A transaction is one async function over a Session. On Postgres its awaits are round trips; on SQLite they
 complete at once and the whole function runs in the database's thread in a single hop. So each transaction is
@@ -62,7 +62,7 @@ class Session(Protocol):
         ...
 
     def texts(self, values: Sequence[str]) -> Any:
-        """A list of text as one bound value, for statements that use `member`."""
+        """Return a list of strings as one bound value, for statements that use `member`."""
         ...
 
 
@@ -74,7 +74,7 @@ class Database(Protocol):
 
     @property
     def steady_since(self) -> float:
-        """Since when, on the monotonic clock, no connection broke. Others may have lost theirs with ours."""
+        """Since when, on the monotonic clock, no connection broke. Other processes may have lost theirs, too."""
         ...
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
@@ -93,7 +93,7 @@ class Database(Protocol):
         ...
 
     async def was_committed(self, mark: str) -> bool:
-        """Whether the transaction with this mark committed; waits until that is decided."""
+        """Return whether the transaction with this mark committed; wait until that is decided."""
         ...
 
     async def close(self) -> None:
@@ -119,7 +119,7 @@ async def open_database(settings: Settings, connections: int | None = None) -> D
 async def read(
     database: Database, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
 ) -> Sequence[Row]:
-    """One statement in a transaction of its own."""
+    """Run one statement in its own transaction."""
 
     async def work(session: Session) -> Sequence[Row]:
         return await session.fetch(statement, members, **params)

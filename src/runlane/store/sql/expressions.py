@@ -91,7 +91,7 @@ MARK = transaction_mark().label("mark")
 
 
 def lit(value: str | int) -> ColumnElement[Any]:
-    """A constant written into the statement. A bound status would hide from Postgres that a partial index fits."""
+    """Return a literal constant. A bound status would hide from Postgres that a partial index applies."""
     if isinstance(value, str):
         if not value.replace("_", "").isalnum():
             raise ValueError(f"{value!r} is not a constant for a statement")
@@ -109,7 +109,7 @@ def by_key_only(value: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def member(value: Any, name: str) -> ColumnElement[bool]:
-    """`value` is one of the parameter `name`, a list of text: one bound value, so the text never varies."""
+    """Return the condition that `value` is in the parameter `name`, a list as one bound value: the SQL is constant."""
     return _one_of(value, name)
 
 
@@ -137,11 +137,11 @@ def _one_of_postgres(element: _one_of, compiler: SQLCompiler, **kw: Any) -> str:
 def _one_of_sqlite(element: _one_of, compiler: SQLCompiler, **kw: Any) -> str:
     bound = bindparam(element.parameter, type_=Text())
     value, values = compiler.process(element.value, **kw), compiler.process(bound, **kw)
-    return f"{value} in (select value from json_each({values}))"  # noqa: S608 - compiled parts, nothing of a user's
+    return f"{value} in (select value from json_each({values}))"  # noqa: S608 - compiled parts without user input
 
 
 def json_of(**fields: ColumnElement[Any]) -> ColumnElement[str]:
-    """JSON text with these fields. For our own statuses, ids and numbers only: nothing is escaped."""
+    """Return JSON with these fields. Only for our own statuses, ids and numbers: nothing is escaped."""
     text: ColumnElement[Any] | None = None
     for name, value in fields.items():
         quoted = isinstance(value.type, Text)

@@ -41,7 +41,7 @@ def find_statements(dialect: Dialect) -> dict[str, Statement | CompoundWrite]:
 
 
 def statements_in(values: Iterable[Any], dialect: Dialect) -> Iterator[Statement | CompoundWrite]:
-    """Yield the statements among the values of a module, also those in its lists and mappings."""
+    """Yield the statements among the values of a module, including those in its lists and mappings."""
     for value in values:
         if isinstance(value, Statement | CompoundWrite):
             yield value

@@ -1,6 +1,6 @@
-"""The version of the schema: compared at start, raised by `runlane db upgrade`.
+"""The version of the schema: checked at start, raised by `runlane db upgrade`.
 
-A process whose code does not fit the schema refuses to start, because it would fail later, while it executes runs.
+A process whose code does not match the schema refuses to start, because it would fail later, while it executes runs.
 The embedded SQLite file is upgraded automatically when it is opened.
 """
 
@@ -77,7 +77,7 @@ async def check_schema(database: Database, shown: str) -> None:
 
 
 def _refuse_unknown(version: str | None, shown: str) -> None:
-    """Raise if the schema is of a revision from which there is no upgrade."""
+    """Raise if the revision of the schema cannot be upgraded."""
     if version in UNRELEASED:
         raise SchemaOutdated(
             f"The database {shown} has schema {version} of a development version, which cannot be upgraded. "
@@ -186,8 +186,8 @@ async def _upgrade_postgres(settings: Settings) -> None:
 async def _acquire_lock(holder: Any) -> bool:
     """Try to take the upgrade lock for as long as the transaction of this connection is open.
 
-    The connection does not wait for the lock and holds no snapshot: an index that is built concurrently waits for every
-    transaction with a snapshot, so also for one that waits for this lock.
+    The connection does not wait for the lock and holds no snapshot: building an index concurrently waits for every
+    transaction with a snapshot, which would include one that waits for this lock.
     """
     # A transaction-scoped lock in a transaction of its own also works through PgBouncer.
     await holder.execute("begin")
@@ -198,7 +198,7 @@ async def _acquire_lock(holder: Any) -> bool:
 
 
 async def _run_with_retries(engine: Any) -> None:
-    """Run the migrations, and retry when one gave up waiting for a busy table.
+    """Run the migrations, and retry after a lock timeout.
 
     Migrations set a lock timeout, because other transactions queue behind a migration that waits for a table.
     """

@@ -174,7 +174,7 @@ class PostgresDatabase:
             database._idle.append(await database._connect())
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
             raise ConfigurationError(
-                f"The database {settings.shown_database} refuses us: {error}. Check RUNLANE_DATABASE_URL."
+                f"The database {settings.shown_database} rejected the connection: {error}. Check RUNLANE_DATABASE_URL."
             ) from None
         except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
             raise Unavailable(
@@ -359,10 +359,10 @@ class PostgresDatabase:
         return connection
 
 
-async def connect(settings: Settings) -> Any:
+async def connect(settings: Settings, application: str = "runlane") -> Any:
     """Open a connection with the settings above, without them behind PgBouncer, which rejects them."""
     assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
-    ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": "runlane"}
+    ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": application}
     connection = await cast("Any", asyncpg).connect(
         settings.database_url.get_secret_value(),
         timeout=settings.database_timeout_seconds,
@@ -387,7 +387,7 @@ def _ended_unless_ready(connection: Any) -> Generator[None]:
 
 
 async def limit_transactions(connection: Any, milliseconds: int) -> None:
-    """Let the server end a transaction of this connection that takes longer, if its version supports that."""
+    """Make the server end a longer transaction of this connection, if its version supports that."""
     limit = "select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'"
     await connection.fetch(limit, str(milliseconds))
 

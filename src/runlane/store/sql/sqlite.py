@@ -151,7 +151,7 @@ class SqliteDatabase:
         self._connection = connection
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
-        """Switch to the write-ahead log. SQLite's own timeout does not cover others who are making the file now."""
+        """Switch to the write-ahead log. SQLite's own timeout does not cover concurrent creation of the file."""
         give_up_at = time.monotonic() + self._timeout_seconds
         while True:
             try:
@@ -199,7 +199,7 @@ class SqliteDatabase:
         return self._connection
 
     def _translate_error(self, error: sqlite3.OperationalError) -> Exception:
-        # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
+        # The low byte of SQLite's code is its class. Anything else is a defect of Runlane and must not be retried.
         if (error.sqlite_errorcode or 0) & 0xFF not in _RETRYABLE:
             return error
         return Unavailable(f"The database {self.path} cannot be used right now: {error}.")

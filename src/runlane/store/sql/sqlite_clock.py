@@ -1,14 +1,17 @@
 """The clock of a SQLite file: the host's time of day when the file was opened, and monotonic from then on.
 
 Every process that has the file open uses the same offset between the two clocks, so a change of the host's time of day
-ends no lease and starts no run. The offset stands in a file beside the database, `NAME-clock`, under a shared lock. The
-first process that opens a database which no other process has open takes the offset again.
+ends no lease and starts no run. The offset is stored beside the database in the file `NAME-clock`, which every process
+maps into its memory and holds a shared lock on. A process that opens a database which no other process has open stores
+a new offset.
 """
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
+import struct
 import time
 from pathlib import Path
 from typing import Final, Self
@@ -16,15 +19,15 @@ from typing import Final, Self
 # Continues while the host is suspended. Elsewhere than on Linux, CLOCK_MONOTONIC does so itself.
 _STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _SUFFIX: Final = "-clock"
-_DIGITS: Final = 20
+_OFFSET: Final = struct.Struct("=q")
 
 
 class SqliteClock:
     """The time of one database file, in microseconds since the epoch."""
 
-    def __init__(self, descriptor: int, offset_us: int) -> None:
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._offset_us = offset_us
+        self._offset = mmap.mmap(descriptor, _OFFSET.size)
 
     @classmethod
     def open(cls, database: Path) -> Self:
@@ -36,9 +39,8 @@ class SqliteClock:
                 _write_if_alone(descriptor)
                 # Waits for a process that is writing. Until the lock is released no other process writes.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-                digits = os.pread(descriptor, _DIGITS, 0)
-                if len(digits) == _DIGITS:
-                    return cls(descriptor, int(digits))
+                if os.fstat(descriptor).st_size >= _OFFSET.size:
+                    return cls(descriptor)
                 # The process that created the file ended before it wrote.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         except BaseException:
@@ -47,11 +49,16 @@ class SqliteClock:
 
     def now_us(self) -> int:
         """Return the time in microseconds since the epoch."""
-        return _steady_us() + self._offset_us
+        return _steady_us() + _OFFSET.unpack_from(self._offset)[0]
+
+    def advance(self, microseconds: int) -> None:
+        """Move the time forward in every process that has the database open. Only tests do this."""
+        _OFFSET.pack_into(self._offset, 0, _OFFSET.unpack_from(self._offset)[0] + microseconds)
 
     def close(self) -> None:
-        """Release the lock. The last process that does so lets the next one take the offset again."""
+        """Release the lock. The first process that opens the database after the last one did so stores a new offset."""
         if self._descriptor >= 0:
+            self._offset.close()
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -61,9 +68,7 @@ def _write_if_alone(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return
-    offset_us = time.time_ns() // 1000 - _steady_us()
-    # The width never changes, so one write replaces the old offset as a whole.
-    os.pwrite(descriptor, f"{offset_us:0{_DIGITS}d}".encode(), 0)
+    os.pwrite(descriptor, _OFFSET.pack(time.time_ns() // 1000 - _steady_us()), 0)
 
 
 def _steady_us() -> int:

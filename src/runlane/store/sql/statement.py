@@ -36,7 +36,7 @@ class Compiled:
 
 
 class Statement:
-    """One named statement. `name` and `purpose` stand above it in docs/reference/sql."""
+    """One named statement. `name` and `purpose` are its heading in docs/reference/sql."""
 
     __slots__ = ("_build", "_columns", "_compiled", "_single", "name", "purpose")
 

@@ -1,4 +1,4 @@
-"""The client of MCP servers: their tools are found and called over connections that many runs share."""
+"""MCP client: lists and calls the tools of MCP servers over connections that many runs share."""
 
 from runlane.tools.mcp.clients import McpClients, Values
 

@@ -1,8 +1,8 @@
-"""Connections to MCP servers by tenant, definition and secrets: opened at first use, shared, and reopened when broken.
+"""Connections to MCP servers by tenant, definition and secrets: opened on first use, shared, and reopened when broken.
 
-A call that certainly was not sent is tried once more on a new connection. One that may have been sent is not: whoever
-asked knows what may happen twice. The library is loaded with the first connection, so that a worker without MCP does
-not carry it.
+A call that certainly was not sent is retried once on a new connection. One that may have been sent is not: the caller
+decides whether it may be repeated. The library is imported with the first connection, so that a worker without MCP
+does not load it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ MAX_CONNECTIONS: Final = 256
 
 
 class McpClients:
-    """The MCP connections of a process. `values` gives the values of a tenant's secrets by their names; those that do
-    not exist are absent. `outbound` is what HTTP goes through."""
+    """The MCP connections of a process. `values` returns a tenant's secrets by name, without missing ones."""
 
     def __init__(
         self, settings: Settings, values: Values, outbound: Outbound, *, idle_seconds: float = IDLE_SECONDS
@@ -49,11 +48,11 @@ class McpClients:
         self._closed = False
 
     def for_run(self, tenant: str, redactor: Redactor) -> McpCaller:
-        """What finds and calls tools for a run of a tenant, whose redactor learns the secrets that go along."""
+        """Return the caller for a run of a tenant, whose redactor gets the secrets that are sent."""
         return _Caller(self, tenant, redactor)
 
     async def tools(self, tenant: str, redactor: Redactor, server: McpServer) -> Sequence[ToolOffer]:
-        """What a server offers, by the names that it uses itself. Raises ToolFailed."""
+        """Return the tools of a server, under its own names. Raises ToolFailed."""
 
         async def send(client: Client, target: McpEndpoint) -> list[ToolOffer]:
             from runlane.tools.mcp.convert import list_offers
@@ -65,7 +64,7 @@ class McpClients:
     async def call(
         self, tenant: str, redactor: Redactor, server: McpServer, name: str, arguments: Mapping[str, Any], key: str
     ) -> Any:
-        """The result of a tool. `key` is sent along, so that a server that knows it acts once. Raises ToolFailed."""
+        """Return the result of a tool. `key` is sent as the idempotency key. Raises ToolFailed."""
 
         async def send(client: Client, target: McpEndpoint) -> Any:
             from runlane.tools.mcp.convert import call_tool
@@ -75,7 +74,7 @@ class McpClients:
         return await self._use(tenant, redactor, server, send)
 
     async def close(self) -> None:
-        """Close all connections. Safe at any time."""
+        """Close all connections. Safe to call at any time."""
         self._closed = True
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*(link.close() for link in links))
@@ -86,8 +85,8 @@ class McpClients:
         if server.server_type == "stdio" and not self._programs_allowed:
             raise ToolFailed(
                 "mcp_refused",
-                f'The MCP server "{server.name}" is a program, and this process starts none for definitions. Set '
-                "RUNLANE_MCP_STDIO=true if those who write definitions may run programs here, or serve it over HTTP.",
+                f'The MCP server "{server.name}" is a program, and this process starts no programs of definitions. Set '
+                "RUNLANE_MCP_STDIO=true if authors of definitions may run programs here, or serve it over HTTP.",
                 begun=False,
             )
         target = target_of(tenant, server, await self._secrets(tenant, redactor, server))
@@ -104,14 +103,14 @@ class McpClients:
     async def _secrets(self, tenant: str, redactor: Redactor, server: McpServer) -> Mapping[str, str]:
         names = secrets_of(server)
         try:
-            # Also where the connection is there already and was opened by another run.
+            # Even if another run has opened the connection already.
             return await redactor.learning(self._values)(tenant, names) if names else {}
         except (SecretUnreadable, TooManySecrets) as error:
             message = f'The MCP server "{server.name}" cannot be called. {error}'
             raise ToolFailed(error.code, message, begun=False) from None
 
     def _link(self, target: McpEndpoint) -> tuple[McpConnection, bool]:
-        """The connection to a target, and whether it was made for this use."""
+        """Return the connection to a target, and whether it was created for this use."""
         from runlane.tools.mcp.connection import McpConnection
 
         link = self._links.get(target.key)
@@ -141,7 +140,7 @@ class McpClients:
 
 
 class _Caller:
-    """The connections as one run uses them."""
+    """The MCP connections as used by one run."""
 
     def __init__(self, clients: McpClients, tenant: str, redactor: Redactor) -> None:
         self._clients = clients
@@ -158,5 +157,5 @@ class _Caller:
 async def _load() -> None:
     for name in ("runlane.tools.mcp.connection", "runlane.tools.mcp.convert"):
         if name not in sys.modules:
-            # In a thread: it takes long enough for heartbeats to be late.
+            # In a thread, because the import takes long enough to delay heartbeats.
             await asyncio.to_thread(importlib.import_module, name)

@@ -1,7 +1,7 @@
-"""A connection to an MCP server, owned by one task: the library wants it opened and closed in the same one.
+"""A connection to an MCP server, owned by one task, because the library must open and close it in the same task.
 
-Many calls use it at once, each in a task of its own, so that one that hangs or is cancelled leaves the others alone. It
-closes when it was not used for a while, and takes no more calls as soon as it is known to be broken.
+Many calls use it at once, each in its own task, so that one that hangs or is cancelled does not affect the others. It
+closes when idle, and accepts no more calls as soon as it is known to be broken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runlane.tools.mcp.trace import TRACE, RequestTrace, copy_of
 from runlane.tools.mcp.transport import TracedTransport, broken, refusal, too_large
 from runlane.version import VERSION
 
-# The library logs what servers sent, and headers; the caller that waits for a result reports its error.
+# The library logs messages of servers, and headers; errors are reported by the waiting caller instead.
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 
 T = TypeVar("T")
@@ -40,27 +40,27 @@ MAX_CONNECT_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 6.0
 _ROOM: Final = 256 * 1024
 _MIN_MESSAGE: Final = 4 * 1024 * 1024
-_MAX_TOLD: Final = 2000
-# What servers answer that know nothing of streamable HTTP; only old ones do.
+_MAX_MESSAGE: Final = 2000
+# Statuses of servers without streamable HTTP, which only old ones lack.
 _OLD: Final = (400, 404, 405, 406, 410, 415, 501)
-# The library reads no larger event of an old server, and would end the connection over it.
+# The library reads no larger event of an old server and would end the connection.
 _MAX_OLD_EVENT: Final = 1024 * 1024 - 1024
 _CONNECTION_LOST: Final = ("Connection closed", "SSE stream")
-# The message of the library when there is only a status.
+# Messages of the library when the response has only a status.
 _STAND_INS: Final = ("Not Found", "Session terminated", "Server returned an error response")
-# Streams have no end, and calls have bounds of their own.
+# Streams do not end, and calls have their own limits.
 _LIMITS: Final = OutboundLimits(read_seconds=None, total_seconds=None, max_body_bytes=None)
 
 
 class McpConnection:
-    """One connection. `open` is False as soon as it takes no more calls."""
+    """One connection. `open` is False as soon as it accepts no more calls."""
 
     def __init__(self, target: McpEndpoint, outbound: Outbound, idle_seconds: float) -> None:
         self.open = True
         self._target = target
         self._outbound = outbound
         self._idle_seconds = idle_seconds
-        # An answer has its text twice if it is structured, with quotes that take two bytes.
+        # A structured answer contains its text twice, with escaped quotes.
         self._most = max(_MIN_MESSAGE, 4 * target.server.max_output_bytes + _ROOM)
         self._flaw: Callable[[], ToolFailed | None] = lambda: None
         self._calls: set[asyncio.Task[Any]] = set()
@@ -70,26 +70,26 @@ class McpConnection:
         loop = asyncio.get_running_loop()
         self._used_at = loop.time()
         self._ready: asyncio.Future[Client | ToolFailed] = loop.create_future()
-        # A context of its own: what it lives through belongs to no run.
+        # A context of its own, since the connection does not belong to a run.
         self._owner = asyncio.create_task(self._own(), context=contextvars.Context())
 
     @property
     def busy(self) -> bool:
-        """Whether calls are under way, or it is still being opened."""
+        """Whether calls are in flight, or it is still being opened."""
         return bool(self._calls) or self._waiting > 0 or not self._ready.done()
 
     @property
     def used_at(self) -> float:
-        """When it was used last, by the loop's clock."""
+        """When it was last used, by the loop's clock."""
         return self._used_at
 
     def retire(self) -> None:
-        """Take no more calls; close when those that are under way have ended."""
+        """Accept no more calls; close after those in flight."""
         self.open = False
         self._changed.set()
 
     async def close(self) -> None:
-        """Close it, whatever is under way. Returns when its task has ended."""
+        """Close it, even with calls in flight. Returns when its task has ended."""
         self.open, self._closing = False, True
         self._changed.set()
         await asyncio.wait({self._owner}, timeout=_CLOSE_SECONDS)
@@ -98,13 +98,13 @@ class McpConnection:
             call.cancel()
         await asyncio.wait({self._owner, *self._calls})
 
-    def when_over(self, tell: Callable[[], None]) -> None:
+    def when_over(self, callback: Callable[[], None]) -> None:
         """Call this when the connection is closed."""
-        self._owner.add_done_callback(lambda _: tell())
+        self._owner.add_done_callback(lambda _: callback())
 
     async def request(self, send: Callable[[Client], Awaitable[T]], seconds: float) -> T:
-        """What `send` gets with the connection, once that is open. Raises ToolFailed."""
-        # Counted from the first moment: it must not close because it was unused while it was being opened.
+        """Return the result of `send` with the open connection. Raises ToolFailed."""
+        # Counted from the start, so that it is not closed as idle while it is being opened.
         self._waiting += 1
         try:
             client = await asyncio.shield(self._ready)
@@ -134,7 +134,7 @@ class McpConnection:
             return call.result()
         except asyncio.CancelledError:
             raise self._noted(broken(self._target.name)) from None
-        except Exception as error:  # noqa: BLE001 - whatever the library raises, the call has failed
+        except Exception as error:  # noqa: BLE001 - any error of the library fails the call
             raise self._noted(self._why(error, trace)) from None
 
     def _ended(self, call: asyncio.Task[Any]) -> None:
@@ -165,7 +165,7 @@ class McpConnection:
                 self._ready.set_result(broken(self._target.name))
 
     async def _live(self) -> ToolFailed:
-        """Open the connection, keep it open as long as it is used, and close it; why it is not open."""
+        """Open the connection, keep it open while it is used, and close it. Return why it is not open."""
         if self._target.server.server_type == "stdio":
             return await self._live_over(self._program)
         trace = RequestTrace()
@@ -178,7 +178,7 @@ class McpConnection:
         return failure if older.status in _OLD else failure_of_old
 
     async def _live_over(
-        self, way: Callable[[AsyncExitStack], Awaitable[Any]], trace: RequestTrace | None = None
+        self, connect: Callable[[AsyncExitStack], Awaitable[Any]], trace: RequestTrace | None = None
     ) -> ToolFailed:
         trace = trace or RequestTrace()
         TRACE.set(trace)
@@ -187,12 +187,12 @@ class McpConnection:
         try:
             async with AsyncExitStack() as stack:
                 async with deadline:
-                    transport = await way(stack)
+                    transport = await connect(stack)
                     info = Implementation(name="runlane", version=VERSION)
                     client = await stack.enter_async_context(Client(transport, client_info=info, cache=None))
                 self._ready.set_result(client)
                 await self._until_unused()
-        except Exception as error:  # noqa: BLE001 - whatever the library raises, the connection is over
+        except Exception as error:  # noqa: BLE001 - any error of the library ends the connection
             if deadline.expired():
                 message = f'The MCP server "{self._target.name}" did not open a connection within {seconds:g} s.'
                 return ToolFailed("mcp_timeout", message, retryable=True, begun=False)
@@ -218,7 +218,7 @@ class McpConnection:
                     await self._changed.wait()
         self.open = False
 
-    # --- the ways
+    # --- transports
 
     async def _streamable(self, stack: AsyncExitStack) -> Any:
         http = await stack.enter_async_context(self._http(apart=False))
@@ -251,7 +251,7 @@ class McpConnection:
             follow_redirects=False,
         )
 
-    # --- what went wrong
+    # --- errors
 
     def _why(self, error: BaseException, trace: RequestTrace) -> ToolFailed:
         name = self._target.name
@@ -261,7 +261,7 @@ class McpConnection:
         flaw = self._flaw()
         if flaw is not None:
             return flaw
-        # Some servers send an error of the protocol along with the status.
+        # Some servers send a protocol error together with the status.
         own = isinstance(error, MCPError) and error.message not in _STAND_INS
         lost = trace.session and trace.status in (400, 404)
         if trace.status >= 300 and (not own or lost or trace.status in (401, 403) or trace.status >= 500):
@@ -269,15 +269,15 @@ class McpConnection:
         if isinstance(error, MCPError):
             return self._translate_error(error, trace)
         if isinstance(error, ValidationError):
-            return ToolFailed("mcp_protocol", f'The MCP server "{name}" gave an answer that is not of the protocol.')
+            return ToolFailed("mcp_protocol", f'The MCP server "{name}" sent a response that violates the protocol.')
         if isinstance(error, (OSError, ValueError)) and self._target.server.server_type == "stdio" and not trace.sent:
             reason = getattr(error, "strerror", None) or "it is not a program"
             message = f'The program of the MCP server "{name}" cannot be started: {reason}.'
             return ToolFailed("mcp_unreachable", message, begun=False)
         if isinstance(error, httpx2.InvalidURL):
-            # 0177.0.0.1 and the like: it was not called, and never will be.
+            # An address such as 0177.0.0.1 is never called.
             return ToolFailed(
-                "mcp_refused", f'The MCP server "{name}" must not be called. Its URL is none.', begun=False
+                "mcp_refused", f'The MCP server "{name}" must not be called. Its URL is not valid.', begun=False
             )
         if isinstance(error, (OSError, httpx2.HTTPError)):
             message = f'The MCP server "{name}" cannot be reached.'
@@ -285,9 +285,9 @@ class McpConnection:
         return ToolFailed("mcp_protocol", f'The MCP server "{name}" cannot be used: {type(error).__name__}.')
 
     def _translate_error(self, error: MCPError, trace: RequestTrace) -> ToolFailed:
-        """What an error of the protocol means."""
+        """Return the failure for a protocol error."""
         name = self._target.name
-        told = self._target.redact(error.message, _MAX_TOLD)
+        message = self._target.redact(error.message, _MAX_MESSAGE)
         if error.code == CONNECTION_CLOSED and error.message.startswith(_CONNECTION_LOST):
             failure = broken(name)
             failure.begun = trace.sent
@@ -295,8 +295,8 @@ class McpConnection:
         if error.code == REQUEST_TIMEOUT:
             return ToolFailed("mcp_timeout", f'The MCP server "{name}" did not answer in time.', retryable=True)
         if error.code in (INVALID_PARAMS, INTERNAL_ERROR, 0) or error.code > -32000 or error.code < -32768:
-            return ToolFailed("tool_failed", told or f'The MCP server "{name}" reported an error.')
-        return ToolFailed("mcp_protocol", f'The MCP server "{name}" answered with an error: {told}')
+            return ToolFailed("tool_failed", message or f'The MCP server "{name}" reported an error.')
+        return ToolFailed("mcp_protocol", f'The MCP server "{name}" answered with an error: {message}')
 
     def _ended_program(self, program: McpProcess) -> ToolFailed | None:
         name = self._target.name
@@ -304,9 +304,9 @@ class McpConnection:
             return too_large(name, self._most)
         if program.code is None or self._ready.done():
             return None
-        last = program.last_words(self._target, _MAX_TOLD)
+        last = program.stderr_tail(self._target, _MAX_MESSAGE)
         message = f'The program of the MCP server "{name}" ended with code {program.code}.'
-        return ToolFailed("mcp_unreachable", f"{message} Its last words: {last}" if last else message, begun=False)
+        return ToolFailed("mcp_unreachable", f"{message} Its last output: {last}" if last else message, begun=False)
 
 
 def connect_seconds(target: McpEndpoint) -> float:
@@ -319,7 +319,7 @@ async def _sent(send: Callable[[Client], Awaitable[T]], client: Client) -> T:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What a group of errors is about."""
+    """Return the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
@@ -332,14 +332,14 @@ async def _marking(transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 class _Marking:
-    """A stream that remembers that a request was handed over: from then on it may have had its effect."""
+    """A stream that marks a request as sent: from then on it may have an effect."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     async def send(self, item: Any) -> None:
         trace = TRACE.get() or RequestTrace()
-        # Before: one that is interrupted here may be on its way.
+        # Marked before, since a request that is interrupted here may be on its way.
         trace.sent = True
         try:
             await self._inner.send(item)

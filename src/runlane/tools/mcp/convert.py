@@ -24,8 +24,8 @@ MAX_PAGES: Final = 64
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_LISTING_BYTES: Final = 1024 * 1024
 _MAX_DESCRIPTION: Final = 4000
-_MAX_TOLD: Final = 4000
-# What the protocol lets a server call its tools, and no more than that.
+_MAX_MESSAGE: Final = 4000
+# The names of tools that the protocol allows.
 _NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _SHOWN: Final = 64
 _RESULT: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
@@ -34,7 +34,7 @@ _RESULT: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = 
 
 
 async def list_offers(client: Client, target: McpEndpoint) -> list[ToolOffer]:
-    """The tools of a server that may be called, page by page. Raises ToolFailed if there are too many."""
+    """Return the allowed tools of a server, read page by page. Raises ToolFailed if there are too many."""
     offers: dict[str, ToolOffer] = {}
     size = 0
     cursor: str | None = None
@@ -55,10 +55,10 @@ async def list_offers(client: Client, target: McpEndpoint) -> list[ToolOffer]:
 
 
 async def call_tool(client: Client, target: McpEndpoint, name: str, arguments: dict[str, Any], key: str) -> Any:
-    """The result of a tool. Raises ToolFailed, and what the library raises.
+    """Return the result of a tool. Raises ToolFailed and errors of the library.
 
-    Not by the client's own method: that one checks the result by a schema of the server, with a library that some
-    patterns keep busy without an end, and lists all tools for it after the call has had its effect.
+    The client's own method is not used: it validates the result against a schema of the server, with a library that
+    some patterns keep busy forever, and lists all tools for that after the call had its effect.
     """
     request = types.CallToolRequest(
         params=types.CallToolRequestParams(name=name, arguments=arguments, _meta={"idempotencyKey": key})
@@ -68,11 +68,11 @@ async def call_tool(client: Client, target: McpEndpoint, name: str, arguments: d
     except MCPError as error:
         if error.code != types.HEADER_MISMATCH:
             raise
-        # Refused unread: some arguments have to be headers too, as the listing declares.
+        # Rejected unread: some arguments must also be sent as headers, as the listing declares.
         await list_offers(client, target)
         result = await client.session.send_request(request, _RESULT)
     if isinstance(result, types.InputRequiredResult):
-        raise ToolFailed("mcp_protocol", f'The tool {name} of the MCP server "{target.name}" asks back; it cannot.')
+        raise ToolFailed("mcp_protocol", f'The tool {name} of the MCP server "{target.name}" requests input.')
     size = sum(len(block.text) for block in result.content if isinstance(block, types.TextContent))
     return await offload_if(size > LARGE_BYTES, _value, result, target, name)
 
@@ -98,7 +98,7 @@ def _offer(tool: types.Tool, target: McpEndpoint) -> ToolOffer:
         raise ToolFailed(
             "mcp_too_large",
             f'The input schema of the tool {tool.name} of the MCP server "{target.name}" has more than '
-            f"{MAX_SCHEMA_BYTES} bytes. Leave it out: name the tools that you want in allowed_tools.",
+            f"{MAX_SCHEMA_BYTES} bytes. Exclude it: name the tools to use in allowed_tools.",
             begun=False,
         )
     return ToolOffer(tool.name, target.redact(tool.description or tool.title or "", _MAX_DESCRIPTION), schema)
@@ -108,7 +108,7 @@ def _too_many(target: McpEndpoint) -> ToolFailed:
     return ToolFailed(
         "mcp_too_large",
         f'The MCP server "{target.name}" offers more than {MAX_TOOLS} tools, or {MAX_LISTING_BYTES} bytes of them. '
-        "Name those that you want in allowed_tools.",
+        "Name those to use in allowed_tools.",
         begun=False,
     )
 
@@ -116,9 +116,9 @@ def _too_many(target: McpEndpoint) -> ToolFailed:
 def _value(result: types.CallToolResult, target: McpEndpoint, name: str) -> Any:
     pieces = [_piece(block) for block in result.content]
     if result.is_error:
-        told = "\n".join(piece if isinstance(piece, str) else dump_json(piece) for piece in pieces).strip()
+        text = "\n".join(piece if isinstance(piece, str) else dump_json(piece) for piece in pieces).strip()
         raise ToolFailed(
-            "tool_failed", target.redact(told, _MAX_TOLD) or f"The tool {name} failed and did not say why."
+            "tool_failed", target.redact(text, _MAX_MESSAGE) or f"The tool {name} failed without a message."
         )
     value: Any = result.structured_content
     if value is None:
@@ -131,12 +131,12 @@ def _value(result: types.CallToolResult, target: McpEndpoint, name: str) -> Any:
     most = target.server.max_output_bytes
     if len(dump_json(value).encode()) > most:
         message = f'The result of the tool {name} of the MCP server "{target.name}" has more than {most} bytes.'
-        raise ToolFailed("mcp_too_large", f"{message} Ask it for less, or raise max_output_bytes.")
+        raise ToolFailed("mcp_too_large", f"{message} Request less, or raise max_output_bytes.")
     return value
 
 
 def _together(pieces: list[Any]) -> Any:
-    """Text as text; whatever else there is, as a list."""
+    """Return text as a string, anything else as a list."""
     if all(isinstance(piece, str) for piece in pieces):
         return "\n".join(pieces) if pieces else None
     if len(pieces) == 1:
@@ -162,5 +162,5 @@ def _piece(block: types.ContentBlock) -> Any:
 
 
 def _decoded(text: str) -> int:
-    """The size of what Base64 text stands for."""
+    """Return the size of decoded Base64."""
     return len(text) * 3 // 4 - text[-2:].count("=")

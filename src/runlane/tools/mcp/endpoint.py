@@ -1,7 +1,7 @@
-"""A server to connect to: its definition with the secrets filled in, which are never shown.
+"""An endpoint of a connection: the definition of a server with its secrets filled in, which are never shown.
 
-Secrets are fetched for each use, so that a new value counts at once: it makes another target, with a connection of its
-own. They are taken out of whatever the server sends back.
+Secrets are loaded for each use, so that a new value takes effect at once: it makes another endpoint with its own
+connection. They are redacted in everything that the server returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runlane.domain.text import clean_text, dump_json
 from runlane.redaction import REDACTED, Redactor
 from runlane.tools.caller import ToolFailed
 
-# A shorter secret would be found in everything.
+# A shorter secret would match ordinary text.
 _MIN_HIDDEN: Final = 4
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -28,7 +28,7 @@ _MAX_DEPTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class McpEndpoint:
-    """Where a connection leads. `key` is the same for the same tenant, definition and values of secrets."""
+    """The endpoint of a connection. `key` is the same for the same tenant, definition and secret values."""
 
     server: McpServer
     key: str
@@ -45,14 +45,14 @@ class McpEndpoint:
         return self.server.name
 
     def redact(self, text: str, most: int | None = None) -> str:
-        """The text without the secrets that this server knows, as it can be stored."""
+        """Return the text for storing, without the secrets that were sent to this server."""
         text = self.redactor.clean(text)
         for form in self.forms:
             text = text.replace(form, REDACTED)
         return clean_text(text, most)
 
     def redact_value(self, value: Any, depth: int = 0) -> Any:
-        """A value without the secrets, as it can be stored. Raises ValueError if it is nested too deeply."""
+        """Return a value for storing, without the secrets. Raises ValueError if it is nested too deeply."""
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deeply")
         if isinstance(value, str):
@@ -66,12 +66,12 @@ class McpEndpoint:
 
 
 def secrets_of(server: McpServer) -> set[str]:
-    """The secrets that a server's definition refers to."""
-    return {name for text in _texts(server) for name in SECRET.findall(text)}
+    """Return the secrets that a server's definition refers to."""
+    return {name for text in _templates(server) for name in SECRET.findall(text)}
 
 
 def target_of(tenant: str, server: McpServer, secrets: Mapping[str, str]) -> McpEndpoint:
-    """The server with its secrets. Raises ToolFailed if the tenant does not have one, or a header cannot be sent."""
+    """Return the server with its secrets. Raises ToolFailed if a secret is missing, or a header cannot be sent."""
     missing = sorted(secrets_of(server) - secrets.keys())
     if missing:
         raise ToolFailed(
@@ -106,16 +106,16 @@ def target_of(tenant: str, server: McpServer, secrets: Mapping[str, str]) -> Mcp
 
 
 def _filler(secrets: Mapping[str, str]) -> Callable[[str], str]:
-    # A file that a secret came from often ends with a line break, which is not part of it.
+    # The file of a secret often ends with a line break, which is not part of it.
     return lambda text: SECRET.sub(lambda found: secrets[found[1]].strip(), text)
 
 
-def _texts(server: McpServer) -> Iterator[str]:
+def _templates(server: McpServer) -> Iterator[str]:
     yield from (*server.headers.values(), *server.env.values(), *server.args, server.token or "", server.url or "")
 
 
 def _forms(values: Collection[str]) -> set[str]:
-    """Secrets as they may come back: as they are, within JSON, within a URL."""
+    """Return the forms in which secrets may be returned: plain, within JSON, within a URL."""
     plain = {value.strip() for value in values}
     forms = plain | {dump_json(value)[1:-1] for value in plain} | {quote(value, safe="") for value in plain}
     return {form for form in forms if len(form) >= _MIN_HIDDEN}

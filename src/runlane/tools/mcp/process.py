@@ -1,7 +1,7 @@
-"""Servers that are processes of this machine: started for a connection, and ended with it.
+"""MCP servers that are local processes: started with a connection and ended with it.
 
-They get nothing of our environment but what a program needs to start. A line of theirs is bounded, and the end of what
-they write to stderr is kept, since it shows why one ended.
+They inherit only the environment that a program needs to start. The length of a line is bounded, and the end of stderr
+is kept, since it shows why a process ended.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ _PIECE: Final = 65536
 
 
 class McpProcess:
-    """What is known about the process of a connection."""
+    """The state of the process of a connection."""
 
     def __init__(self) -> None:
         self.code: int | None = None
         self.too_long = False
-        self.heard = anyio.Event()
+        self.drained = anyio.Event()
         self._errors = b""
         self._is_cut = False
 
-    def last_words(self, target: McpEndpoint, most: int) -> str:
-        """The end of what it wrote to stderr, without secrets."""
-        told = target.redact(self._errors.decode(errors="replace"))
-        # The end of a secret whose beginning is gone cannot be recognised; it is no longer than the longest one.
+    def stderr_tail(self, target: McpEndpoint, most: int) -> str:
+        """Return the end of stderr, without secrets."""
+        text = target.redact(self._errors.decode(errors="replace"))
+        # A secret whose beginning is cut off cannot be recognized, so as much as the longest secret is skipped.
         skipped = len(target.forms[0]) if self._is_cut and target.forms else 0
-        return told[skipped:].strip()[-most:]
+        return text[skipped:].strip()[-most:]
 
     async def listen(self, stream: asyncio.StreamReader) -> None:
-        """Read stderr to its end: a full pipe would stop the program."""
+        """Read stderr to its end, since a full pipe would block the program."""
         while piece := await stream.read(_PIECE):
-            told = self._errors + piece
-            self._is_cut = self._is_cut or len(told) > _TAIL
-            self._errors = told[-_TAIL:]
-        self.heard.set()
+            errors = self._errors + piece
+            self._is_cut = self._is_cut or len(errors) > _TAIL
+            self._errors = errors[-_TAIL:]
+        self.drained.set()
 
 
 @asynccontextmanager
 async def program_streams(target: McpEndpoint, most: int, program: McpProcess) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start the program; its messages in both directions. Raises OSError or ValueError if it cannot be started."""
+    """Start the program and yield its streams. Raises OSError or ValueError if it cannot be started."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         target.server.command or "",
@@ -65,7 +65,7 @@ async def program_streams(target: McpEndpoint, most: int, program: McpProcess) -
         stderr=asyncio.subprocess.PIPE,
         env=inherited | dict(target.env),
         limit=most,
-        # A group of its own, so that it ends with all that it started, and not by an interrupt typed at our terminal.
+        # A process group of its own: it ends with its children, and an interrupt at the terminal does not reach it.
         start_new_session=True,
     )
     if process.stdin is None or process.stdout is None or process.stderr is None:
@@ -94,16 +94,16 @@ async def program_streams(target: McpEndpoint, most: int, program: McpProcess) -
             with anyio.CancelScope(shield=True):
                 await _end(process)
                 program.code = process.returncode
-                # What it said last is on its way to us.
+                # Its last output may not have been read yet.
                 with anyio.move_on_after(_LEAVE_SECONDS):
-                    await program.heard.wait()
+                    await program.drained.wait()
             incoming.close()
             read_stream.close()
             tasks.cancel_scope.cancel()
 
 
 class _Input:
-    """The program's input. A line that it did not get as a whole, it did not get."""
+    """The program's input. A line that was not written completely counts as not sent."""
 
     def __init__(self, stdin: asyncio.StreamWriter, lost: Callable[[], None]) -> None:
         self._stdin = stdin
@@ -115,16 +115,16 @@ class _Input:
             self._stdin.write(line.encode() + b"\n")
             await self._stdin.drain()
         except OSError:
-            # What others wait for will not come either.
+            # Responses to other requests will not arrive either.
             self._lost()
             raise anyio.BrokenResourceError from None
 
     async def aclose(self) -> None:
-        """Nothing: the input is closed with the program."""
+        """Do nothing: the input is closed with the program."""
 
 
 def _parsed(line: bytes) -> SessionMessage | None:
-    """A message; None for a line that is none, such as a greeting, which some programs print."""
+    """Return a message; None for any other line, such as a greeting that some programs print."""
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValidationError:
@@ -132,7 +132,7 @@ def _parsed(line: bytes) -> SessionMessage | None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its input, as the protocol wants it; then end its group, first kindly."""
+    """Close its input, as the protocol requires; then end its group, with SIGTERM first."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -142,14 +142,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 os.killpg(process.pid, step)
         if await _gone(process):
             break
-    # Closes our ends of its pipes, which another process may still hold on the other side.
+    # Close our ends of the pipes, which child processes may keep open on the other side.
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()
 
 
 async def _gone(process: asyncio.subprocess.Process) -> bool:
-    # Not wait(): that also waits for the pipes, which what it started may keep open.
+    # Not wait(): that also waits for the pipes, which child processes may keep open.
     with anyio.move_on_after(_LEAVE_SECONDS):
         while process.returncode is None:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)

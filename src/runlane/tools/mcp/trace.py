@@ -1,7 +1,7 @@
-"""What became of one request on the wire: whether it was sent, how it was answered, why it failed.
+"""The state of one request on the wire: whether it was sent, its status, its failure.
 
-The library hands our context on to whatever it does for a request, so a context variable identifies the request in the
-transport. The caller learns at once what the library would lose or report too late.
+The library runs a request in our context, so a context variable identifies the request in the transport. The caller
+gets failures at once that the library would lose or report too late.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RequestTrace:
 
     @property
     def failure(self) -> ToolFailed | None:
-        """Why it failed, if that is known here."""
+        """The failure, if one is known."""
         return self.failed.result() if self.failed.done() else None
 
 
@@ -40,7 +40,7 @@ TRACE: Final[ContextVar[RequestTrace | None]] = ContextVar("runlane_mcp_trace", 
 
 
 def copy_of(failure: ToolFailed) -> ToolFailed:
-    """The same failure for another one who waits: an exception that is raised twice mixes up its tracebacks."""
+    """Return a copy for another waiting caller, since raising an exception twice mixes its tracebacks."""
     return ToolFailed(
         failure.code,
         failure.message,

@@ -1,7 +1,7 @@
-"""The bottom of HTTP connections: every request is watched, every answer is bounded, and nothing is thrown upwards.
+"""The HTTP transport below the library: every request is traced, every response is bounded, and no error is raised.
 
-An error that reaches the library ends the whole connection with all calls on it. So a request that fails notifies
-its caller, and the library gets an answer that only states the failure.
+An error that reaches the library ends the whole connection with all calls on it. So a failed request notifies its
+caller, and the library gets a response that only states the failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runlane.tools.caller import ToolFailed
 from runlane.tools.mcp.trace import TRACE, RequestTrace
 
 _SESSION: Final = "mcp-session-id"
-# A notification has no answer worth waiting for, and the library sends nothing else meanwhile.
+# The response to a notification is not needed, and the library sends nothing else meanwhile.
 _NOTIFICATION: Final = b'"method":"notifications/'
 _NOTICE_SECONDS: Final = 5.0
 _POST_SECONDS: Final = 30.0
@@ -26,17 +26,17 @@ _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeo
 
 
 class BrokenBody(httpx2.StreamError):
-    """A body broke off, or is too large. The library takes this for a flaw of one answer, not of the connection."""
+    """A body broke off or is too large. The library treats this as an error of one response, not of the connection."""
 
     def __init__(self) -> None:
-        super().__init__("The answer broke off.")
+        super().__init__("The response broke off.")
 
 
 class TracedTransport(httpx2.AsyncBaseTransport):
     """A transport for one connection to the server of this name.
 
-    With `apart`, answers come on another stream than the one a request is sent on, as with old servers: then a request
-    that is refused would be waited for without an end.
+    With `apart`, responses come on another stream than the requests, as with old servers: a rejected request would
+    never get one.
     """
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, name: str, most: int, *, apart: bool = False) -> None:
@@ -47,7 +47,7 @@ class TracedTransport(httpx2.AsyncBaseTransport):
         self.flaw: ToolFailed | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the answer of the server, or one that states that there is none."""
+        """Return the response of the server, or a substitute that states the failure."""
         trace = TRACE.get()
         posted = request.method == "POST"
         notice = posted and _NOTIFICATION in request.content[:100]
@@ -75,11 +75,11 @@ class TracedTransport(httpx2.AsyncBaseTransport):
         )
 
     async def aclose(self) -> None:
-        """Close what is below."""
+        """Close the inner transport."""
         await self._inner.aclose()
 
     def _spoilt(self, *, large: bool) -> None:
-        """A body cannot be read. Where it carries the answers to many requests, all of them have to know."""
+        """Handle a body that cannot be read. If it carries the responses to many requests, all of them fail."""
         failure = too_large(self._name, self._most) if large else broken(self._name)
         trace = TRACE.get()
         if self._apart:
@@ -106,21 +106,21 @@ class TracedTransport(httpx2.AsyncBaseTransport):
 
 
 def broken(name: str) -> ToolFailed:
-    """A connection broke after the request was sent."""
-    message = f'The connection to the MCP server "{name}" broke before the answer was there.'
+    """Return the failure of a connection that broke after the request was sent."""
+    message = f'The connection to the MCP server "{name}" broke before the response arrived.'
     return ToolFailed("mcp_unreachable", message, retryable=True, begun=True)
 
 
 def too_large(name: str, most: int) -> ToolFailed:
-    """An answer is larger than is read."""
+    """Return the failure of a response above the limit."""
     return ToolFailed("mcp_too_large", f'The MCP server "{name}" answered with more than {most} bytes.')
 
 
 def refusal(name: str, trace: RequestTrace) -> ToolFailed:
-    """What an HTTP status of 300 and more means."""
+    """Return the failure for an HTTP status of 300 or more."""
     status = trace.status
     if status in (400, 404) and trace.session:
-        message = f'The MCP server "{name}" does not know this session any more.'
+        message = f'The MCP server "{name}" has ended this session.'
         return ToolFailed("mcp_unreachable", message, retryable=True, begun=False)
     if status >= 500:
         message = f'The MCP server "{name}" answered with status {status}.'
@@ -142,7 +142,7 @@ def _substitute(status: int) -> httpx2.Response:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body that is counted: an event stream event by event, everything else as a whole."""
+    """A body with a size limit: per event in an event stream, otherwise in total."""
 
     def __init__(
         self, stream: httpx2.AsyncByteStream, headers: httpx2.Headers, most: int, spoilt: Callable[..., None]
@@ -163,7 +163,7 @@ class _Body(httpx2.AsyncByteStream):
                     raise BrokenBody
                 yield piece
         except (httpx2.HTTPError, OutboundError, OSError):
-            # Event streams can be taken up again where they broke off, and the library does.
+            # The library resumes a broken event stream.
             if not self._events:
                 self._spoilt(large=False)
             raise BrokenBody from None

@@ -1,7 +1,7 @@
 """Schema migrations, forward only.
 
-Expand before the code that needs it is deployed, contract after: a migration runs beside processes of the release
-before it. A migration that may break off half-way (it builds an index concurrently) can be repeated.
+Expand before the code that needs it is deployed, contract after: a migration runs while processes of the previous
+release run. A migration that may stop half-way (it builds an index concurrently) can be repeated.
 """
 
 # The revision that this code needs, kept here so that a worker can compare it without loading the migration tool.

@@ -19,12 +19,12 @@ tenants = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("rate_paid_until", BigInteger, nullable=False, server_default="0"),
-    # What models may cost on one day, and what happens then. Nothing that accepting a run looks at.
+    # The daily cap of model costs, and what happens at the cap. Accepting a run does not read them.
     Column("max_cost_usd_per_day", Float),
     Column("on_cap", Text, nullable=False, server_default="fail"),
 )
 
-# The key itself is nowhere: `hash` is its SHA-256, `prefix` what people recognise it by.
+# The key itself is not stored: `hash` is its SHA-256, `prefix` identifies it for people.
 api_keys = Table(
     "api_keys",
     metadata,

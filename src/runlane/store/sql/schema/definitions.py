@@ -6,9 +6,9 @@ from sqlalchemy import BigInteger, Column, Integer, Table, Text
 
 from runlane.store.sql.schema.base import metadata
 
-# What is current of each definition; a removed one keeps its row. `pins` is, for orchestrations and agents, the version
-# of everything that a run of it may use, worked out when definitions change so that accepting a run reads one row.
-# `source` is the project that brought it; null for imported definitions and those older than the column.
+# The current version of each definition; a removed one keeps its row. `pins` is, for orchestrations and agents, the
+# version of everything that a run of it may use, computed when definitions change, so that an accept reads one row.
+# `source` is the project that synced it; null for imported definitions and those older than the column.
 definitions = Table(
     "definitions",
     metadata,

@@ -1,4 +1,4 @@
-"""Model providers: limits, what counts against them, and what calls took."""
+"""Model providers: limits, what counts against them, and usage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table, Text
 
 from runlane.store.sql.schema.base import metadata
 
-# What an operator set for a credential of a model provider; without a row its defaults hold.
+# An operator's settings for a credential of a model provider; without a row its defaults apply.
 provider_limits = Table(
     "provider_limits",
     metadata,
@@ -59,7 +59,7 @@ provider_waiters = Table(
     Column("seen_at", BigInteger, nullable=False),
 )
 
-# What model calls took. `day` is counted since the epoch, in UTC. Workers write to different shards, so that their
+# The usage of model calls. `day` is counted since the epoch, in UTC. Workers write to different shards, so that their
 # transactions do not wait for each other at one row; readers sum them up.
 usage_daily = Table(
     "usage_daily",

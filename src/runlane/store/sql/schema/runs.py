@@ -96,7 +96,7 @@ Index(
     postgresql_where=text("status = 'paused' and due_at is not null"),
     sqlite_where=text("status = 'paused' and due_at is not null"),
 )
-# At most one holder per ordering key is a fact of the database, not of query logic.
+# At most one holder per ordering key: guaranteed by the database, not by query logic.
 Index(
     "runs_key_holder",
     runs.c.ordering_key,
@@ -119,7 +119,7 @@ Index(
 )
 # A tenant's runs by age, since ids sort by time. It never changes after the insert, so later updates do not pay for it.
 Index("runs_tenant", runs.c.tenant, runs.c.id)
-# What a tenant with limits has open. Runs of tenants without limits are not in it and pay nothing for it.
+# The open runs of a tenant with limits. Runs of tenants without limits are not in it and cost nothing.
 Index(
     "runs_limited",
     runs.c.tenant,
@@ -133,7 +133,7 @@ run_inputs = Table(
     Column("run_id", Text, primary_key=True),
     Column("input", Text, nullable=False),
     Column("trace", Text),
-    # What only orchestrations have: the versions they are pinned to, where they were forked from.
+    # Only for orchestrations: the versions they are pinned to, and the run they were forked from.
     Column("plan", Text),
     sqlite_with_rowid=False,
 )
@@ -185,7 +185,7 @@ run_steps = Table(
     sqlite_with_rowid=False,
 )
 
-# The journal of steps that ask models and call tools. `key` names a call within its step and is stored data.
+# The journal of steps that call models and tools. `key` identifies a call within its step and is stored data.
 run_calls = Table(
     "run_calls",
     metadata,
@@ -204,7 +204,7 @@ run_calls = Table(
     sqlite_with_rowid=False,
 )
 
-# What a run waits for: a person, a time, or an event. The answer is stored with the question.
+# The waits of a run: for a person, a time, or an event. The answer is stored with the wait.
 run_waits = Table(
     "run_waits",
     metadata,

@@ -43,7 +43,7 @@ Index(
     "lanes_tenant", lanes.c.tenant, postgresql_where=text("tenant is not null"), sqlite_where=text("tenant is not null")
 )
 
-# An operator's choice of lane for a kind of run; it wins over the one declared in code.
+# An operator's lane for a kind of run, which has precedence over the one declared in code.
 lane_kinds = Table(
     "lane_kinds",
     metadata,

@@ -46,11 +46,11 @@ async def _no_orchestration(name: str, _arguments: Mapping[str, Any], _key: str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunServices:
-    """What the steps of one attempt may use; made once per attempt.
+    """Services for the steps of one attempt; created once per attempt.
 
     `agents`, `tools` and `servers` are the definitions that the run has pinned. `tasks` are those that `call_task`
     accepts; they can be called as tools too. `callers` call tools of a type, such as http, and `mcp` those of MCP
-    servers. `connection` waits for one of the connections that the tenant may use at once, and holds it. `redactor`
+    servers. `connection` waits for and holds one of the connections that the tenant may use at once. `redactor`
     removes the secrets that the run has used. `conversation` are the earlier messages of a chat. `inflight` makes model
     calls. `max_step_bytes` bounds each rendered value and each output.
     """

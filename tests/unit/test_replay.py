@@ -1,4 +1,4 @@
-"""Where a run stands after its records: what was paid stays paid."""
+"""The position of a run after replay: what was paid stays paid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from runlane.definitions.schema.definition import Orchestration
 from runlane.interpreter.machine import Machine, OrchestrationBudget
 from runlane.interpreter.values import Failed, Outcome
-from runlane.orchestration.replay import go_again, record_of
+from runlane.orchestration.replay import record_of, replay
 from runlane.store.orchestration.steps import StepOutcome, StepRecord
 from tests.unit.interpreter.play import loop, nested, orchestration, parallel, say
 
@@ -18,7 +18,7 @@ DEFINITION = orchestration(say("a", "b", retry={"attempts": 5}, on_error="b"), s
 def test_the_cost_of_every_try_counts_after_a_takeover(outcome: StepOutcome) -> None:
     error = None if outcome is StepOutcome.DONE else '{"code":"timeout","message":"Late."}'
     record = StepRecord("a", 3, "a", "llm", outcome, error=error, tries=3, cost_usd=1.5, tokens=7)
-    machine, _ = go_again({"main": DEFINITION}, "main", {}, {}, [record], [])
+    machine, _ = replay({"main": DEFINITION}, "main", {}, {}, [record], [])
     assert (machine.cost_usd, machine.tokens) == (1.5, 7)
     open_path = "a" if outcome in (StepOutcome.RETRYING, StepOutcome.FAILED) else "b"
     assert [pending.path for pending in machine.pending_steps()] == [open_path]
@@ -42,7 +42,7 @@ class Recorded:
 
     def taken_over(self) -> Machine:
         way = sorted(self.records.values(), key=lambda record: record.no or 0)
-        return go_again(self.library, "main", {}, {}, way, [])[0]
+        return replay(self.library, "main", {}, {}, way, [])[0]
 
 
 STEP = {"attempts": 3, "on": ["no_json", "timeout"], "backoff_seconds": 0}

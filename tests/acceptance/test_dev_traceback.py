@@ -1,4 +1,4 @@
-"""`runlane dev` shows a failing task as Python would: the error in words, and its traceback."""
+"""`runlane dev` shows a failing task as Python would: its error and its traceback."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_dev_shows_the_error_and_its_traceback(tmp_path: Path) -> None:
     finally:
         dev.terminate()
         try:
-            told, _ = dev.communicate(timeout=60)
+            output, _ = dev.communicate(timeout=60)
         finally:
             dev.kill()
-    assert "error='ValueError: it went wrong'" in told
-    assert 'raise ValueError("it went wrong")' in told
+    assert "error='ValueError: it went wrong'" in output
+    assert 'raise ValueError("it went wrong")' in output

@@ -1,4 +1,4 @@
-"""Calls in flight: who asks may go, the call goes on; of two answers to one question one counts, both are paid for."""
+"""Calls in flight outlive their callers; of two answers to one request one counts, and both are paid for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Call = Callable[[InflightCall], Coroutine[Any, Any, str]]
 
 
 class Provider:
-    """Answers when it is told to."""
+    """Answers when the test releases it."""
 
     def __init__(self) -> None:
         self.made: list[InflightCall] = []
@@ -36,7 +36,7 @@ class Provider:
 
 
 async def given_up(flights: InflightCalls, call: Call, name: str = "0/model/0") -> None:
-    """Somebody asks, and is stopped."""
+    """Make a call and cancel its caller."""
     asking = asyncio.create_task(flights.make(TODO, name, call))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def given_up(flights: InflightCalls, call: Call, name: str = "0/model/0") 
         await asking
 
 
-async def test_a_call_that_was_given_up_lands() -> None:
+async def test_a_call_without_its_caller_still_completes() -> None:
     flights, provider = InflightCalls(1), Provider()
     await given_up(flights, provider)
     assert (flights.of("s"), flights.of("t")) == (True, False)
@@ -55,14 +55,14 @@ async def test_a_call_that_was_given_up_lands() -> None:
     assert (provider.kept, flights.of("s")) == (["0/model/0"], False)
 
 
-async def test_what_does_not_land_in_time_is_cut_off_and_told() -> None:
+async def test_calls_that_do_not_end_in_time_are_cut_off_and_reported() -> None:
     flights, provider = InflightCalls(1), Provider()
     await given_up(flights, provider)
     assert await flights.drain(0) == [TODO]
     assert (provider.kept, flights.of("s")) == ([], False)
 
 
-async def test_an_answer_that_is_asked_for_again_is_late() -> None:
+async def test_an_answer_that_is_requested_again_is_late() -> None:
     flights, first, second = InflightCalls(3), Provider(), Provider()
     await given_up(flights, first)
     asking = asyncio.create_task(flights.make(TODO, "0/model/0", second))
@@ -75,7 +75,7 @@ async def test_an_answer_that_is_asked_for_again_is_late() -> None:
     assert (first.kept, second.kept) == (["late/3.1/0/model/0"], ["0/model/0"])
 
 
-async def test_an_answer_that_is_being_kept_is_not_asked_for_again() -> None:
+async def test_an_answer_that_is_being_stored_is_not_requested_again() -> None:
     flights, first, second = InflightCalls(1), Provider(), Provider()
     await given_up(flights, first)
     first.answer.set()
@@ -99,7 +99,7 @@ async def test_a_call_that_is_cut_off_as_it_is_made_has_begun() -> None:
         await asking
 
 
-async def test_a_failure_that_nobody_hears_is_no_trouble() -> None:
+async def test_a_failure_after_its_caller_left_is_harmless() -> None:
     flights = InflightCalls(1)
     go = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Performers that ask a model: what it is told, what is made of its answers, and that nonsense is never an answer."""
+"""Steps that call a model: what it gets, how its answers are used, and that nonsense is never an answer."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 def listen(bench: Bench) -> list[ModelRequest]:
-    """Make the model `told:` write down what it is asked; it answers as scripted:it would."""
+    """Register the model `recorded:`, which keeps its requests and answers as scripted:it would."""
     requests: list[ModelRequest] = []
 
-    class Told:
+    class Recorder:
         async def credential(self) -> str:
             return ""
 
@@ -41,21 +41,21 @@ def listen(bench: Bench) -> list[ModelRequest]:
             _, model = bench.services.models.find("scripted:it", self._scene)
             return await model.answer(request, delta)
 
-    def make(_name: str, scene: ModelContext) -> Told:
-        return Told(scene)
+    def make(_name: str, scene: ModelContext) -> Recorder:
+        return Recorder(scene)
 
-    bench.services.models.register("told", make)
+    bench.services.models.register("recorded", make)
     return requests
 
 
 LLM = {"type": "llm", "model": "scripted"}
 
 
-async def test_llm_gives_the_text_of_the_model(bench: Bench) -> None:
+async def test_an_llm_step_returns_the_answer_of_the_model(bench: Bench) -> None:
     answers = {"it": [{"say": "A poem.", "tokens": 7, "cost_usd": 0.5}]}
     assert await bench.done(LLM, {"user_input": "hi"}, answers=answers) == Done("A poem.", None, 0.5, 7)
-    assert bench.told("final") == [{"response": "A poem."}]
-    assert len(bench.told("model_request")) == 1
+    assert bench.emitted("final") == [{"response": "A poem."}]
+    assert len(bench.emitted("model_request")) == 1
     assert "".join(bench.deltas) == "A poem."
 
 
@@ -63,16 +63,16 @@ async def test_llm_that_fails_fails_the_step(bench: Bench) -> None:
     for retryable in (True, False):
         answers = {"it": [{"fail": {"code": "overloaded", "message": "Busy.", "retryable": retryable}}]}
         assert await bench.failed(LLM, answers=answers) == Failed("overloaded", "Busy.", retryable)
-    assert not bench.told("final")
+    assert not bench.emitted("final")
     assert (await bench.failed({"type": "llm", "model": "nope"})).code == "unknown_model"
 
 
-async def test_what_llm_is_told(bench: Bench) -> None:
+async def test_what_an_llm_step_sends_to_the_model(bench: Bench) -> None:
     requests = listen(bench)
-    step = {"type": "llm", "model": "told", "prompt_template": "Write about {state.topic}."}
+    step = {"type": "llm", "model": "recorded", "prompt_template": "Write about {state.topic}."}
     await bench.done(step, {"topic": "tea", "user_input": "hi"}, answers={"it": ["x"]})
     assert requests[-1].prompt == "Write about tea."
-    await bench.done({"type": "llm", "model": "told"}, {"user_input": "hi"}, answers={"it": ["x"]})
+    await bench.done({"type": "llm", "model": "recorded"}, {"user_input": "hi"}, answers={"it": ["x"]})
     assert requests[-1].prompt == "hi"
     assert requests[-1].key == "it#0"
     failed = await bench.failed({**step, "prompt_template": "{state.gone}"}, answers={"it": ["x"]})
@@ -91,12 +91,12 @@ async def test_values_answers_and_history_stand_before_the_task(bench: Bench) ->
         "user_input": "the message",
         "long": "y" * 6000,
         "data": {"a": [1]},
-        "hidden": "not told",
+        "hidden": "not sent",
         "given": {"ok": 1},
         "approval": {"ok": True},
         "human_response": {"note": "fine"},
     }
-    step: dict[str, Any] = {"type": "llm", "model": "told", "input_keys": ["data", "long", "absent", "given"]}
+    step: dict[str, Any] = {"type": "llm", "model": "recorded", "input_keys": ["data", "long", "absent", "given"]}
     await bench.done(step, state, others=others, answers={"it": ["x"]})
     prompt = requests[-1].prompt
     assert '## data\n{"a":[1]}' in prompt
@@ -105,7 +105,7 @@ async def test_values_answers_and_history_stand_before_the_task(bench: Bench) ->
     assert '## human_response\n{"note":"fine"}' in prompt
     assert prompt.count("## given") == 1
     assert prompt.endswith("# Task\n\nthe message")
-    assert "not told" not in prompt
+    assert "not sent" not in prompt
     assert "The plan" not in prompt
     step["include_full_history"] = True
     await bench.done(step, state, others=others, answers={"it": ["x"]})
@@ -166,7 +166,7 @@ async def test_agent_answers_after_its_tools(bench: Bench) -> None:
             {"say": "It is 42.", "tokens": 4, "cost_usd": 0.5},
         ]
     }
-    done = await bench.done({**AGENT, "model": "told"}, {"user_input": "21 twice?"}, answers=answers)
+    done = await bench.done({**AGENT, "model": "recorded"}, {"user_input": "21 twice?"}, answers=answers)
     assert done == Done("It is 42.", None, 0.75, 7)
     first, second = requests
     assert first.instructions == second.instructions == "Be brief."
@@ -175,12 +175,12 @@ async def test_agent_answers_after_its_tools(bench: Bench) -> None:
     assert second.prompt == '{"doubled":42}'
     assert [message.role for message in second.messages] == ["user", "assistant", "tool"]
     assert (first.key, second.key) == ("it#0", "it#1")
-    assert bench.told("tool_execution") == [{"tool_name": "double", "call_id": "call_0", "args": {"n": 21}}]
-    assert bench.told("tool_result") == [{"tool_name": "double", "call_id": "call_0", "preview": '{"doubled":42}'}]
-    assert bench.told("final") == [{"response": "It is 42."}]
+    assert bench.emitted("tool_execution") == [{"tool_name": "double", "call_id": "call_0", "args": {"n": 21}}]
+    assert bench.emitted("tool_result") == [{"tool_name": "double", "call_id": "call_0", "preview": '{"doubled":42}'}]
+    assert bench.emitted("final") == [{"response": "It is 42."}]
 
 
-async def test_agent_is_told_of_tools_and_arguments_that_do_not_exist(bench: Bench) -> None:
+async def test_agent_gets_errors_for_unknown_tools_and_arguments(bench: Bench) -> None:
     requests = listen(bench)
     bench.have(agents=[helper()], tools=[DOUBLE, {**DOUBLE, "name": "other"}])
     answers = {
@@ -191,13 +191,13 @@ async def test_agent_is_told_of_tools_and_arguments_that_do_not_exist(bench: Ben
             "done",
         ]
     }
-    assert (await bench.done({**AGENT, "model": "told"}, answers=answers)).output == "done"
+    assert (await bench.done({**AGENT, "model": "recorded"}, answers=answers)).output == "done"
     assert [request.prompt for request in requests[1:]] == [
-        "There is no tool 'other' here. Tools: double.",
+        "No tool 'other' exists. Tools: double.",
         'The tool double was not called: "n" must be integer, not string.',
         'The tool double was not called: "n" is missing in the arguments.',
     ]
-    assert not bench.told("tool_execution")
+    assert not bench.emitted("tool_execution")
 
 
 @pytest.mark.parametrize(
@@ -215,25 +215,27 @@ async def test_a_step_narrows_the_tools_of_its_agent(
 ) -> None:
     requests = listen(bench)
     bench.have(agents=[helper(tools=tools)], tools=[DOUBLE, WEB])
-    await bench.done({**AGENT, "model": "told", "allowed_tools": allowed}, answers={"it": ["x"]})
+    await bench.done({**AGENT, "model": "recorded", "allowed_tools": allowed}, answers={"it": ["x"]})
     assert [offer.name for offer in requests[0].offers] == offered
 
 
-async def test_a_task_is_offered_with_what_its_function_says(bench: Bench) -> None:
+async def test_a_task_is_offered_with_the_schema_of_its_function(bench: Bench) -> None:
     requests = listen(bench)
     own = {"description": "Own.", "input_schema": {"minProperties": 1}}
     tools = [
         {"name": "bare", "tool_type": "task", "task": "count"},
-        {"name": "told", "tool_type": "task", "task": "count", **own},
+        {"name": "described", "tool_type": "task", "task": "count", **own},
     ]
-    bench.have(agents=[helper(tools=["count", "bare", "told", "ship"])], tools=tools)
-    await bench.done({**AGENT, "model": "told"}, answers={"it": [{"tool": "count", "arguments": {"txt": "a"}}, "x"]})
-    count, bare, told, ship = requests[0].offers
-    assert count.description == bare.description == "Count the words of a text, up to a number."
+    bench.have(agents=[helper(tools=["count", "bare", "described", "ship"])], tools=tools)
+    await bench.done(
+        {**AGENT, "model": "recorded"}, answers={"it": [{"tool": "count", "arguments": {"txt": "a"}}, "x"]}
+    )
+    count, bare, described, ship = requests[0].offers
+    assert count.description == bare.description == "Count the words of a string, up to a number."
     assert count.input_schema == bare.input_schema
     assert count.input_schema["properties"] == {"text": {"type": "string"}, "most": {"type": "integer"}}
     assert (count.input_schema["required"], count.input_schema["additionalProperties"]) == (["text"], False)
-    assert (told.description, told.input_schema) == ("Own.", {"minProperties": 1})
+    assert (described.description, described.input_schema) == ("Own.", {"minProperties": 1})
     assert (ship.description, ship.input_schema["additionalProperties"]) == ("Send it.", True)
     # And it is checked before the call.
     assert "was not called" in requests[1].prompt
@@ -246,10 +248,10 @@ async def test_agent_stops_at_its_turns_and_calls_nothing_in_the_last(bench: Ben
     answers = {"it": [{"tool": "double", "arguments": {"n": 1}, "cost_usd": 0.5, "tokens": 2}]}
     failed = await bench.failed(AGENT, answers=answers)
     assert (failed.code, failed.cost_usd, failed.tokens) == ("turn_limit", 1.5, 6)
-    assert len(bench.told("tool_execution")) == 2
+    assert len(bench.emitted("tool_execution")) == 2
     failed = await bench.failed({**AGENT, "max_turns": 1}, answers=answers)
     assert (failed.code, failed.cost_usd) == ("turn_limit", 0.5)
-    assert len(bench.told("tool_execution")) == 2
+    assert len(bench.emitted("tool_execution")) == 2
 
 
 async def test_agent_stops_when_the_budget_is_spent(bench: Bench) -> None:
@@ -267,28 +269,28 @@ async def test_agent_stops_when_the_budget_is_spent(bench: Bench) -> None:
     assert asked == [("helper", 3.0)] * 3
 
 
-async def test_agent_is_told_of_a_tool_that_fails_for_good(bench: Bench) -> None:
+async def test_agent_gets_the_error_of_a_tool_that_fails_for_good(bench: Bench) -> None:
     requests = listen(bench)
     bench.have(agents=[helper()], tools=[{**DOUBLE, "code": "result = 1 / 0"}])
     answers = {"it": [{"tool": "double", "arguments": {"n": 1}}, "no luck"]}
-    assert (await bench.done({**AGENT, "model": "told"}, answers=answers)).output == "no luck"
+    assert (await bench.done({**AGENT, "model": "recorded"}, answers=answers)).output == "no luck"
     assert requests[1].messages[-1].failed
     assert requests[1].prompt.startswith("expression_error: ")
-    assert bench.told("tool_result")[0]["failed"] is True
+    assert bench.emitted("tool_result")[0]["failed"] is True
 
 
-async def test_agent_is_told_that_a_tool_stays_away_unless_its_step_tries_again(bench: Bench) -> None:
+async def test_agent_gets_the_error_of_an_unavailable_tool_unless_its_step_retries(bench: Bench) -> None:
     calls: list[str] = []
 
     async def away(tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
         calls.append(key)
-        raise ToolFailed("outbound_unreachable", "Nobody answers.", retryable=True)
+        raise ToolFailed("outbound_unreachable", "No answer.", retryable=True)
 
     bench.have(agents=[helper(tools=["web"])], tools=[WEB], callers={"http": away})
     call = {"tool": "web", "arguments": {"q": "tea"}, "cost_usd": 0.5}
     assert (await bench.done(AGENT, answers={"it": [call, "I cannot."]})).output == "I cannot."
     assert calls == ["run_1/it#0/0/call_0"] * 2
-    assert bench.told("tool_result")[0]["preview"] == "outbound_unreachable: Nobody answers."
+    assert bench.emitted("tool_result")[0]["preview"] == "outbound_unreachable: No answer."
     failed = await bench.failed({**AGENT, "retry": {}}, answers={"it": [call, "never"]})
     assert (failed.code, failed.retryable, failed.cost_usd) == ("outbound_unreachable", True, 0.5)
 
@@ -298,7 +300,7 @@ async def test_agent_whose_model_fails_fails(bench: Bench) -> None:
     bench.have(agents=[helper()], tools=[DOUBLE])
     failed = await bench.failed(AGENT, answers={"it": [call, {"fail": {"message": "away"}}]})
     assert (failed.code, failed.message, failed.retryable, failed.cost_usd) == ("model_error", "away", True, 0.5)
-    assert not bench.told("final")
+    assert not bench.emitted("final")
 
 
 async def test_agents_and_tools_that_do_not_exist(bench: Bench) -> None:
@@ -321,13 +323,13 @@ async def test_agent_calls_a_task_with_a_stable_key(bench: Bench) -> None:
 FORCED = {"type": "tool", "forced_tool": "double", "model": "scripted:it"}
 
 
-async def test_tool_with_arguments_asks_no_model(bench: Bench) -> None:
+async def test_tool_with_arguments_calls_no_model(bench: Bench) -> None:
     bench.have(tools=[DOUBLE])
     step = {"type": "tool", "forced_tool": "double", "arguments": {"n": "{state.n}"}}
     assert await bench.done(step, {"n": 4}) == Done({"doubled": 8})
-    assert not bench.told("model_request")
-    assert bench.told("tool_execution") == [{"tool_name": "double", "call_id": "0", "args": {"n": 4}}]
-    assert bench.told("final") == [{"response": {"doubled": 8}}]
+    assert not bench.emitted("model_request")
+    assert bench.emitted("tool_execution") == [{"tool_name": "double", "call_id": "0", "args": {"n": 4}}]
+    assert bench.emitted("final") == [{"response": {"doubled": 8}}]
     assert (await bench.failed(step, {"n": "four"})).code == "bad_arguments"
     assert (await bench.failed({**step, "forced_tool": "doubel"}, {"n": 4})).code == "unknown_tool"
 
@@ -356,8 +358,8 @@ async def test_only_the_forced_tool_is_called(bench: Bench) -> None:
             '{"n": 5}',
         ]
     }
-    assert (await bench.done({**FORCED, "model": "told"}, answers=answers)).output == {"doubled": 10}
-    assert [event["tool_name"] for event in bench.told("tool_execution")] == ["double"]
+    assert (await bench.done({**FORCED, "model": "recorded"}, answers=answers)).output == {"doubled": 10}
+    assert [event["tool_name"] for event in bench.emitted("tool_execution")] == ["double"]
     assert "only the tool double can be called" in requests[1].prompt
     assert "only the tool double can be called" in requests[2].prompt
 
@@ -368,10 +370,10 @@ async def test_arguments_that_never_fit_fail_the_step_and_call_nothing(bench: Be
         failed = await bench.failed(FORCED, answers={"it": [{"say": nonsense, "cost_usd": 1}]})
         assert (failed.code, failed.cost_usd) == ("bad_arguments", 3)
     assert (await bench.failed({**FORCED, "max_turns": 1}, answers={"it": ["x", '{"n": 1}']})).code == "bad_arguments"
-    assert not bench.told("tool_execution")
+    assert not bench.emitted("tool_execution")
 
 
-async def test_a_tool_of_a_type_that_nobody_calls(bench: Bench) -> None:
+async def test_a_tool_of_an_unsupported_type_is_an_error(bench: Bench) -> None:
     bench.have(tools=[WEB])
     step = {"type": "tool", "forced_tool": "web", "arguments": {"q": "tea"}}
     failed = await bench.failed(step)
@@ -401,11 +403,11 @@ async def test_a_task_as_a_forced_tool(bench: Bench) -> None:
     assert bench.task_calls == [("ship", {"to": "Ann"}, "it#0/0")]
 
 
-async def test_a_long_result_is_told_in_short(bench: Bench) -> None:
+async def test_a_long_result_has_a_short_preview(bench: Bench) -> None:
     bench.task_result = "x" * 9000
     step: dict[str, Any] = {"type": "tool", "forced_tool": "ship", "arguments": {}}
     assert (await bench.done(step)).output == "x" * 9000
-    assert len(bench.told("tool_result")[0]["preview"]) == 500
+    assert len(bench.emitted("tool_result")[0]["preview"]) == 500
 
 
 JUDGE = {
@@ -435,23 +437,23 @@ DRAFT = {"draft": "the draft"}
 )
 async def test_evaluator_takes_the_label_that_is_named(bench: Bench, answer: Any, label: str) -> None:
     assert await bench.done(JUDGE, DRAFT, answers={"it": [answer]}) == Done(label, route=label)
-    assert len(bench.told("model_request")) == 1
+    assert len(bench.emitted("model_request")) == 1
 
 
-async def test_evaluator_tells_the_routes_and_what_was_wrong(bench: Bench) -> None:
+async def test_evaluator_sends_the_routes_and_what_was_wrong(bench: Bench) -> None:
     requests = listen(bench)
     answers = {"it": ["I would accept it, or try again.", "", {"tool": "route_accept"}]}
-    assert (await bench.done({**JUDGE, "model": "told"}, DRAFT, answers=answers)).route == "accept"
+    assert (await bench.done({**JUDGE, "model": "recorded"}, DRAFT, answers=answers)).route == "accept"
     assert requests[0].prompt.startswith("Judge the draft.")
     assert "- accept: it is good\n- Try Again\n- stop" in requests[0].prompt
     assert [offer.name for offer in requests[0].offers] == ["route_accept", "route_Try Again", "route_stop"]
-    assert requests[1].prompt.startswith("'I would accept it, or try again.' is none of the labels")
+    assert requests[1].prompt.startswith("'I would accept it, or try again.' is not one of the labels")
 
 
 async def test_evaluator_gives_its_reasons(bench: Bench) -> None:
     answer = {"tool": "route_accept", "arguments": {"reasoning": "good"}}
     await bench.done(JUDGE, DRAFT, answers={"it": [answer]})
-    assert bench.told("llm_reasoning") == [{"reasoning": "good", "turn": 1}]
+    assert bench.emitted("llm_reasoning") == [{"reasoning": "good", "turn": 1}]
 
 
 @pytest.mark.parametrize(
@@ -464,10 +466,10 @@ async def test_evaluator_never_takes_nonsense_for_a_route(bench: Bench, nonsense
     assert (failed.code, failed.cost_usd, failed.retryable) == ("no_route", 3.0, False)
     done = await bench.done({**JUDGE, "fallback_route": "stop", "max_turns": 2}, DRAFT, answers=answers)
     assert done == Done("stop", "stop", 2.0, 0)
-    assert len(bench.told("step_warning")) == 1
+    assert len(bench.emitted("step_warning")) == 1
 
 
-async def test_evaluator_whose_capitals_fit_two_labels_is_asked_again(bench: Bench) -> None:
+async def test_evaluator_whose_capitals_fit_two_labels_is_called_again(bench: Bench) -> None:
     step = {**JUDGE, "route_map": {"Go": "it", "GO": "it"}}
     assert (await bench.failed(step, DRAFT, answers={"it": ["go"]})).code == "no_route"
     assert (await bench.done(step, DRAFT, answers={"it": ["GO"]})).route == "GO"
@@ -479,7 +481,7 @@ async def test_evaluator_whose_model_fails_takes_no_fallback(bench: Bench) -> No
     assert failed.code == "overloaded"
 
 
-async def test_cancelling_a_step_that_asks_passes_through(bench: Bench) -> None:
+async def test_cancelling_a_step_cancels_its_model_call(bench: Bench) -> None:
     asked = asyncio.Event()
 
     async def emit(_type: str, _data: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A lost attempt says in words what happened, like every other error."""
+"""The error of a lost attempt describes what happened, like every other error."""
 
 from __future__ import annotations
 

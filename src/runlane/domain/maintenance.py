@@ -1,0 +1,11 @@
+"""The maintenance services that a survey of the database can find work for."""
+
+from enum import StrEnum
+
+
+class MaintenanceService(StrEnum):
+    """A service that runs when it has work."""
+
+    REAPER = "reaper"
+    TIMERS = "timers"
+    CHILDREN = "children"

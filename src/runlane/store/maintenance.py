@@ -1,0 +1,55 @@
+"""The maintenance survey: which maintenance services have work, read at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Exists, Float, bindparam, exists, func, or_, select
+
+from runlane.domain.maintenance import MaintenanceService
+from runlane.domain.run import Status
+from runlane.store.queue.workers import LIVE, micros
+from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.expressions import lit, now_once, now_us
+from runlane.store.sql.schema import run_children, runs, workers
+from runlane.store.sql.statement import Row, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSurvey:
+    """The services that have work, and the number of live workers."""
+
+    due: frozenset[MaintenanceService]
+    workers: int
+
+
+def _is_due(status: Status) -> Exists:
+    return exists().where(runs.c.status == lit(status), runs.c.due_at.is_not(None), runs.c.due_at <= now_once())
+
+
+_silent = workers.c.heartbeat_at < now_us() - micros(bindparam("silence_seconds", type_=Float()))
+_SURVEY = Statement(
+    "maintenance_survey",
+    select(
+        # The reaper decides whether a silent worker is lost.
+        exists().where(workers.c.status.in_(LIVE), or_(workers.c.lease_until < now_us(), _silent)).label("reaper"),
+        or_(_is_due(Status.SCHEDULED), _is_due(Status.PAUSED)).label("timers"),
+        exists().where(run_children.c.cancel_at.is_not(None)).label("children"),
+        select(func.count()).where(workers.c.status.in_(LIVE)).scalar_subquery().label("workers"),
+    ),
+    purpose="Find out which maintenance services have work.",
+)
+
+
+async def survey_in(session: Session, silence_seconds: float) -> MaintenanceSurvey:
+    """Read the survey in a transaction."""
+    return _survey_of((await session.fetch(_SURVEY, silence_seconds=silence_seconds))[0])
+
+
+async def read_survey(database: Database, silence_seconds: float) -> MaintenanceSurvey:
+    """Read the survey."""
+    return _survey_of((await read(database, _SURVEY, silence_seconds=silence_seconds))[0])
+
+
+def _survey_of(row: Row) -> MaintenanceSurvey:
+    return MaintenanceSurvey(frozenset(service for service in MaintenanceService if row[service]), row["workers"])

@@ -1,0 +1,47 @@
+"""The survey that a heartbeat makes: which maintenance services have work, read in the transaction of the renewal.
+
+It must not endanger the lease. After a survey that was slow, or a renewal that failed with one, the next renewals go
+without.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from runlane.store.maintenance import MaintenanceSurvey, survey_in
+from runlane.store.sql.database import Session
+
+# Together, this many workers survey at every heartbeat; more take turns.
+_WORKERS_AT_ONCE = 4
+_SLOW_SECONDS = 0.1
+_REST_SECONDS = 10.0
+
+
+class HeartbeatSurvey:
+    """Decides which heartbeats make a survey."""
+
+    def __init__(self, silence_seconds: float) -> None:
+        self._silence_seconds = silence_seconds
+        self._rest_until = 0.0
+        self._skip = 0
+        self.latest: MaintenanceSurvey | None = None
+
+    def job(self) -> Callable[[Session], Awaitable[None]] | None:
+        """Return what the next renewal reads, if it is its turn."""
+        self.latest = None
+        if self._skip > 0:
+            self._skip -= 1
+            return None
+        return None if time.monotonic() < self._rest_until else self._read
+
+    def failed(self) -> None:
+        """Note that the renewal failed."""
+        self._rest_until = time.monotonic() + _REST_SECONDS
+
+    async def _read(self, session: Session) -> None:
+        begun = time.monotonic()
+        self.latest = await survey_in(session, self._silence_seconds)
+        self._skip = self.latest.workers // _WORKERS_AT_ONCE
+        if time.monotonic() - begun > _SLOW_SECONDS:
+            self.failed()
