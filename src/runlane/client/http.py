@@ -90,13 +90,13 @@ class Http:
         return await self._repeat("GET", path, params=params, wait_seconds=wait_seconds)
 
     async def read_list(self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None) -> list[T]:
-        """The values under a key of the JSON at a path."""
+        """Return the values under a key of the JSON at a path."""
         return [parse(kind, item) for item in (await self.read(path, params))[key]]
 
     async def pages(
         self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[T]:
-        """The values under a key of each page of a list, read page by page as they are taken."""
+        """Yield the values under a key of each page of a list, read page by page."""
         query = dict(params or {})
         while True:
             page = await self.read(path, query)

@@ -57,7 +57,7 @@ class LimitChange:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class CredentialLimits:
-    """The limits of a credential; null means unlimited. They are its defaults if no one has set them."""
+    """The limits of a credential; null means unlimited. They are its defaults until they are set."""
 
     credential: str
     in_flight: int | None

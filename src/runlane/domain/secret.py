@@ -33,7 +33,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableSecret:
-    """A secret whose key the server does not have, or whose row was changed by another program."""
+    """A secret whose encryption key the server does not have, or whose row was changed from outside."""
 
     tenant: str
     name: str
@@ -42,13 +42,11 @@ class UnreadableSecret:
 
 @dataclass(frozen=True, slots=True)
 class RotatedSecrets:
-    """What a change of keys did."""
+    """The result of a rotation."""
 
-    key_id: Annotated[str, Field(description="The key that encrypts now.")]
+    key_id: Annotated[str, Field(description="The current encryption key.")]
     rotated: int
-    unreadable: Annotated[
-        tuple[UnreadableSecret, ...], Field(description="Left as they are. An answer of the API names at most 1,000.")
-    ]
+    unreadable: Annotated[tuple[UnreadableSecret, ...], Field(description="Unchanged; the API lists at most 1,000.")]
 
 
 def check_name(name: str) -> str:
