@@ -1,1 +1,1 @@
-"""Interpreter of orchestrations: the pure step machine. Given what has happened, it returns what may be performed now."""
+"""Interpreter of orchestrations: the pure step machine. Given the outcomes so far, it returns the steps to perform."""

@@ -1,1 +1,1 @@
-"""Maintenance: reaper of lost workers, timers, retention, cancellation of child runs. Every process may execute them."""
+"""Maintenance: reaper of lost workers, timers, retention, cancellation of child runs. Every process may run them."""
