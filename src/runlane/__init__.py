@@ -6,19 +6,24 @@ Names are loaded when they are first used, so that a worker does not load an HTT
 import importlib
 import typing
 
+from runlane import errors
+from runlane.errors import *
+
 if typing.TYPE_CHECKING:
     from runlane.app import App
     from runlane.client import Client, RetryPolicy
     from runlane.client.administration import Administration
-    from runlane.client.secrets import RotatedSecrets, Secrets
+    from runlane.client.secrets import Secrets
     from runlane.domain.access import ApiKey, AuditEntry, Role
     from runlane.domain.events import Event
     from runlane.domain.lane import Lane
     from runlane.domain.options import RunOptions
+    from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
     from runlane.domain.run import Accepted, ChildRun, Run, Status
-    from runlane.domain.secret import Secret
+    from runlane.domain.secret import RotatedSecrets, Secret
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
+    from runlane.domain.usage import UsageReport, UsageRow
     from runlane.domain.views import (
         Attempt,
         ChatMessage,
@@ -32,54 +37,6 @@ if typing.TYPE_CHECKING:
         WorkerInfo,
     )
     from runlane.domain.wait import Question
-    from runlane.errors import (
-        AppNotFound,
-        ConfigurationError,
-        Conflict,
-        DuplicateTask,
-        Fail,
-        Forbidden,
-        IdempotencyConflict,
-        InputTooLarge,
-        Interrupted,
-        InvalidDefinitions,
-        InvalidInput,
-        InvalidPlaceholder,
-        InvalidRequest,
-        InvalidSettings,
-        LeaseLost,
-        NoSecretKey,
-        NotFound,
-        OutboundError,
-        OutboundRefused,
-        OutboundTimeout,
-        OutboundTooLarge,
-        OutboundUnreachable,
-        QueueLimited,
-        RateLimited,
-        Retry,
-        RunCancelled,
-        RunlaneError,
-        RunNotFound,
-        SchemaOutdated,
-        SchemaTooNew,
-        SecretQuotaExceeded,
-        SecretUnreadable,
-        StorageRefused,
-        TemplateError,
-        TemplateTooLarge,
-        TooManySecrets,
-        Unauthorized,
-        Unavailable,
-        UnexpectedAnswer,
-        UnknownDefinition,
-        UnknownLane,
-        UnknownPlaceholder,
-        UnknownSession,
-        UnknownTask,
-        UrlTemplateError,
-        WrongState,
-    )
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
     from runlane.resources import Resources
@@ -91,12 +48,11 @@ if typing.TYPE_CHECKING:
     from runlane.worker.context import Context
     from runlane.worker.worker import Worker
 
-__all__ = [
+__all__: list[str] = [
     "Accepted",
     "Administration",
     "ApiKey",
     "App",
-    "AppNotFound",
     "Attempt",
     "AuditEntry",
     "ChatMessage",
@@ -105,82 +61,42 @@ __all__ = [
     "ChatState",
     "ChildRun",
     "Client",
-    "ConfigurationError",
-    "Conflict",
     "Context",
+    "CredentialLimits",
+    "CredentialUsage",
     "Database",
-    "DuplicateTask",
     "Event",
-    "Fail",
-    "Forbidden",
-    "IdempotencyConflict",
-    "InputTooLarge",
-    "Interrupted",
-    "InvalidDefinitions",
-    "InvalidInput",
-    "InvalidPlaceholder",
-    "InvalidRequest",
-    "InvalidSettings",
     "Lane",
-    "LeaseLost",
     "LiveEvent",
     "LogLine",
     "Logs",
     "ModelRegistry",
-    "NoSecretKey",
-    "NotFound",
-    "OutboundError",
-    "OutboundRefused",
-    "OutboundTimeout",
-    "OutboundTooLarge",
-    "OutboundUnreachable",
     "PeriodicService",
     "Question",
-    "QueueLimited",
-    "RateLimited",
     "Resources",
-    "Retry",
     "RetryPolicy",
     "Role",
     "RotatedSecrets",
     "Run",
-    "RunCancelled",
-    "RunNotFound",
     "RunOptions",
-    "RunlaneError",
-    "SchemaOutdated",
-    "SchemaTooNew",
     "Secret",
-    "SecretQuotaExceeded",
-    "SecretUnreadable",
     "Secrets",
     "ServerHealth",
     "Settings",
     "StartRequest",
     "Status",
     "Step",
-    "StorageRefused",
     "Task",
     "TaskRequest",
-    "TemplateError",
-    "TemplateTooLarge",
     "Tenant",
-    "TooManySecrets",
-    "Unauthorized",
-    "Unavailable",
-    "UnexpectedAnswer",
-    "UnknownDefinition",
-    "UnknownLane",
-    "UnknownPlaceholder",
-    "UnknownSession",
-    "UnknownTask",
-    "UrlTemplateError",
+    "UsageReport",
+    "UsageRow",
     "Worker",
     "WorkerInfo",
-    "WrongState",
 ]
+__all__ += errors.__all__
 
-# The modules that define the names; the other names are errors.
+# The modules that define the names that are not errors.
 _HOMES = {
     "Accepted": "runlane.domain.run",
     "Administration": "runlane.client.administration",
@@ -195,6 +111,8 @@ _HOMES = {
     "ChildRun": "runlane.domain.run",
     "Client": "runlane.client",
     "Context": "runlane.worker.context",
+    "CredentialLimits": "runlane.domain.rate_limit",
+    "CredentialUsage": "runlane.domain.rate_limit",
     "Database": "runlane.store.sql.database",
     "Event": "runlane.domain.events",
     "Lane": "runlane.domain.lane",
@@ -207,7 +125,7 @@ _HOMES = {
     "Resources": "runlane.resources",
     "RetryPolicy": "runlane.client",
     "Role": "runlane.domain.access",
-    "RotatedSecrets": "runlane.client.secrets",
+    "RotatedSecrets": "runlane.domain.secret",
     "Run": "runlane.domain.run",
     "RunOptions": "runlane.domain.options",
     "Secret": "runlane.domain.secret",
@@ -220,6 +138,8 @@ _HOMES = {
     "Task": "runlane.domain.task",
     "TaskRequest": "runlane.submit.tasks",
     "Tenant": "runlane.domain.tenant",
+    "UsageReport": "runlane.domain.usage",
+    "UsageRow": "runlane.domain.usage",
     "Worker": "runlane.worker.worker",
     "WorkerInfo": "runlane.domain.views",
 }
@@ -228,9 +148,9 @@ _HOMES = {
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
+        if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_HOMES.get(name, "runlane.errors")), name)
+        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
         return value
 
     def __dir__() -> list[str]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from runlane import queries
 from runlane.blocking import BlockingLoop
-from runlane.domain.events import Event, Notice
+from runlane.domain.events import Notice
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.options import (
     AgentOptions,
@@ -24,23 +23,22 @@ from runlane.domain.options import (
     TaskOptions,
     run_options,
 )
-from runlane.domain.run import Accepted, Run, Status
-from runlane.domain.task import Task, make_task
+from runlane.domain.run import Accepted, Status
+from runlane.domain.task_registry import TaskRegistry
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
-from runlane.domain.views import Attempt, ChatPost, Step
-from runlane.domain.wait import Question
-from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask, WrongState
+from runlane.domain.views import ChatPost
+from runlane.errors import Unavailable, UnknownTask, WrongState
 from runlane.resources import ResourcePool, Resources
+from runlane.run_reader import RunReader
 from runlane.settings import Settings, load_settings
 from runlane.store.access.tenants import is_free
 from runlane.store.orchestration.children import wake_parents
 from runlane.store.queue import run_changes
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
-from runlane.store.queue.runs import find_run
 from runlane.store.sql.database import Database
-from runlane.submit.tasks import MAX_KEY, TaskRequest, check_priority, task_run
+from runlane.submit.tasks import MAX_KEY, SubmitRules, TaskRequest, check_priority, task_run
 
 if TYPE_CHECKING:
     from runlane.llm.models import ModelRegistry
@@ -50,29 +48,15 @@ if TYPE_CHECKING:
     from runlane.worker.worker import Worker
     from runlane.worker_factory import WorkerFactory
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-_WAIT_POLL_SECONDS = 0.05
-_WAIT_AWAY_SECONDS = 60.0
 
-
-class _Rules(TypedDict):
-    """What a request for a definition is checked against, and its tenant."""
-
-    tasks: Collection[str]
-    max_input_bytes: int
-    max_losses: int
-    tenant: str
-    trace: str | None
-
-
-class App:
-    """Tasks by name. `settings` is read from the environment at first use unless given."""
+class App(TaskRegistry, RunReader):
+    """Tasks by name, and their runs. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__()
         self._settings = settings
-        self._tasks: dict[str, Task] = {}
         self._resources = ResourcePool(lambda: self.settings, self._lanes)
         self._blocking_loop = BlockingLoop(self.close)
         self._worker_factory: WorkerFactory | None = None
@@ -90,66 +74,6 @@ class App:
         if self._worker_factory is not None:
             self._worker_factory.configure(settings)
         self._settings = settings
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """Return the registered tasks by name."""
-        return self._tasks
-
-    @overload
-    def task(self, name: F, /) -> F: ...
-
-    @overload
-    def task(
-        self,
-        name: str | None = None,
-        *,
-        lane: str = DEFAULT_LANE,
-        max_attempts: int = 3,
-        max_losses: int | None = None,
-        timeout_seconds: float | None = None,
-    ) -> Callable[[F], F]: ...
-
-    def task(
-        self,
-        name: str | F | None = None,
-        *,
-        lane: str = DEFAULT_LANE,
-        max_attempts: int = 3,
-        max_losses: int | None = None,
-        timeout_seconds: float | None = None,
-    ) -> F | Callable[[F], F]:
-        """Register a function as a task, under its own name by default; `@app.task` needs no parentheses.
-
-        An async function runs in the event loop, any other in a thread.
-        """
-
-        def register(function: F) -> F:
-            task = make_task(
-                function,
-                name if isinstance(name, str) else None,
-                lane=lane,
-                max_attempts=max_attempts,
-                max_losses=max_losses,
-                timeout_seconds=timeout_seconds,
-            )
-            known = self._tasks.get(task.name)
-            if known is not None:
-                raise DuplicateTask(task.name, known.origin, task.origin)
-            self._tasks[task.name] = task
-            return function
-
-        if name is None or isinstance(name, str):
-            return register
-        return register(name)
-
-    def include(self, other: App) -> None:
-        """Add another app's tasks to this one."""
-        for name, task in other.tasks.items():
-            known = self._tasks.get(name)
-            if known is not None and known is not task:
-                raise DuplicateTask(name, known.origin, task.origin)
-            self._tasks[name] = task
 
     async def enqueue(
         self,
@@ -272,51 +196,6 @@ class App:
             posted.session_id, posted.turn, accepted.run_id, accepted.status, accepted.replayed, accepted.quota
         )
 
-    async def get(self, run_id: str) -> Run:
-        """Return a run with its input, its result or error, its state, its children and what it waits for."""
-        return await queries.get_run(await self.database(), run_id)
-
-    async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """Return the run once it has ended. TimeoutError if that takes longer than `timeout` seconds.
-
-        An unavailable database is retried for a minute.
-        """
-        database = await self.database()
-        run: Run | None = None
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                pause = _WAIT_POLL_SECONDS
-                answered_at = asyncio.get_running_loop().time()
-                while True:
-                    try:
-                        run = await find_run(database, run_id)
-                        if run.status.terminal:
-                            return await queries.get_run(database, run_id)
-                    except Unavailable:
-                        if asyncio.get_running_loop().time() - answered_at > _WAIT_AWAY_SECONDS:
-                            raise
-                    else:
-                        answered_at = asyncio.get_running_loop().time()
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 1.5, 1.0)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimeoutError(_not_ended(run_id, run, timeout or 0.0)) from None
-
-    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-        """Return the run's stored events after a number."""
-        return await queries.get_events(await self.database(), run_id, after, limit)
-
-    async def attempts(self, run_id: str) -> Sequence[Attempt]:
-        """Return the run's attempts, each with its worker, times, outcome and error."""
-        return await queries.get_attempts(await self.database(), run_id)
-
-    async def steps(self, run_id: str) -> Sequence[Step]:
-        """Return the recorded steps of the run, in order."""
-        return await queries.get_steps(await self.database(), run_id)
-
     async def cancel(self, run_id: str, *, actor: str = "local") -> Status:
         """Cancel a run that has not ended; it never runs again. Its status stays `running` until its code has stopped.
 
@@ -358,18 +237,12 @@ class App:
         """
         from runlane.catalog.sync import sync_definitions
         from runlane.definitions.checks.environment import environment_of
-        from runlane.definitions.files import FOLDERS
-        from runlane.definitions.loader import parse_bodies, parse_directory
+        from runlane.definitions.loader import parse_given
         from runlane.domain.source import DEFAULT_SOURCE, source_of
 
         source = source or self.settings.definitions_source
-        if isinstance(definitions, Mapping):
-            for folder in definitions:
-                if folder not in FOLDERS:
-                    raise InvalidRequest(f'"{folder}" is not a kind of definitions. Use {", ".join(FOLDERS)}.')
-            loaded = await asyncio.to_thread(parse_bodies, definitions)
-        else:
-            loaded = await asyncio.to_thread(parse_directory, Path(definitions))
+        loaded = await asyncio.to_thread(parse_given, definitions)
+        if not isinstance(definitions, Mapping):
             source = source or source_of(Path(definitions))
         report = await sync_definitions(
             await self.database(),
@@ -420,10 +293,6 @@ class App:
             answer_run(database, run_id, given, step=step, answered_by=answered_by, platform=platform)
         )
 
-    async def waits(self, run_id: str) -> Sequence[Question]:
-        """Return what a run waits for, oldest first, including answers that no worker has read yet."""
-        return await queries.get_waits(await self.database(), run_id)
-
     async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> Status:
         """Send a run an event that one of its steps waits for, or will wait for."""
         from runlane.submit.orchestrations import send_event
@@ -432,13 +301,13 @@ class App:
         return await self._publish_change(send_event(await self.database(), run_id, name, data, sent_by))
 
     async def fork(
-        self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+        self, run_id: str, from_step: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> Accepted:
         """Accept a new run from a recorded step of this one, with a changed state; earlier steps are not repeated."""
         from runlane.submit.orchestrations import fork
 
         connection = await self.connect()
-        accepted = await fork(connection.database, run_id, path, state or {}, idempotency_key)
+        accepted = await fork(connection.database, run_id, from_step, state or {}, idempotency_key)
         connection.bus.ring({accepted.lane})
         return accepted
 
@@ -500,7 +369,7 @@ class App:
             self._worker_factory = WorkerFactory(self.settings, self._tasks, self.connect)
         return self._worker_factory
 
-    def _rules(self, tenant: str, trace: str | None) -> _Rules:
+    def _rules(self, tenant: str, trace: str | None) -> SubmitRules:
         return {
             "tasks": self._tasks,
             "max_input_bytes": self.settings.max_input_bytes,
@@ -522,19 +391,3 @@ class App:
 
     def _lanes(self) -> set[str]:
         return {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
-
-
-_STILL: Final[Mapping[Status, str]] = {
-    Status.AWAITING_APPROVAL: "Approve it with app.approve().",
-    Status.PAUSED: "See app.waits() for what it waits for.",
-    Status.QUEUED: "Check that a worker serves its lane and has its task.",
-    Status.BLOCKED: "An earlier run with the same ordering key has not ended.",
-}
-
-
-def _not_ended(run_id: str, run: Run | None, timeout: float) -> str:
-    if run is None:
-        return f"Run {run_id} could not be read within {timeout:g} s: the database did not answer."
-    about = f'Run {run_id} ({run.target}) has not ended after {timeout:g} s: its status is "{run.status.value}"'
-    hint = _STILL.get(run.status, "Wait longer, or read app.events().")
-    return f"{about} in attempt {run.tries} on lane {run.lane}. {hint}"

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import pytest
 
 from runlane import RunNotFound, WrongState
-from runlane.domain.run import Status
+from runlane.domain.run import Run, Status
 from runlane.store.queue.dead_letters import list_dead_letters, read_dead_letter
 from runlane.store.queue.events import read_events
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.run_changes import RunChange, approve_run, cancel_run, release_run, retry_run, set_priority
-from runlane.store.queue.runs import list_runs, read_attempts
+from runlane.store.queue.runs import read_attempts
+from runlane.store.queue.search import RunFilter, search_runs
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.statement import Dialect, Row, Statement
@@ -263,22 +264,28 @@ async def test_dead_letters_are_listed_newest_first(store: Store) -> None:
     assert len(await list_dead_letters(store.database, limit=2)) == 2
 
 
+async def found(store: Store, **filters: Any) -> list[Run]:
+    return (await search_runs(store.database, RunFilter(**filters))).runs
+
+
 async def test_runs_are_listed_by_page_and_filter(store: Store) -> None:
     requests = [new_run(target=f"t{number % 2}", ordering_key="k" if number < 3 else None) for number in range(9)]
     await store.add_all(*requests)
     newest_first = [request.id for request in reversed(requests)]
     pages: list[str] = []
     before: str | None = None
-    while page := await list_runs(store.database, before=before, limit=4):
-        pages += [run.id for run in page]
-        before = page[-1].id
+    while (page := await search_runs(store.database, RunFilter(), below=before, limit=4)).runs:
+        pages += [run.id for run in page.runs]
+        before = page.cursor
+        if before is None:
+            break
     assert pages == newest_first
-    assert {run.target for run in await list_runs(store.database, target="t1")} == {"t1"}
-    assert len(await list_runs(store.database, ordering_key="k")) == 3
-    assert len(await list_runs(store.database, statuses=["blocked"])) == 2
-    assert len(await list_runs(store.database, statuses=["blocked"], target="t0", lane="default")) == 1
-    assert await list_runs(store.database, lane="nowhere") == []
-    assert all(run.input is None for run in await list_runs(store.database))
+    assert {run.target for run in await found(store, target="t1")} == {"t1"}
+    assert len(await found(store, ordering_key="k")) == 3
+    assert len(await found(store, statuses=(Status.BLOCKED,))) == 2
+    assert len(await found(store, statuses=(Status.BLOCKED,), target="t0", lane="default")) == 1
+    assert await found(store, lane="nowhere") == []
+    assert all(run.input is None for run in await found(store))
 
 
 async def test_events_are_read_after_a_number(store: Store) -> None:

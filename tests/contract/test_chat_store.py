@@ -144,7 +144,7 @@ async def test_a_session_goes_when_its_last_run_has_gone(store: Store) -> None:
     with pytest.raises(UnknownSession):
         await find_session(store.database, old.session_id)
     assert await read_turns(store.database, old.session_id) == []
-    kept = {session.id for session in await list_sessions(store.database)}
+    kept = {session.session_id for session in await list_sessions(store.database)}
     assert kept == {asked.session_id, young.session_id}
 
 
@@ -170,10 +170,10 @@ async def test_sessions_are_listed_by_tenant_and_agent_and_page_by_page(store: S
     theirs = await say(store, "hi", tenant="acme")
     names = sorted((post.session_id for post in [*mine, owl]), reverse=True)
     page = await list_sessions(store.database, tenant="default", limit=2)
-    assert [session.id for session in page] == names[:2]
+    assert [session.session_id for session in page] == names[:2]
     page = await list_sessions(store.database, tenant="default", before=names[1], limit=10)
-    assert [session.id for session in page] == names[2:]
-    assert [session.id for session in await list_sessions(store.database, agent="owl")] == [owl.session_id]
+    assert [session.session_id for session in page] == names[2:]
+    assert [session.session_id for session in await list_sessions(store.database, agent="owl")] == [owl.session_id]
     assert len(await list_sessions(store.database)) == 5
     run_id = theirs.accepted.run_id
     await cancel_run(store.database, run_id)

@@ -169,22 +169,22 @@ async def test_existing_definitions_are_kept_where_requested(store: Store) -> No
     report = await sync(store.database, agents=[agent("a", name="two"), agent("b")], keep_existing=True)
     assert changes(report) == {"agent:b": "added"}
     assert [(item.id, item.reason) for item in report.skipped] == [("a", "A definition of this name exists already.")]
-    assert (await find_definition(store.database, "default", "agent", "a"))[0].name == "one"
+    assert (await find_definition(store.database, "default", "agent", "a")).body["name"] == "one"
 
 
 async def test_versions_are_addressed_by_content_and_kept(store: Store) -> None:
     await sync(store.database, agents=[agent("a", name="one")])
     await sync(store.database, agents=[agent("a", name="two")])
     await sync(store.database, agents=[agent("a", name="one")])
-    versions = await list_versions(store.database, "default", "agent", "a")
-    assert [current for _, _, current in versions] == [False, True]
-    for version, _, current in versions:
-        found = await find_version(store.database, "default", "agent", "a", version)
-        assert (found.current, found.version) == (current, version)
+    versions = (await list_versions(store.database, "default", "agent", "a")).versions
+    assert [version.current for version in versions] == [False, True]
+    for version in versions:
+        found = await find_version(store.database, "default", "agent", "a", version.version)
+        assert (found.current, found.version) == (version.current, version.version)
         content = json.dumps(found.body, sort_keys=True, separators=(",", ":")).encode()
-        assert sha256(content).hexdigest() == version
-    summary, found = await find_definition(store.database, "default", "agent", "a")
-    assert (found.body, found.current, summary.name) == ({"id": "a", "name": "one"}, True, "one")
+        assert sha256(content).hexdigest() == version.version
+    found = await find_definition(store.database, "default", "agent", "a")
+    assert (found.body, found.current) == ({"id": "a", "name": "one"}, True)
 
 
 async def test_a_removed_definition_is_gone_but_its_versions_stay(store: Store) -> None:
@@ -196,11 +196,11 @@ async def test_a_removed_definition_is_gone_but_its_versions_stay(store: Store) 
         await find_definition(store.database, "default", "agent", "a")
     with pytest.raises(UnknownDefinition):
         await pins(store.database, "default", "a", "agent")
-    assert [current for _, _, current in await list_versions(store.database, "default", "agent", "a")] == [False]
+    assert [item.current for item in (await list_versions(store.database, "default", "agent", "a")).versions] == [False]
     assert not (await find_version(store.database, "default", "agent", "a", version)).current
     report = await sync(store.database, agents=[agent("a"), agent("b")])
     assert changes(report) == {"agent:a": "added", "agent:b": "unchanged"}
-    assert (await find_definition(store.database, "default", "agent", "a"))[0].version == version
+    assert (await find_definition(store.database, "default", "agent", "a")).version == version
 
 
 async def test_missing_definitions_raise_an_error_that_names_them(store: Store) -> None:
@@ -226,7 +226,7 @@ async def test_tenants_have_definitions_of_their_own(store: Store) -> None:
     await sync(store.database, tenant="acme", agents=[agent("a", name="theirs"), agent("b")])
     await sync(store.database, agents=[agent("c")], remove_missing=True)
     assert [item.id for item in await list_definitions(store.database, "acme", "agent")] == ["a", "b"]
-    assert (await find_definition(store.database, "acme", "agent", "a"))[0].name == "theirs"
+    assert (await find_definition(store.database, "acme", "agent", "a")).body["name"] == "theirs"
     with pytest.raises(UnknownDefinition):
         await find_definition(store.database, "default", "agent", "b")
     pinned = await pins(store.database, "acme", "b", "agent")
@@ -345,7 +345,7 @@ async def test_large_definitions_and_many_of_them(store: Store) -> None:
     many = [agent(f"a{number:04}") for number in range(1500)]
     report = await sync(store.database, agents=[big, *many])
     assert len(report.of("added")) == 1501
-    _, found = await find_definition(store.database, "default", "agent", "big")
+    found = await find_definition(store.database, "default", "agent", "big")
     assert found.body == big
     (entry,) = await list_audit(store.database, action="definitions.sync")
     assert entry.new is not None

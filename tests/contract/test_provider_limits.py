@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from runlane.domain.rate_limit import LimitChange
+from runlane.domain.rate_limit import CredentialInUse, LimitChange
 from runlane.rate_limits import slots
 from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.rate_limits.queue import LimitTimeout
 from runlane.settings import Settings
 from runlane.store.rate_limits.limits import list_limits, reset_limits, set_limits
-from runlane.store.rate_limits.usage import CredentialInUse, read_busy
+from runlane.store.rate_limits.usage import read_busy
 from runlane.store.sql.database import Database, open_database
 from tests.harness import Store, eventually
 

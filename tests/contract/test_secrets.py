@@ -240,7 +240,7 @@ async def test_rotation_goes_through_everything_and_may_be_repeated(
     fresh = new_key()
     both = SecretVault(store.database, with_keys(store, fresh, key))
     one = await both.rotate(actor=ACTOR, tenant="acme")
-    assert (one.key_id, one.rotated, one.unreadable) == (id_of(fresh), 7, [])
+    assert (one.key_id, one.rotated, one.unreadable) == (id_of(fresh), 7, ())
     assert await count_by_key(store.database) == {id_of(fresh): 7, id_of(key): 7}
     assert (await both.rotate(actor=ACTOR)).rotated == 7
     assert (await both.rotate(actor=ACTOR)).rotated == 0

@@ -24,7 +24,7 @@ from runlane.errors import (
 from runlane.settings import Settings
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
 from runlane.store.queue.run_changes import cancel_run
-from runlane.store.queue.runs import list_runs
+from runlane.store.queue.search import RunFilter, search_runs
 from tests.harness import Store, new_run
 
 POSTS = 50
@@ -246,10 +246,12 @@ async def test_ordering_keys_are_each_tenants_own(store: Store, apps: Sequence[A
     behind = await apps[0].enqueue("job", ordering_key="k", tenant="acme")
     assert (mine.status, theirs.status, behind.status) == (Status.QUEUED, Status.QUEUED, Status.BLOCKED)
     assert (await store.get(theirs.run_id)).ordering_key == "k"
-    found = await list_runs(store.database, ordering_key="k", tenant="acme")
-    assert {run.id for run in found} == {theirs.run_id, behind.run_id}
-    assert [run.id for run in await list_runs(store.database, ordering_key="k")] == [mine.run_id]
-    assert {run.id for run in await list_runs(store.database, tenant="acme")} == {theirs.run_id, behind.run_id}
+    for wanted, ids in (
+        (RunFilter(ordering_key="k", tenant="acme"), {theirs.run_id, behind.run_id}),
+        (RunFilter(ordering_key="k"), {mine.run_id}),
+        (RunFilter(tenant="acme"), {theirs.run_id, behind.run_id}),
+    ):
+        assert {run.id for run in (await search_runs(store.database, wanted)).runs} == ids
 
 
 async def test_a_run_has_its_tenant_and_its_trace(store: Store, apps: Sequence[App]) -> None:

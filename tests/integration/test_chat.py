@@ -126,7 +126,7 @@ async def test_turns_run_in_order_and_each_gets_the_earlier_ones(process: Proces
     assert turns[2].error is not None
     assert turns[2].error["type"] == "broken"
     session = await find_session(await process.app.database(), first.session_id)
-    assert (session.status, session.turns, session.agent) == (Status.COMPLETED, 4, "bird")
+    assert (session.status, session.turns, session.agent_id) == (Status.COMPLETED, 4, "bird")
 
 
 async def test_an_agent_can_be_called_without_earlier_turns(process: Process, parrot: Parrot) -> None:

@@ -13,8 +13,8 @@ import pytest
 from runlane.definitions.files import FOLDERS
 from runlane.definitions.json_schema import schema_of
 from runlane.definitions.loader import parse_bodies
-from runlane.definitions.reference_page import page
 from runlane.definitions.schema.definition import KINDS, Kind
+from tests.pages.definitions import page
 from tests.unit.test_definition_parse import LEAST
 
 FOLDER_OF: dict[Kind, str] = {kind: folder for folder, kind in FOLDERS.items()}
@@ -36,7 +36,7 @@ def orchestration(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def test_the_reference_page_matches_the_classes() -> None:
     path = Path(__file__).parents[2] / "docs" / "reference" / "definitions.md"
     assert path.read_text() == page(), (
-        "Write it again: python -m runlane.definitions.reference_page > docs/reference/definitions.md"
+        "Write it again: python -m tests.pages.definitions > docs/reference/definitions.md"
     )
 
 

@@ -18,8 +18,8 @@ from runlane.cli.doctor import (
     workers_finding,
 )
 from runlane.domain.lane import Lane
+from runlane.domain.views import WorkerInfo
 from runlane.store.queue.search import WaitingInLane
-from runlane.store.queue.workers import WorkerRow
 
 NOW = 1_000_000_000_000
 
@@ -30,14 +30,14 @@ def lane(name: str = "bulk", **fields: Any) -> Lane:
     return Lane(name, **(plain | fields))
 
 
-def worker(*lanes: str, active: int = 0, status: str = "online", targets: tuple[str, ...] | None = None) -> WorkerRow:
-    return WorkerRow(
+def worker(*lanes: str, active: int = 0, status: str = "online", targets: tuple[str, ...] | None = None) -> WorkerInfo:
+    return WorkerInfo(
         id="wrk_1", status=status, host="h", pid=1, version="1", lanes=lanes or ("*",), capacity=2, active=active,
         started_at_us=0, heartbeat_at_us=NOW, lease_until_us=NOW, ended_at_us=None, targets=targets,
     )  # fmt: skip
 
 
-def judge(lane: Lane, *workers: WorkerRow) -> Finding:
+def judge(lane: Lane, *workers: WorkerInfo) -> Finding:
     (finding,) = lane_findings([lane], workers, NOW)
     return finding
 
@@ -68,7 +68,7 @@ def test_unknown_variables_are_reported_with_the_nearest_name() -> None:
         (lane(oldest_queued_at_us=NOW - 90_000_000, max_slots=1, running=1), [worker()], Level.OK, "none is stuck"),
     ],
 )
-def test_lanes(found: Lane, workers: list[WorkerRow], level: Level, expected: str) -> None:
+def test_lanes(found: Lane, workers: list[WorkerInfo], level: Level, expected: str) -> None:
     finding = judge(found, *workers)
     assert finding.level is level
     assert expected in finding.message
@@ -94,7 +94,7 @@ def test_workers() -> None:
         ([worker("mail", targets=("ship",))], Level.OK),  # another check reports a lane without workers
     ],
 )
-def test_tasks(workers: list[WorkerRow], level: Level) -> None:
+def test_tasks(workers: list[WorkerInfo], level: Level) -> None:
     (finding,) = task_findings([WaitingInLane("bulk", "pack", 3)], workers)
     assert finding.level is level
     if level is Level.BROKEN:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runlane.cli.question_form import ask, choose_question, describe_question, parse_answer, parse_fields
-from runlane.client import Question
+from runlane.domain.wait import Question
 from runlane.errors import InvalidInput, InvalidRequest
 
 

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from runlane.outbound.retry_after import retry_after_seconds
+from runlane.domain.retry_after import retry_after_seconds
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from runlane.cli.step_tree import MAX_NOTE, MAX_PARTS, MAX_TOOLS, StepState, StepTree
-from runlane.client import LiveEvent
 from runlane.domain.events import Event
+from runlane.domain.views import LiveEvent
 
 SECOND = 1_000_000
 

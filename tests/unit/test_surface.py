@@ -13,6 +13,7 @@ import pytest
 
 import runlane
 from runlane import errors, testing
+from runlane.run_reader import RunReader
 
 PUBLIC_ERRORS = {
     name: value
@@ -21,8 +22,8 @@ PUBLIC_ERRORS = {
 }
 
 
-def test_the_public_names_are_sorted_and_exist() -> None:
-    assert list(runlane.__all__) == sorted(runlane.__all__)
+def test_the_public_names_are_unique_and_exist() -> None:
+    assert len(runlane.__all__) == len(set(runlane.__all__))
     assert all(hasattr(runlane, name) for name in runlane.__all__)
 
 
@@ -120,3 +121,14 @@ def test_the_nearest_name_is_offered_when_there_is_one() -> None:
 def test_retry_refuses_a_wait_without_sense(seconds: float) -> None:
     with pytest.raises(ValueError, match="between 0 and a year"):
         errors.Retry(after_seconds=seconds)
+
+
+def test_an_app_reads_runs_by_the_verbs_of_a_client() -> None:
+    for name, method in inspect.getmembers(RunReader, inspect.isfunction):
+        if name == "database":
+            continue
+        ours, theirs = inspect.signature(method), inspect.signature(getattr(runlane.Client, name))
+        assert ours.return_annotation == theirs.return_annotation, name
+        # The client passes other filters of a list on to the server.
+        shared = [parameter for parameter in theirs.parameters if parameter != "filters"]
+        assert [parameter for parameter in ours.parameters if parameter in shared] == shared, name

@@ -1111,22 +1111,6 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
--- list_runs
--- Read a page of runs, newest first.
-SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
-    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
-    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
-    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
-FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
-FROM runs
-WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.id < $1::VARCHAR) AND runs.status = any ($2::TEXT[]) AND
-    (CAST($3::VARCHAR AS TEXT) IS NULL OR runs.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR runs.target
-    = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR runs.ordering_key = $5::VARCHAR) AND (CAST($6::VARCHAR AS
-    TEXT) IS NULL OR runs.tenant = $6::VARCHAR) ORDER BY runs.id DESC
-LIMIT $7::INTEGER;
-
 -- list_secrets
 -- Read a page of a tenant's secrets, without values.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -2190,20 +2174,6 @@ WHERE workers.status IN ('online', 'draining');
 -- slow_down
 UPDATE provider_states SET slow_until=$1::BIGINT, slowed_at=$2::BIGINT, slow_reason=$3::VARCHAR, streak=$4::INTEGER
     WHERE provider_states.credential = $5::VARCHAR;
-
--- spent_by_agent
--- Sum what an agent of a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER) AND usage_daily.agent = $3::VARCHAR;
-
--- spent_by_tenant
--- Sum what a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER);
 
 -- status_of_mark
 -- Read the outcome of a transaction.

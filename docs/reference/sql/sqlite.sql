@@ -965,21 +965,6 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
--- list_runs
--- Read a page of runs, newest first.
-SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
-    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
-    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
-    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
-FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
-FROM runs
-WHERE (CAST(? AS TEXT) IS NULL OR runs.id < ?) AND runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT)
-    IS NULL OR runs.lane = ?) AND (CAST(? AS TEXT) IS NULL OR runs.target = ?) AND (CAST(? AS TEXT) IS NULL OR
-    runs.ordering_key = ?) AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?) ORDER BY runs.id DESC
-LIMIT ? OFFSET ?;
-
 -- list_secrets
 -- Read a page of a tenant's secrets, without values.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -1870,19 +1855,6 @@ WHERE workers.status IN ('online', 'draining');
 
 -- slow_down
 UPDATE provider_states SET slow_until=?, slowed_at=?, slow_reason=?, streak=? WHERE provider_states.credential = ?;
-
--- spent_by_agent
--- Sum what an agent of a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), ?) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = ? AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS INTEGER) AND
-    usage_daily.agent = ?;
-
--- spent_by_tenant
--- Sum what a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), ?) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = ? AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS INTEGER);
 
 -- status_of_run
 -- Read status and tenant of a run.

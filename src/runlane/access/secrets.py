@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
 from runlane.access.keyring import Keyring
-from runlane.domain.secret import Secret, check_name, check_value
+from runlane.domain.secret import RotatedSecrets, Secret, UnreadableSecret, check_name, check_value
 from runlane.errors import NoSecretKey, SecretUnreadable, Unavailable
 from runlane.redaction import LOGS
 from runlane.settings import Settings
@@ -35,24 +35,6 @@ AWAY_SECONDS: Final = 30.0
 # The batch of a rotation, small enough to keep its locks short.
 AT_ONCE = 50
 _MAX_KEPT: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class RotationFailure:
-    """A secret that cannot be read."""
-
-    tenant: str
-    name: str
-    key_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RotationReport:
-    """The result of a rotation. `unreadable` are those that no key here decrypts; they are unchanged."""
-
-    key_id: str
-    rotated: int
-    unreadable: Sequence[RotationFailure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +92,7 @@ class SecretVault:
         LOGS.forget_secret((tenant, name))
         return deleted
 
-    async def rotate(self, *, actor: str, tenant: str | None = None) -> RotationReport:
+    async def rotate(self, *, actor: str, tenant: str | None = None) -> RotatedSecrets:
         """Encrypt everything with the first key, of all tenants or of one, in small batches.
 
         It may be interrupted and repeated, and secrets may be set and read meanwhile; committed batches stay.
@@ -118,7 +100,7 @@ class SecretVault:
         current = next(iter(await asyncio.to_thread(lambda: self.keyring.key_ids)), None)
         if current is None:
             raise NoSecretKey
-        rotated, unreadable = 0, list[RotationFailure]()
+        rotated, unreadable = 0, list[UnreadableSecret]()
         after = ("", "")
         while found := await read_of_other_keys(self._database, current, tenant=tenant, after=after, limit=AT_ONCE):
             after = (found[-1].tenant, found[-1].name)
@@ -127,13 +109,13 @@ class SecretVault:
                 try:
                     value = self.keyring.open(old.tenant, old.name, old.value)
                 except SecretUnreadable:
-                    unreadable.append(RotationFailure(old.tenant, old.name, old.key_id))
+                    unreadable.append(UnreadableSecret(old.tenant, old.name, old.key_id))
                     continue
                 key_id, sealed = self.keyring.seal(old.tenant, old.name, value)
                 changes.append((old, EncryptedSecret(old.tenant, old.name, key_id, sealed, old.version)))
             if changes:
                 rotated += await reseal(self._database, changes, actor=actor)
-        return RotationReport(current, rotated, unreadable)
+        return RotatedSecrets(current, rotated, tuple(unreadable))
 
     def _fresh(self, tenant: str, names: Collection[str], seconds: float) -> bool:
         oldest = self._clock() - seconds

@@ -11,9 +11,10 @@ from prometheus_client.registry import Collector
 
 from runlane.api.services import Services
 from runlane.domain.lane import Lane
+from runlane.domain.views import WorkerInfo
 from runlane.observability import metrics
 from runlane.store.queue.lanes import list_lanes
-from runlane.store.queue.workers import WorkerRow, list_workers
+from runlane.store.queue.workers import list_workers
 from runlane.store.sql.database import read_clock
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -61,7 +62,7 @@ def _lanes(lanes: Sequence[Lane], now_us: int) -> list[Metric]:
     return [depth, running, age, enabled, slots]
 
 
-def _workers(workers: Sequence[WorkerRow]) -> list[Metric]:
+def _workers(workers: Sequence[WorkerInfo]) -> list[Metric]:
     count = GaugeMetricFamily("runlane_workers", "Live workers.", labels=["status"])
     for status in ("online", "draining"):
         count.add_metric([status], sum(worker.status == status for worker in workers))

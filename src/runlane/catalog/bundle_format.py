@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import orjson
+from pydantic import Field
 
 from runlane.catalog.importers.foreign import (
     Warn,
@@ -52,12 +53,12 @@ _PLAIN_HEADERS: Final = {"accept", "accept-language", "content-type", "user-agen
 
 @dataclass(frozen=True, slots=True)
 class RequiredSecret:
-    """A secret that an imported definition refers to."""
+    """A secret that must be stored before the definition that refers to it can be used."""
 
     name: str
     kind: Kind
     id: str
-    field: str
+    field: Annotated[str, Field(description="The location of the reference.", examples=["env.GITHUB_TOKEN"])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from runlane.catalog.bundle_format import SkippedItem
 from runlane.catalog.missing_secrets import missing_secrets
@@ -27,6 +29,7 @@ from runlane.definitions.scope import DefinitionScope, scope_of
 from runlane.definitions.versions import address, canonical, kind_of
 from runlane.domain.ids import lock_key
 from runlane.domain.source import DEFAULT_SOURCE, check_source
+from runlane.domain.wire import to_dict
 from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
 from runlane.store.access.audit import append_audit
 from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
@@ -52,23 +55,15 @@ class SyncedDefinition:
     kind: Kind
     id: str
     change: Change
-    version: str | None
-    old: str | None = None
+    version: Annotated[str | None, Field(description="Its version now; null when it was removed.")]
+    old: Annotated[str | None, Field(alias="old_version", description="Its version before; null when it is new.")] = (
+        None
+    )
 
     @property
     def key(self) -> str:
         """The key in the pins of a run."""
         return f"{self.kind}:{self.id}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {
-            "kind": self.kind,
-            "id": self.id,
-            "change": self.change,
-            "version": self.version,
-            "old_version": self.old,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,7 @@ class SyncReport:
             "dry_run": self.dry_run,
             "source": self.source,
             **{change: len(self.of(change)) for change in changes},
-            "items": [outcome.to_dict() for outcome in self.outcomes],
+            "items": [to_dict(outcome) for outcome in self.outcomes],
             "missing": list(self.missing),
             "warnings": [problem.to_dict() for problem in self.warnings],
         }

@@ -19,7 +19,7 @@ from runlane.domain.events import Event, EventType, LiveType
 from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
-    from runlane.client import LiveEvent
+    from runlane.domain.views import LiveEvent
 
 _MAX_TEXT: Final = 200
 # How long pieces after a gap are held back.

@@ -20,7 +20,6 @@ from runlane.cli.event_text import json_line
 from runlane.cli.follow import EXIT_FAILED, exit_code, put_question
 from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.options import ApiKey, Json, ServerUrl
-from runlane.cli.run_backend import ServerRuns
 from runlane.cli.terminal import read_line, write_block, write_line
 from runlane.domain.events import Event, EventType
 from runlane.domain.run import Status
@@ -28,7 +27,8 @@ from runlane.domain.text import dump_json
 from runlane.errors import WrongState
 
 if TYPE_CHECKING:
-    from runlane.client import ChatPost, Client
+    from runlane.client import Client
+    from runlane.domain.views import ChatPost
 
 _LEAVE = frozenset({"/quit", "/exit"})
 
@@ -200,4 +200,4 @@ class _Turn:
 
     async def _ask(self, path: str) -> None:
         with suppress(BrokenPipeError):
-            await put_question(ServerRuns(self._client), self._posted.run_id, path, self._printer, may_ask=True)
+            await put_question(self._client, self._posted.run_id, path, self._printer, may_ask=True)

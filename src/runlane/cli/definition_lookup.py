@@ -41,7 +41,7 @@ async def find_in_database(database: Database, tenant: str, kind: Kind, model: t
     """Return the newest version of a stored definition."""
     from runlane.store.definitions import find_definition
 
-    _, found = await find_definition(database, tenant, kind, name)
+    found = await find_definition(database, tenant, kind, name)
     return restore_definition(kind, model, found.body)
 
 

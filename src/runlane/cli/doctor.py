@@ -24,9 +24,9 @@ from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
 
 if TYPE_CHECKING:
     from runlane.domain.lane import Lane
+    from runlane.domain.views import WorkerInfo
     from runlane.settings import Settings
     from runlane.store.queue.search import WaitingInLane
-    from runlane.store.queue.workers import WorkerRow
     from runlane.store.sql.database import Database
 
 SKEW_SECONDS = 2.0
@@ -189,7 +189,7 @@ def clock_finding(skew_seconds: float) -> Finding:
     )
 
 
-def workers_finding(workers: Sequence[WorkerRow], lanes: Sequence[Lane]) -> Finding:
+def workers_finding(workers: Sequence[WorkerInfo], lanes: Sequence[Lane]) -> Finding:
     """Report whether workers are online."""
     live = [worker for worker in workers if worker.status == "online"]
     waiting = sum(lane.queued for lane in lanes)
@@ -202,7 +202,7 @@ def workers_finding(workers: Sequence[WorkerRow], lanes: Sequence[Lane]) -> Find
     return Finding("workers", Level.WARNING, "none online", cure)
 
 
-def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: int) -> Iterator[Finding]:
+def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerInfo], now_us: int) -> Iterator[Finding]:
     """Report lanes whose runs cannot start, and why."""
     live = [worker for worker in workers if worker.status == "online"]
     stuck = False
@@ -241,7 +241,7 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: i
         yield Finding("lanes", Level.OK, f"{len(lanes)} lanes, {waiting} runs wait, none is stuck")
 
 
-def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerRow]) -> Iterator[Finding]:
+def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerInfo]) -> Iterator[Finding]:
     """Report runs of a task that no live worker of their lane has: they would wait forever."""
     live = [worker for worker in workers if worker.status == "online"]
     unknown = False

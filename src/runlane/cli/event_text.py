@@ -11,7 +11,7 @@ from runlane.domain.text import dump_json
 from runlane.domain.timestamps import format_timestamp
 
 if TYPE_CHECKING:
-    from runlane.client import LiveEvent
+    from runlane.domain.views import LiveEvent
 
 _MAX_TEXT: Final = 200
 

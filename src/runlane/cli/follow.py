@@ -9,11 +9,11 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from runlane.cli.event_text import describe_event
 from runlane.cli.interrupts import run_interruptibly
-from runlane.cli.run_backend import PAGE, RunBackend, find_run_id, open_runs
+from runlane.cli.run_backend import PAGE, find_run_id, open_runs
 from runlane.cli.run_view import RunView, open_view
 from runlane.cli.terminal import write_block, write_line
 from runlane.domain.events import Event, EventType
@@ -21,6 +21,9 @@ from runlane.domain.run import Run, Status
 from runlane.domain.text import dump_json
 from runlane.domain.timestamps import format_timestamp
 from runlane.errors import InvalidInput, NotFound, WrongState
+
+if TYPE_CHECKING:
+    from runlane.cli.run_backend import RunBackend
 
 EXIT_FAILED: Final = 1
 EXIT_CANCELLED: Final = 3
@@ -120,7 +123,7 @@ async def put_question(runs: RunBackend, run_id: str, path: str, view: RunView, 
             with interruptible():
                 answer = ask(question)
             try:
-                await runs.resume(run_id, answer, question.path)
+                await runs.resume(run_id, answer, step=question.path)
             except InvalidInput as error:
                 write_block(str(error))
                 continue

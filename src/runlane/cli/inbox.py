@@ -10,17 +10,17 @@ from runlane.cli.output import format_time, print_rows, shorten
 from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
-    from runlane.client import Question
+    from runlane.domain.wait import Question
 
 _MAX_TEXT: Final = 80
 
 
 def inbox(limit: Limit = 50, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the questions that wait for a person, oldest first. Answer with: runlane runs resume RUN."""
-    from runlane.cli.run_backend import with_runs
+    from runlane.cli.run_backend import first, with_runs
 
     print_rows(
-        with_runs(url, api_key, lambda runs: runs.inbox(limit)),
+        with_runs(url, api_key, lambda runs: first(runs.inbox(page=limit), limit)),
         ["run", "step", "of", "asks", "fields", "since", "until", "about"],
         _cells,
         empty="No questions wait for a person.",

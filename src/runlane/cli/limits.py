@@ -11,14 +11,13 @@ from runlane.cli.backend import audit_actor, on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import changes, format_time, print_changes, print_json, print_rows, split_names
 from runlane.cli.terminal import write_line
-from runlane.domain.rate_limit import LimitChange
+from runlane.domain.rate_limit import CredentialUsage, LimitChange, ProviderLimits
 from runlane.errors import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from runlane.client import Client
-    from runlane.rate_limits.usage import CredentialUsage
     from runlane.store.sql.database import Database
 
 app = typer.Typer()
@@ -39,23 +38,18 @@ Credential = Annotated[
 def list_limits(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the credentials with their limits and current usage."""
 
-    async def on_server(client: Client) -> Sequence[Mapping[str, Any]]:
-        from runlane.client.wire import micros
-
-        return [_from_server(item, micros) for item in await client.limits()]
-
-    async def on_database(database: Database) -> Sequence[Mapping[str, Any]]:
+    async def on_database(database: Database) -> Sequence[CredentialUsage]:
         from runlane.rate_limits.usage import read_occupancy
 
-        return [_from_database(usage) for usage in await read_occupancy(database)]
+        return await read_occupancy(database)
 
     print_rows(
-        on_server_or_database(url, api_key, on_server, on_database),
+        on_server_or_database(url, api_key, lambda client: client.limits(), on_database),
         ["credential", "in flight", "requests/min", "tokens/min", "waiting", "slowing down until", "set by"],
         _cells,
         empty="No limits.",
         json=json,
-        to_dict=lambda row: row,
+        to_dict=_to_dict,
     )
 
 
@@ -79,19 +73,19 @@ def set_limits(
     removed = frozenset(part.replace("-", "_") for part in split_names(no_limit))
     change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
 
-    async def on_server(client: Client) -> tuple[list[str], Mapping[str, Any], Mapping[str, Any]]:
-        before = {item["credential"]: _limits(item) for item in await client.limits()}
+    async def on_server(client: Client) -> tuple[list[str], ProviderLimits, ProviderLimits]:
+        before = {item.credential: item.limits for item in await client.limits()}
         given = {name: getattr(change, name) for name in _LIMITS if getattr(change, name) is not None}
-        after = _limits(await client.set_limits(credential, **given, **dict.fromkeys(removed)))
-        return list(before), before.get(credential, dict.fromkeys(_LIMITS)), after
+        after = await client.set_limits(credential, **given, **dict.fromkeys(removed))
+        return list(before), before.get(credential, ProviderLimits()), after.limits
 
-    async def on_database(database: Database) -> tuple[list[str], Mapping[str, Any], Mapping[str, Any]]:
+    async def on_database(database: Database) -> tuple[list[str], ProviderLimits, ProviderLimits]:
         from runlane.settings import load_settings
         from runlane.store.rate_limits import limits
 
         known = [setting.credential for setting, _, _ in await limits.list_limits(database)]
         old, new = await limits.set_limits(database, credential, change, actor=audit_actor())
-        return [*known, *load_settings().providers], asdict(old.limits), asdict(new.limits)
+        return [*known, *load_settings().providers], old.limits, new.limits
 
     known, old, new = on_server_or_database(url, api_key, on_server, on_database, creates=True)
     if credential not in known:
@@ -103,76 +97,51 @@ def set_limits(
 def reset(credential: Credential, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Reset all limits of a credential to the defaults."""
 
-    async def on_server(client: Client) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        before = {item["credential"]: _limits(item) for item in await client.limits()}
-        after = _limits(await client.reset_limits(credential))
+    async def on_server(client: Client) -> tuple[ProviderLimits, ProviderLimits]:
+        before = {item.credential: item.limits for item in await client.limits()}
+        after = (await client.reset_limits(credential)).limits
         return before.get(credential, after), after
 
-    async def on_database(database: Database) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    async def on_database(database: Database) -> tuple[ProviderLimits, ProviderLimits]:
         from runlane.store.rate_limits import limits
 
         old, new = await limits.reset_limits(database, credential, actor=audit_actor())
-        return asdict(old.limits), asdict(new.limits)
+        return old.limits, new.limits
 
     _print_change(credential, *on_server_or_database(url, api_key, on_server, on_database), json=json)
 
 
-def _print_change(credential: str, old: Mapping[str, Any], new: Mapping[str, Any], *, json: bool) -> None:
-    changed = changes(old, new)
+def _print_change(credential: str, old: ProviderLimits, new: ProviderLimits, *, json: bool) -> None:
+    changed = changes(asdict(old), asdict(new))
     if json:
-        print_json({"credential": credential, "limits": new, "changed": changed})
+        print_json({"credential": credential, "limits": asdict(new), "changed": changed})
     else:
         print_changes(credential, changed)
 
 
-def _limits(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: item[name] for name in _LIMITS}
-
-
-def _from_server(item: Mapping[str, Any], to_us: Any) -> dict[str, Any]:
-    now = item["now"]
+def _to_dict(row: CredentialUsage) -> dict[str, Any]:
     return {
-        "credential": item["credential"],
-        "limits": _limits(item),
-        "now": now
-        and {
-            "in_flight": now["in_flight"],
-            "requests": now["requests_this_minute"],
-            "tokens": now["tokens_this_minute"],
-            "waiting": now["waiting_processes"],
-        },
-        "backing_off_until_us": to_us(item["backing_off_until"]),
-        "backing_off_reason": item["backing_off_reason"] or "",
-        "updated_at_us": to_us(item["updated_at"]),
-        "updated_by": item["updated_by"],
+        "credential": row.credential,
+        "limits": asdict(row.limits),
+        "now": asdict(row.now),
+        "backing_off_until_us": row.backing_off_until_us,
+        "backing_off_reason": row.backing_off_reason or "",
+        "updated_at_us": row.updated_at_us,
+        "updated_by": row.updated_by,
     }
 
 
-def _from_database(usage: CredentialUsage) -> dict[str, Any]:
-    return {
-        "credential": usage.limits.credential,
-        "limits": asdict(usage.limits.limits),
-        "now": asdict(usage.busy),
-        "backing_off_until_us": usage.backing_off_until_us,
-        "backing_off_reason": usage.backing_off_reason,
-        "updated_at_us": usage.limits.updated_at_us,
-        "updated_by": usage.limits.updated_by,
-    }
-
-
-def _cells(row: Mapping[str, Any]) -> list[Any]:
-    used: Mapping[str, Any] = row["now"] or {}
-    limits = row["limits"]
+def _cells(row: CredentialUsage) -> list[Any]:
     return [
-        row["credential"],
-        _of_limit(used.get("in_flight"), limits["in_flight"]),
-        _of_limit(used.get("requests"), limits["requests_per_minute"]),
-        _of_limit(used.get("tokens"), limits["tokens_per_minute"]),
-        used.get("waiting"),
-        format_time(row["backing_off_until_us"]),
-        row["updated_by"] or "default",
+        row.credential,
+        _of_limit(row.now.in_flight, row.in_flight),
+        _of_limit(row.now.requests, row.requests_per_minute),
+        _of_limit(row.now.tokens, row.tokens_per_minute),
+        row.now.waiting,
+        format_time(row.backing_off_until_us),
+        row.updated_by or "default",
     ]
 
 
-def _of_limit(used: int | None, limit: int | None) -> str:
-    return f"{'-' if used is None else used} of {'no limit' if limit is None else limit}"
+def _of_limit(used: int, limit: int | None) -> str:
+    return f"{used} of {'no limit' if limit is None else limit}"

@@ -19,7 +19,7 @@ from runlane.domain.text import dump_json
 from runlane.errors import InvalidInput, InvalidRequest
 
 if TYPE_CHECKING:
-    from runlane.client import Question
+    from runlane.domain.wait import Question
 
 MAX_CONTEXT = 2000
 # A question from inside a step asks for a decision first; these fields belong to one decision only.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from runlane.cli.backend import audit_actor, on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_json, print_result, print_rows
 from runlane.cli.terminal import write_line
+from runlane.domain.wire import to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ def list_roles(url: Url = None, api_key: ApiKey = None, json: Json = False) -> N
         lambda role: [role.name, "built in" if role.built_in else "custom", " ".join(sorted(role.permissions))],
         empty="No roles.",
         json=json,
-        to_dict=_to_dict,
+        to_dict=to_dict,
     )
 
 
@@ -62,7 +63,7 @@ def set_role(
 
     old, new = on_server_or_database(url, api_key, on_server, on_database, creates=True)
     if json:
-        print_json({"role": _to_dict(new), "old": None if old is None else _to_dict(old)})
+        print_json({"role": to_dict(new), "old": None if old is None else to_dict(old)})
         return
     before = "none" if old is None else " ".join(sorted(old.permissions))
     write_line(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
@@ -80,8 +81,4 @@ def delete(
         return await delete_role(database, name, actor=audit_actor())
 
     deleted = on_server_or_database(url, api_key, lambda client: client.admin.delete_role(name), on_database)
-    print_result({"deleted": _to_dict(deleted)}, f"{deleted.name}: deleted.", json=json)
-
-
-def _to_dict(role: Role) -> dict[str, Any]:
-    return {"name": role.name, "permissions": sorted(role.permissions), "built_in": role.built_in}
+    print_result({"deleted": to_dict(deleted)}, f"{deleted.name}: deleted.", json=json)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from runlane.cli.output import format_cell, format_span, format_time, shorten
-from runlane.cli.run_backend import PAGE, RunBackend, find_run_id
+from runlane.cli.run_backend import PAGE, find_run_id
 from runlane.cli.terminal import write_line
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.domain.text import dump_json
@@ -14,7 +14,9 @@ from runlane.domain.text import dump_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from runlane.cli.run_backend import RunBackend
     from runlane.domain.events import Event
+    from runlane.domain.views import Step
 
 # As many events as a person can read; the stream has the others.
 _MAX_EVENTS: Final = 10_000
@@ -33,7 +35,7 @@ async def read_details(runs: RunBackend, given: str) -> dict[str, Any]:
     return {
         **fields,
         "tries": run.tries,
-        "attempts": await runs.attempts(run_id),
+        "attempts": [asdict(attempt) for attempt in await runs.attempts(run_id)],
         "definition": run.definition,
         "forked_from": run.forked_from,
         "parent": run.parent,
@@ -105,14 +107,14 @@ def _history(run: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield event["seq"], f"{format_time(event['at_us'])}  {event['type']}  {data}".rstrip()
 
 
-def step_cells(step: Mapping[str, Any]) -> list[Any]:
+def step_cells(step: Step) -> list[Any]:
     """Return the cells of a recorded step in a table."""
-    outcome = _describe_error(step["error"], "code") if step["error"] else dump_json(step["output"])
-    route = f"-> {step['route']}  " if step["route"] else ""
-    cost = None if step["cost_usd"] is None else f"${step['cost_usd']:.4f}"
-    took = None if step["duration_us"] is None else format_span(0, step["duration_us"])
+    outcome = _describe_error(step.error, "code") if step.error else dump_json(step.output)
+    route = f"-> {step.route}  " if step.route else ""
+    cost = None if step.cost_usd is None else f"${step.cost_usd:.4f}"
+    took = None if step.duration_us is None else format_span(0, step.duration_us)
     came_to = route + shorten(outcome, _MAX_OUTPUT)
-    return [step["path"], step["kind"], step["outcome"], took, step["tries"], cost, step["tokens"], came_to]
+    return [step.path, step.kind, step.outcome, took, step.tries, cost, step.tokens, came_to]
 
 
 def _describe_error(error: Mapping[str, Any], kind: str = "type") -> str:

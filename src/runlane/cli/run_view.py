@@ -16,7 +16,7 @@ from runlane.domain.events import Event, EventType, LiveType
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from runlane.client import LiveEvent
+    from runlane.domain.views import LiveEvent
 
 _REFRESHES_PER_SECOND = 8
 _EVENT_STYLES: Mapping[str, str] = {

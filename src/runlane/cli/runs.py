@@ -11,12 +11,15 @@ import typer
 from runlane.cli.json_input import read_object, read_value
 from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, Timeout, Url
 from runlane.cli.output import format_span, format_time, print_json, print_result, print_rows
-from runlane.cli.run_backend import RunAction, RunBackend, find_run_id, with_runs
+from runlane.cli.run_backend import find_run_id, first, with_runs
 from runlane.domain.run import Accepted, Status
 from runlane.errors import InvalidRequest, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from runlane.cli.run_backend import RunBackend
+    from runlane.domain.views import Step
 
 app = typer.Typer()
 
@@ -40,9 +43,9 @@ def list_runs(
             raise InvalidRequest(
                 f'"{given}" is not a valid state{nearest(given, states)}. States: {", ".join(states)}.'
             )
-    filters = {"lane": lane, "target": task, "ordering_key": key}
+    filters: dict[str, Any] = {"status": status, "lane": lane, "target": task, "ordering_key": key}
     print_rows(
-        with_runs(url, api_key, lambda runs: runs.list(status or (), filters, before, limit)),
+        with_runs(url, api_key, lambda runs: first(runs.list(**filters, cursor=before, page=limit), limit)),
         ["run", "task", "status", "lane", "attempt", "accepted", "took", "key"],
         lambda run: [
             run.id, run.target, run.status, run.lane, run.tries, format_time(run.accepted_at_us),
@@ -101,25 +104,25 @@ def logs(
 @app.command(cls=RunCommand)
 def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Cancel a run that has not ended. It never runs again."""
-    _change(run, "cancel", url, api_key, json=json)
+    _print_status(run, lambda runs, run_id: runs.cancel(run_id), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
 def retry(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Retry a failed run, with all its attempts."""
-    _change(run, "retry", url, api_key, json=json)
+    _print_status(run, lambda runs, run_id: runs.retry(run_id), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
 def approve(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Approve a held run, so that it may start."""
-    _change(run, "approve", url, api_key, json=json)
+    _print_status(run, lambda runs, run_id: runs.approve(run_id), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
 def release(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Unblock the runs queued behind a failed run that holds their ordering key."""
-    _change(run, "release", url, api_key, json=json)
+    _print_status(run, lambda runs, run_id: runs.release(run_id), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand, context_settings={"ignore_unknown_options": True})  # -5 is a priority, not an option
@@ -133,10 +136,7 @@ def priority(
 ) -> None:
     """Change the priority of a waiting run."""
 
-    async def work(runs: RunBackend, run_id: str) -> Status:
-        return await runs.set_priority(run_id, value)
-
-    _print_status(run, work, url, api_key, json=json)
+    _print_status(run, lambda runs, run_id: runs.set_priority(run_id, value), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
@@ -163,13 +163,13 @@ def resume(
     async def work(runs: RunBackend, run_id: str) -> Status:
         question = choose_question(await runs.waits(run_id), step) if asks else None
         if question is None:
-            return await runs.resume(run_id, given, step)
+            return await runs.resume(run_id, given, step=step)
         try:
             with interruptible():
                 response = ask(question)
         except EOFError:
             raise InvalidRequest("No answer was given, so nothing was changed.") from None
-        return await runs.resume(run_id, response, question.path)
+        return await runs.resume(run_id, response, step=question.path)
 
     _print_status(run, work, url, api_key, json=json)
 
@@ -211,10 +211,7 @@ def send(
     """Send a run an event that one of its steps waits for, or will wait for."""
     value = None if data is None else read_value(data, "--data")
 
-    async def work(runs: RunBackend, run_id: str) -> Status:
-        return await runs.send_event(run_id, event, value)
-
-    _print_status(run, work, url, api_key, json=json)
+    _print_status(run, lambda runs, run_id: runs.send_event(run_id, event, value), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
@@ -222,7 +219,7 @@ def steps(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = Non
     """List the recorded steps of a run, in order."""
     from runlane.cli.run_details import step_cells
 
-    async def work(runs: RunBackend) -> Sequence[Mapping[str, Any]]:
+    async def work(runs: RunBackend) -> Sequence[Step]:
         run_id = await find_run_id(runs, run)
         await runs.get(run_id)
         return await runs.steps(run_id)
@@ -233,12 +230,7 @@ def steps(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = Non
         step_cells,
         empty="No steps are recorded.",
         json=json,
-        to_dict=lambda step: step,
     )
-
-
-def _change(run: str, action: RunAction, url: str | None, api_key: str | None, *, json: bool) -> None:
-    _print_status(run, lambda runs, run_id: runs.change(run_id, action), url, api_key, json=json)
 
 
 def _print_status(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ from runlane.cli.json_input import read_bytes
 from runlane.cli.options import ApiKey, Json, Tenant, Url
 from runlane.cli.output import format_time, print_json, print_result, print_rows
 from runlane.cli.terminal import read_hidden, write_line
-from runlane.domain.secret import MAX_BYTES, Secret, check_name, check_value
+from runlane.domain.secret import MAX_BYTES, RotatedSecrets, Secret, check_name, check_value
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import InvalidRequest
 
@@ -121,25 +121,20 @@ def rotate(
     Exit code 1 if there are secrets that no key here decrypts.
     """
 
-    async def on_server(client: Client) -> dict[str, Any]:
-        return asdict(await client.secrets.rotate(tenant=tenant))
+    async def on_database(database: Database) -> RotatedSecrets:
+        return await _vault(database).rotate(actor=audit_actor(), tenant=tenant)
 
-    async def on_database(database: Database) -> dict[str, Any]:
-        rotation = await _vault(database).rotate(actor=audit_actor(), tenant=tenant)
-        unreadable = [(item.tenant, item.name, item.key_id) for item in rotation.unreadable]
-        return {"key_id": rotation.key_id, "rotated": rotation.rotated, "unreadable": unreadable}
-
-    report = on_server_or_database(url, api_key, on_server, on_database)
-    unreadable: Sequence[tuple[str, str, str]] = report["unreadable"]
+    done = on_server_or_database(url, api_key, lambda client: client.secrets.rotate(tenant=tenant), on_database)
     if json:
-        items = [dict(zip(("tenant", "name", "key_id"), item, strict=True)) for item in unreadable]
-        print_json({**report, "unreadable": items})
+        print_json(asdict(done))
     else:
-        for owner, name, key_id in unreadable:
-            write_line(f"unreadable: {name} of tenant {owner}, encrypted with the key {key_id}", err=True)
-        rotated = f"{report['rotated']} encrypted again with the key {report['key_id']}"
-        write_line(f"{rotated}, {len(unreadable)} unreadable.")
-    raise typer.Exit(1 if unreadable else 0)
+        for item in done.unreadable:
+            write_line(
+                f"unreadable: {item.name} of tenant {item.tenant}, encrypted with the key {item.key_id}", err=True
+            )
+        count = len(done.unreadable)
+        write_line(f"{done.rotated} encrypted again with the key {done.key_id}, {count} unreadable.")
+    raise typer.Exit(1 if done.unreadable else 0)
 
 
 @app.command(name="new-key")

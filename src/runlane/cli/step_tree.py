@@ -18,7 +18,7 @@ from runlane.domain.ids import INSIDE
 from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
-    from runlane.client import LiveEvent
+    from runlane.domain.views import LiveEvent
 
 MAX_PARTS: Final = 12
 MAX_NOTE: Final = 100

@@ -59,7 +59,7 @@ def create(
         return await create_tenant(database, tenant, name=name, limits=limits, budget=budget, actor=audit_actor())
 
     created = on_server_or_database(url, api_key, on_server, on_database, creates=True)
-    print_result(_to_dict(created), f"{created.id}: created, {_describe_limits(created)}.", json=json)
+    print_result(asdict(created), f"{created.id}: created, {_describe_limits(created)}.", json=json)
 
 
 @app.command(name="list")
@@ -76,13 +76,11 @@ def list_tenants(url: Url = None, api_key: ApiKey = None, json: Json = False) ->
         ["tenant", "name", "state", "max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day", "on_cap",
          "created"],
         lambda row: [
-            row.id, row.name, "enabled" if row.enabled else "disabled", row.limits.max_queued,
-            row.limits.max_running, row.limits.rate_per_second, row.budget.max_cost_usd_per_day, row.budget.on_cap,
-            format_time(row.created_at_us),
+            row.id, row.name, "enabled" if row.enabled else "disabled", row.max_queued, row.max_running,
+            row.rate_per_second, row.max_cost_usd_per_day, row.on_cap, format_time(row.created_at_us),
         ],
         empty="No tenants.",
         json=json,
-        to_dict=_to_dict,
     )  # fmt: skip
 
 
@@ -131,10 +129,10 @@ def set_tenant(
         return await set_tenant(database, tenant, change, actor=audit_actor())
 
     old, new = on_server_or_database(url, api_key, on_server, on_database)
-    changed = changes(_to_dict(old), _to_dict(new))
+    changed = changes(asdict(old), asdict(new))
     changed.pop("updated_at_us", None)
     if json:
-        print_json({"tenant": _to_dict(new), "changed": changed})
+        print_json({"tenant": asdict(new), "changed": changed})
     else:
         print_changes(tenant, changed)
 
@@ -149,19 +147,13 @@ def delete(tenant: TenantId, url: Url = None, api_key: ApiKey = None, json: Json
         return await delete_tenant(database, tenant, actor=audit_actor())
 
     deleted = on_server_or_database(url, api_key, lambda client: client.admin.delete_tenant(tenant), on_database)
-    print_result({"deleted": _to_dict(deleted)}, f"{deleted.id}: deleted.", json=json)
+    print_result({"deleted": asdict(deleted)}, f"{deleted.id}: deleted.", json=json)
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None}
 
 
-def _to_dict(tenant: Tenant) -> dict[str, Any]:
-    fields = asdict(tenant)
-    limits, budget = fields.pop("limits"), fields.pop("budget")
-    return {**fields, **limits, **budget}
-
-
 def _describe_limits(tenant: Tenant) -> str:
-    limits = {**asdict(tenant.limits), "max_cost_usd_per_day": tenant.budget.max_cost_usd_per_day}
+    limits = {**asdict(tenant.limits), "max_cost_usd_per_day": tenant.max_cost_usd_per_day}
     return ", ".join(f"{name} {value}" for name, value in _given(limits).items()) or "no limits"

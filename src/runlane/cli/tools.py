@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as standard_json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -66,8 +67,8 @@ def import_openapi(
                 "folder": str(folder),
                 "dry_run": dry_run,
                 "tools": [{"name": name, "state": state} for name, state in states.items()],
-                "left_out": [{"operation": item.operation, "why": item.why} for item in imported.left_out],
-                "notes": [{"operation": item.operation, "why": item.why} for item in imported.notes],
+                "left_out": [asdict(item) for item in imported.left_out],
+                "notes": [asdict(item) for item in imported.notes],
             }
         )
     else:

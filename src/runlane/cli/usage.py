@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runlane.cli.backend import on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_rows
+from runlane.domain.usage import GROUPS, UsageRow
 from runlane.errors import InvalidRequest, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from runlane.client import Client
     from runlane.store.sql.database import Database
 
-_GROUPS = ("day", "agent", "model")
 _DEFAULT_DAYS = 30
 
 
@@ -35,32 +34,34 @@ def usage(
     json: Json = False,
 ) -> None:
     """Show the calls, tokens and cost of models. A call without a known price counts as unpriced, not as free."""
-    if group not in _GROUPS:
-        raise InvalidRequest(f'"{group}" is not a valid group{nearest(group, _GROUPS)}. Groups: {", ".join(_GROUPS)}.')
+    if group not in GROUPS:
+        raise InvalidRequest(f'"{group}" is not a valid group{nearest(group, GROUPS)}. Groups: {", ".join(GROUPS)}.')
     end = _parse_day(last, "--to") or datetime.now(UTC).date()
     start = _parse_day(first, "--from") or end - timedelta(days=_DEFAULT_DAYS)
     if start > end:
         raise InvalidRequest(f"--from={start} is after --to={end}. Give the earlier day first.")
 
-    async def on_server(client: Client) -> Sequence[Mapping[str, Any]]:
-        return (await client.usage(tenant=tenant, first=start, last=end, group=group))["usage"]
+    async def on_server(client: Client) -> Sequence[UsageRow]:
+        return (await client.usage(tenant=tenant, first=start, last=end, group=group)).usage
 
-    async def on_database(database: Database) -> Sequence[Mapping[str, Any]]:
+    async def on_database(database: Database) -> Sequence[UsageRow]:
         from runlane.store.usage import read_usage
 
-        return [asdict(row) for row in await read_usage(database, tenant, start, end, group)]
+        return await read_usage(database, tenant, start, end, group)
 
     print_rows(
         on_server_or_database(url, api_key, on_server, on_database),
         [group, "calls", "tokens in", "tokens out", "cost usd", "calls without a price"],
         lambda row: [
-            *(row[field] for field in ("key", "calls", "tokens_in", "tokens_out")),
-            None if row["cost_usd"] is None else f"{row['cost_usd']:.6f}",
-            row["unpriced_calls"],
+            row.key,
+            row.calls,
+            row.tokens_in,
+            row.tokens_out,
+            None if row.cost_usd is None else f"{row.cost_usd:.6f}",
+            row.unpriced_calls,
         ],
         empty="No model was called in this period.",
         json=json,
-        to_dict=lambda row: row,
     )
 
 

@@ -13,8 +13,7 @@ from runlane.cli.output import format_time, print_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runlane.client import Client, WorkerInfo
-    from runlane.store.queue.workers import WorkerRow
+    from runlane.domain.views import WorkerInfo
     from runlane.store.sql.database import Database
 
 
@@ -26,16 +25,13 @@ def workers(
 ) -> None:
     """List the workers."""
 
-    async def on_server(client: Client) -> Sequence[WorkerInfo | WorkerRow]:
-        return await client.workers(gone=gone)
-
-    async def on_database(database: Database) -> Sequence[WorkerInfo | WorkerRow]:
+    async def on_database(database: Database) -> Sequence[WorkerInfo]:
         from runlane.store.queue.workers import list_workers
 
         return await list_workers(database, gone_too=gone)
 
     print_rows(
-        on_server_or_database(url, api_key, on_server, on_database),
+        on_server_or_database(url, api_key, lambda client: client.workers(gone=gone), on_database),
         ["worker", "status", "host", "pid", "active", "capacity", "lanes", "heartbeat", "version"],
         lambda row: [
             row.id, row.status, row.host, row.pid, row.active, row.capacity, ",".join(row.lanes),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
-from urllib.parse import quote
 
-from runlane.client.http import PREFIX, Http
+from runlane.client.http import PREFIX, Http, part
+from runlane.client.wire import parse
+from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
+from runlane.domain.usage import UsageReport
 
 # Marks an omitted argument, where None has a meaning of its own.
 _KEEP: Any = object()
@@ -18,9 +20,9 @@ class Accounting:
 
     _http: Http
 
-    async def limits(self) -> Sequence[dict[str, Any]]:
+    async def limits(self) -> Sequence[CredentialUsage]:
         """List every credential with its limits, their current use, and the time until which it backs off."""
-        return (await self._http.read(f"{PREFIX}/limits"))["limits"]
+        return await self._http.read_list(CredentialUsage, f"{PREFIX}/limits", "limits")
 
     async def set_limits(
         self,
@@ -29,7 +31,7 @@ class Accounting:
         in_flight: int | None = _KEEP,
         requests_per_minute: int | None = _KEEP,
         tokens_per_minute: int | None = _KEEP,
-    ) -> dict[str, Any]:
+    ) -> CredentialLimits:
         """Change a credential's limits and return them. None removes a limit; omitted ones stay."""
         given = {
             "in_flight": in_flight,
@@ -37,11 +39,11 @@ class Accounting:
             "tokens_per_minute": tokens_per_minute,
         }
         body = {name: value for name, value in given.items() if value is not _KEEP}
-        return await self._http.change("PUT", f"{PREFIX}/limits/{quote(credential, safe='')}", body)
+        return parse(CredentialLimits, await self._http.change("PUT", f"{PREFIX}/limits/{part(credential)}", body))
 
-    async def reset_limits(self, credential: str) -> dict[str, Any]:
+    async def reset_limits(self, credential: str) -> CredentialLimits:
         """Reset a credential to its default limits and return them."""
-        return await self._http.change("DELETE", f"{PREFIX}/limits/{quote(credential, safe='')}")
+        return parse(CredentialLimits, await self._http.change("DELETE", f"{PREFIX}/limits/{part(credential)}"))
 
     async def usage(
         self,
@@ -50,7 +52,8 @@ class Accounting:
         first: date | None = None,
         last: date | None = None,
         group: str = "day",
-    ) -> dict[str, Any]:
+    ) -> UsageReport:
         """Return the usage of models per `day`, `agent` or `model`, and in total, between two days (UTC)."""
         days = {"from": None if first is None else first.isoformat(), "to": None if last is None else last.isoformat()}
-        return await self._http.read(f"{PREFIX}/usage", {"tenant": tenant, **days, "group": group})
+        query = {"tenant": tenant, **days, "group": group}
+        return parse(UsageReport, await self._http.read(f"{PREFIX}/usage", query))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Unpack
-from urllib.parse import quote
 
 import orjson
 
 from runlane.client import wire
 from runlane.client.chat_stream import follow_chat
-from runlane.client.http import PREFIX, Http
+from runlane.client.http import PREFIX, Http, part
 from runlane.domain.events import Event
 from runlane.domain.options import AgentOptions, ChatOptions, run_options
 from runlane.domain.run import Accepted
 from runlane.domain.task import input_json
 from runlane.domain.views import ChatMessage, ChatPost, ChatState, LiveEvent
-from runlane.errors import InvalidRequest
 
 
 class ChatCalls:
@@ -39,7 +37,7 @@ class ChatCalls:
             **given.to_body(),
         }
         path = f"{PREFIX}/agents/{part(agent)}/run"
-        return wire.accepted_from(await self._http.change("POST", path, body, given.idempotency_key))
+        return wire.parse(Accepted, await self._http.change("POST", path, body, given.idempotency_key))
 
     async def chat(
         self,
@@ -89,16 +87,9 @@ class ChatCalls:
             if not answer["messages"] or answer["next_after"] >= answer["last_turn"]:
                 return
 
-    async def chats(self, *, agent: str | None = None, page: int = 100) -> AsyncGenerator[ChatState]:
+    def chats(self, *, agent: str | None = None, page: int = 100) -> AsyncGenerator[ChatState]:
         """Yield conversations, newest first and without their messages, read page by page."""
-        query: dict[str, Any] = {"agent": agent, "limit": page, "cursor": None}
-        while True:
-            answer = await self._http.read(f"{PREFIX}/chat", query)
-            for session in answer["sessions"]:
-                yield wire.parse(ChatState, session)
-            query["cursor"] = answer["next_cursor"]
-            if query["cursor"] is None:
-                return
+        return self._http.pages(ChatState, f"{PREFIX}/chat", "sessions", {"agent": agent, "limit": page})
 
     async def cancel_chat(self, session_id: str, *, only_current: bool = False) -> list[str]:
         """Cancel the turns that have not ended, or only the running or next one. Return the ids of their runs."""
@@ -108,10 +99,3 @@ class ChatCalls:
     async def delete_chat(self, session_id: str) -> None:
         """Delete a conversation with its runs and messages. WrongState while a turn is open."""
         await self._http.change("DELETE", f"{PREFIX}/chat/{part(session_id)}")
-
-
-def part(name: str) -> str:
-    """Return a name as a part of a path."""
-    if not name:
-        raise InvalidRequest("The name is empty.")
-    return quote(name, safe="")

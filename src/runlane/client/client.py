@@ -5,7 +5,6 @@ Every call is retried while the server is unavailable, as `retry_policy` defines
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -15,14 +14,15 @@ import orjson
 from runlane.client import wire
 from runlane.client.accounting import Accounting
 from runlane.client.administration import Administration
-from runlane.client.chat import ChatCalls, part
+from runlane.client.chat import ChatCalls
 from runlane.client.definitions import DefinitionCalls
-from runlane.client.http import PREFIX, Http
+from runlane.client.http import PREFIX, Http, part
 from runlane.client.retry_policy import RetryPolicy
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
 from runlane.domain.events import Event
 from runlane.domain.lane import Lane
+from runlane.domain.log_pages import LOG_PAGE, read_log_lines
 from runlane.domain.options import BulkOptions, OrchestrationOptions, RunOptions, TaskOptions, run_options
 from runlane.domain.run import Accepted, Run, Status
 from runlane.domain.task import input_json
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 # The server's limit of a long poll.
 _LONGEST_WAIT_SECONDS = 60.0
-_LOG_PAUSE_SECONDS = 0.5
-_LOG_PAGE = 1000
 # The server's limit of runs in one request.
 _BATCH = 1000
 
@@ -92,7 +90,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         """
         body, key = _body(task, input, run_options(TaskOptions, options))
         path = f"{PREFIX}/tasks/{part(task)}/run"
-        return wire.accepted_from(await self._http.change("POST", path, body, key))
+        return wire.parse(Accepted, await self._http.change("POST", path, body, key))
 
     async def enqueue_many(
         self,
@@ -108,7 +106,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         for start in range(0, len(runs), _BATCH):
             key = None if idempotency_key is None else f"{idempotency_key}:{start}"
             page = await self._http.change("POST", f"{PREFIX}/runs/batch", {"runs": runs[start : start + _BATCH]}, key)
-            accepted += [wire.accepted_from(run) for run in page["runs"]]
+            accepted += [wire.parse(Accepted, run) for run in page["runs"]]
         return accepted
 
     async def orchestrate(
@@ -123,7 +121,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         if message:
             body["message"] = message
         path = f"{PREFIX}/orchestrations/{part(orchestration)}/run"
-        return wire.accepted_from(await self._http.change("POST", path, body, key))
+        return wire.parse(Accepted, await self._http.change("POST", path, body, key))
 
     async def get(self, run_id: str) -> Run:
         """Return a run with its input and its result or error."""
@@ -142,7 +140,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"Run {run_id} is {run.status} after {timeout:g} s.")
 
-    async def list(
+    def list(
         self,
         *,
         status: Status | str | Sequence[Status | str] | None = None,
@@ -166,13 +164,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
             "cursor": cursor,
             **filters,
         }
-        while True:
-            answer = await self._http.read(f"{PREFIX}/runs", query)
-            for run in answer["runs"]:
-                yield wire.parse(Run, run)
-            query["cursor"] = answer["next_cursor"]
-            if query["cursor"] is None:
-                return
+        return self._http.pages(Run, f"{PREFIX}/runs", "runs", query)
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
         """Return the run's stored events after a number."""
@@ -182,34 +174,19 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
 
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """Return the run's attempts, each with its worker, times, outcome and error."""
-        answer = await self._http.read(_run(run_id, "attempts"))
-        return [wire.parse(Attempt, attempt) for attempt in answer["attempts"]]
+        return await self._http.read_list(Attempt, _run(run_id, "attempts"), "attempts")
 
     async def steps(self, run_id: str) -> Sequence[Step]:
         """Return the finished steps of a run, in order."""
-        found: list[Step] = []
-        query: dict[str, Any] = {"cursor": None}
-        while True:
-            answer = await self._http.read(_run(run_id, "steps"), query)
-            found += [wire.parse(Step, step) for step in answer["steps"]]
-            query["cursor"] = answer["next_cursor"]
-            if query["cursor"] is None:
-                return found
+        return [step async for step in self._http.pages(Step, _run(run_id, "steps"), "steps")]
 
     async def waits(self, run_id: str) -> Sequence[Question]:
         """Return the open waits of a run: people, times and events."""
-        return [wire.parse(Question, wait) for wait in (await self._http.read(_run(run_id, "waits")))["waits"]]
+        return await self._http.read_list(Question, _run(run_id, "waits"), "waits")
 
-    async def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
+    def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
         """Yield everything that waits for a person, oldest first, read page by page."""
-        query: dict[str, Any] = {"tenant": tenant, "limit": page, "cursor": None}
-        while True:
-            answer = await self._http.read(f"{PREFIX}/inbox", query)
-            for question in answer["questions"]:
-                yield wire.parse(Question, question)
-            query["cursor"] = answer["next_cursor"]
-            if query["cursor"] is None:
-                return
+        return self._http.pages(Question, f"{PREFIX}/inbox", "questions", {"tenant": tenant, "limit": page})
 
     def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
         """Yield every event after a number, live, until the run has ended. Broken connections are opened again.
@@ -224,19 +201,11 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         query = {"since": since, "limit": limit, "event": event}
         return wire.parse(Logs, await self._http.read(_run(run_id, "logs"), query))
 
-    async def log_lines(
+    def log_lines(
         self, run_id: str, since: int = 0, *, event: str | None = None, follow: bool = False
     ) -> AsyncGenerator[LogLine]:
         """Yield every line of the run's log, page by page; with `follow` until the run has ended."""
-        while True:
-            page = await self.logs(run_id, since, _LOG_PAGE, event)
-            for line in page.lines:
-                yield line
-            moved, since = page.next_index > since, page.next_index
-            if page.complete or not (moved or follow):
-                return
-            if not moved:
-                await asyncio.sleep(_LOG_PAUSE_SECONDS)
+        return read_log_lines(lambda index: self.logs(run_id, index, LOG_PAGE, event), since, follow=follow)
 
     async def cancel(self, run_id: str) -> Status:
         """Cancel a run that has not ended. Return its status: `running` until its code has stopped."""
@@ -278,7 +247,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     ) -> Accepted:
         """Start a new run from a recorded step of this one, with changes of the state; earlier steps are copied."""
         body = {"from_step": from_step, "state": orjson.Fragment(input_json(state or {}, "the fork's state"))}
-        return wire.accepted_from(await self._http.change("POST", _run(run_id, "fork"), body, idempotency_key))
+        return wire.parse(Accepted, await self._http.change("POST", _run(run_id, "fork"), body, idempotency_key))
 
     async def release(self, run_id: str) -> Status:
         """Unblock the runs queued behind a failed run that was started with on_dead="block"."""
@@ -291,12 +260,12 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
 
     async def lanes(self) -> Sequence[Lane]:
         """Return the lanes with their running and queued runs."""
-        return [wire.parse(Lane, lane) for lane in (await self._http.read(f"{PREFIX}/lanes"))["lanes"]]
+        return await self._http.read_list(Lane, f"{PREFIX}/lanes", "lanes")
 
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
         """Return the live workers; with `gone` also those that ended recently."""
-        answer = await self._http.read(f"{PREFIX}/workers", {"gone": "true" if gone else None})
-        return [wire.parse(WorkerInfo, worker) for worker in answer["workers"]]
+        query = {"gone": "true" if gone else None}
+        return await self._http.read_list(WorkerInfo, f"{PREFIX}/workers", "workers", query)
 
     async def health(self) -> ServerHealth:
         """Return whether the server is ready, and why not. Raises Unavailable if it does not respond."""

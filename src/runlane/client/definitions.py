@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runlane.client.chat import part
-from runlane.client.http import PREFIX, Http
+from runlane.client.http import PREFIX, Http, part
 from runlane.client.wire import ownership
 
 

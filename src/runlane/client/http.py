@@ -13,20 +13,21 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import orjson
 
 from runlane.addresses import is_loopback
 from runlane.client.retry_policy import RetryPolicy
-from runlane.client.wire import error_from, load
+from runlane.client.wire import error_from, load, parse
 from runlane.domain.ids import new_id
-from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
+from runlane.domain.retry_after import retry_after_seconds
+from runlane.errors import InvalidInput, InvalidRequest, InvalidSettings, RunlaneError, Unavailable
 from runlane.version import VERSION
+
+T = TypeVar("T")
 
 PREFIX = "/api/v2"
 # The server sends something at least every 15 seconds; a longer silence means that the connection is dead.
@@ -87,6 +88,23 @@ class Http:
     async def read(self, path: str, params: Mapping[str, Any] | None = None, *, wait_seconds: float = 0.0) -> Any:
         """Return the JSON at a path. `wait_seconds` is how long the server may hold the request."""
         return await self._repeat("GET", path, params=params, wait_seconds=wait_seconds)
+
+    async def read_list(self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None) -> list[T]:
+        """Return the values under a key of the JSON at a path."""
+        return [parse(kind, item) for item in (await self.read(path, params))[key]]
+
+    async def pages(
+        self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[T]:
+        """Yield the values under a key of a list, read page by page."""
+        query = dict(params or {})
+        while True:
+            page = await self.read(path, query)
+            for item in page[key]:
+                yield parse(kind, item)
+            if page["next_cursor"] is None:
+                return
+            query["cursor"] = page["next_cursor"]
 
     async def probe(self, path: str) -> tuple[bool, Any]:
         """Request once, without retries. Return whether it succeeded, and its JSON."""
@@ -205,10 +223,17 @@ class Http:
         return f"{self.url}{path}"
 
     def _refusal(self, response: httpx2.Response) -> ErrorResponse:
-        requested = _retry_after(response.headers.get("retry-after"))
+        requested = retry_after_seconds(response.headers.get("retry-after"))
         status = response.status_code
         error = error_from(status, response.content, requested, self.url)
         return ErrorResponse(error, status, requested)
+
+
+def part(name: str) -> str:
+    """Return a name as a part of a path."""
+    if not name:
+        raise InvalidRequest("The name is empty.")
+    return quote(name, safe="")
 
 
 def _is_tls_failure(cause: BaseException) -> bool:
@@ -223,19 +248,6 @@ def _is_tls_failure(cause: BaseException) -> bool:
 
 def _describe_cause(cause: Exception) -> str:
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
-
-
-def _retry_after(value: str | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return None
 
 
 def _check_url(url: str) -> str:

@@ -8,7 +8,7 @@ yielded as they come, except from an attempt that is over.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import httpx2
@@ -20,11 +20,11 @@ from runlane.domain.events import Event, EventType
 from runlane.domain.views import LiveEvent
 
 # The last frame for a reader that reconnects after the end.
-COMPLETE = "stream_complete"
+_COMPLETE = "stream_complete"
 # The frame for a permanent gap: retention deleted the events in between.
 _TRUNCATED = "truncated"
 # Statuses after which a stream reconnects: too many requests, or a server error.
-RETRYABLE = frozenset({429, 500, 502, 503, 504})
+_RETRYABLE = frozenset({429, 500, 502, 503, 504})
 
 
 class _Gap(Exception):
@@ -32,78 +32,98 @@ class _Gap(Exception):
 
 
 class StreamInterrupted(Exception):
-    """The stream ended although the run has not."""
-
-
-async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
-    """Yield every event of a run after a number, and live deltas, until the run has ended."""
-    position = StreamPosition(after)
-    since, tries = time.monotonic(), 0
-    while True:
-        started = time.monotonic()
-        before = position.seq
-        try:
-            # Closed here and not by the garbage collector, so that a reader that leaves early frees its connection.
-            async with aclosing(_connection(http, run_id, position)) as events:
-                async for event in events:
-                    since = time.monotonic()
-                    yield event
-            if position.ended:
-                return
-            cause: Exception = StreamInterrupted("the stream ended before the run did")
-        except (httpx2.TransportError, _Gap) as error:
-            cause = error
-        except ErrorResponse as answered:
-            if answered.status not in RETRYABLE:
-                raise answered.error from None
-            cause = answered
-        lived = time.monotonic() - started
-        if lived > http.retry_policy.longest_seconds:
-            since = time.monotonic()
-        tries = 1 if position.seq > before or lived > http.retry_policy.longest_seconds else tries + 1
-        if position.done and isinstance(cause, httpx2.ConnectError):
-            # The end was seen, and no server responds that could report a retry of the run.
-            return
-        await http.pause(tries, since, cause)
+    """The stream ended although the run or the conversation has not."""
 
 
 class StreamPosition:
-    """A reader's position, kept across connections."""
+    """A reader's position: the turn, which is 0 for the stream of a run, and the number. Kept across connections."""
 
-    def __init__(self, seq: int) -> None:
+    def __init__(self, turn: int, seq: int, *, stay: bool = False) -> None:
+        self.turn = turn
         self.seq = seq
+        self.stay = stay
         self.attempt = 0
         self.done = False
         self.ended = False
 
 
-async def _connection(http: Http, run_id: str, position: StreamPosition) -> AsyncGenerator[Event | LiveEvent]:
+def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+    """Yield every event of a run after a number, and live deltas, until the run has ended."""
+    position = StreamPosition(0, after)
+    return follow_stream(http, position, lambda: _connection(http, run_id, position))
+
+
+async def follow_stream(
+    http: Http, position: StreamPosition, connect: Callable[[], AsyncGenerator[Event | LiveEvent]]
+) -> AsyncGenerator[Event | LiveEvent]:
+    """Yield the events of one connection after another, until the position has ended."""
+    since, tries = time.monotonic(), 0
+    while True:
+        started, before = time.monotonic(), (position.turn, position.seq)
+        try:
+            # Closed here and not by the garbage collector, so that a reader that leaves early frees its connection.
+            async with aclosing(connect()) as events:
+                async for event in events:
+                    since = time.monotonic()
+                    yield event
+            if position.ended:
+                return
+            cause: Exception = StreamInterrupted("the stream ended too early")
+        except (httpx2.TransportError, _Gap) as error:
+            cause = error
+        except ErrorResponse as answered:
+            if answered.status not in _RETRYABLE:
+                raise answered.error from None
+            cause = answered
+        moved = (position.turn, position.seq) != before
+        lived = time.monotonic() - started
+        if lived > http.retry_policy.longest_seconds:
+            since = time.monotonic()
+        tries = 1 if moved or lived > http.retry_policy.longest_seconds else tries + 1
+        if moved and position.done and isinstance(cause, StreamInterrupted):
+            # A stream of a chat may end with a turn. Only the next response shows that no other turn has begun.
+            continue
+        if position.done and not position.stay and isinstance(cause, httpx2.ConnectError):
+            # The end was seen, and no server responds that could report a retry of the run.
+            return
+        await http.pause(tries, since, cause)
+
+
+async def read_events(
+    http: Http, path: str, last_id: int | str, position: StreamPosition
+) -> AsyncGenerator[Event | LiveEvent]:
+    """Yield the events of one connection. The server's last frame sets `position.ended`."""
     parser = SseParser()
-    may_skip = True
-    async with http.stream(f"{PREFIX}/runs/{run_id}/stream", position.seq) as response:
+    async with http.stream(path, last_id) as response:
         async for chunk in response.aiter_bytes():
             for frame in parser.feed(chunk):
                 event_body = load_event(frame.data, http.url)
-                if event_body["type"] == COMPLETE:
+                if event_body["type"] == _COMPLETE:
                     position.ended = True
                     return
-                event = event_from(event_body)
-                if isinstance(event, LiveEvent):
-                    if event.type == _TRUNCATED:
-                        may_skip = True
-                        yield event
-                    elif event.attempt >= position.attempt:
-                        yield event
-                    continue
-                if event.seq <= position.seq:
-                    continue
-                # Deleted events are skipped at the beginning of a stream and after a `truncated` frame.
-                if not may_skip and event.seq != position.seq + 1:
-                    raise _Gap(f"event {event.seq} came after {position.seq}")
-                may_skip = False
-                position.seq = event.seq
-                position.attempt = max(position.attempt, event.attempt)
-                position.done = event.type == EventType.DONE
-                yield event
-        # A retried run continues after its first `done`, so only the end of the stream confirms that it was the last.
-        position.ended = position.done
+                yield event_from(event_body)
+
+
+async def _connection(http: Http, run_id: str, position: StreamPosition) -> AsyncGenerator[Event | LiveEvent]:
+    may_skip = True
+    async with aclosing(read_events(http, f"{PREFIX}/runs/{run_id}/stream", position.seq, position)) as events:
+        async for event in events:
+            if isinstance(event, LiveEvent):
+                if event.type == _TRUNCATED:
+                    may_skip = True
+                    yield event
+                elif event.attempt >= position.attempt:
+                    yield event
+                continue
+            if event.seq <= position.seq:
+                continue
+            # Deleted events are skipped at the beginning of a stream and after a `truncated` frame.
+            if not may_skip and event.seq != position.seq + 1:
+                raise _Gap(f"event {event.seq} came after {position.seq}")
+            may_skip = False
+            position.seq = event.seq
+            position.attempt = max(position.attempt, event.attempt)
+            position.done = event.type == EventType.DONE
+            yield event
+    # A retried run continues after its first `done`, so only the end of the stream confirms that it was the last.
+    position.ended = position.ended or position.done

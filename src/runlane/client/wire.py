@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from runlane.domain.events import Event
-from runlane.domain.run import Accepted, Status
 from runlane.domain.timestamps import parse_timestamp
 from runlane.domain.views import LiveEvent
 from runlane.domain.wire import from_json
@@ -57,17 +56,7 @@ def event_from(answer: Mapping[str, Any]) -> Event | LiveEvent:
     run_id, kind, attempt = str(answer.get("run_id", "")), str(answer["type"]), int(answer.get("attempt", 0))
     if answer.get("seq") is None:
         return LiveEvent(run_id, kind, attempt, data)
-    return Event(run_id, int(answer["seq"]), kind, attempt, micros(answer.get("at")) or 0, data)
-
-
-def accepted_from(answer: Mapping[str, Any]) -> Accepted:
-    """Parse the response to an accepted run."""
-    return Accepted(
-        run_id=answer["run_id"],
-        status=Status(answer["status"]),
-        lane=answer.get("lane", ""),
-        replayed=bool(answer.get("replayed", False)),
-    )
+    return Event(run_id, int(answer["seq"]), kind, attempt, parse_timestamp(answer.get("at")) or 0, data)
 
 
 def parse(kind: type[T], answer: Any) -> T:
@@ -76,11 +65,6 @@ def parse(kind: type[T], answer: Any) -> T:
         return from_json(kind, answer)
     except ValueError as error:
         raise UnexpectedAnswer(f"The server's answer is not a valid {kind.__name__}: {error}") from None
-
-
-def micros(at: str | int | None) -> int | None:
-    """Return a time of the API in microseconds since the epoch."""
-    return parse_timestamp(at)
 
 
 def error_from(status: int, content: bytes, retry_after_seconds: float | None, what: str) -> RunlaneError:

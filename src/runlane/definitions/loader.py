@@ -15,6 +15,7 @@ from runlane.definitions.parser import DefinitionParser
 from runlane.definitions.problem import Problem, Problems, Severity, TooManyProblems, refuse
 from runlane.definitions.schema.definition import Definition, Kind
 from runlane.definitions.scope import ParsedDefinition, scope_of
+from runlane.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,16 @@ def parse_bodies(bodies: Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
         for folder, given in bodies.items():
             items += read_bodies(given, FOLDERS[folder], None, problems)
     return parse_items(items, problems)
+
+
+def parse_given(definitions: str | Path | Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
+    """Parse the definitions of a directory, or of lists by the names of its folders."""
+    if not isinstance(definitions, Mapping):
+        return parse_directory(Path(definitions))
+    for folder in definitions:
+        if folder not in FOLDERS:
+            raise InvalidRequest(f'"{folder}" is not a kind of definitions. Use {", ".join(FOLDERS)}.')
+    return parse_bodies(definitions)
 
 
 def parse_items(items: Iterable[DefinitionSource], problems: Problems, *, lenient: bool = False) -> LoadedDefinitions:

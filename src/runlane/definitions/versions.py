@@ -40,8 +40,3 @@ def restore(kind: Kind, content: bytes | str) -> Definition:
 def kind_of(definition: Definition) -> Kind:
     """Return the kind of a definition."""
     return next(kind for kind, model in KINDS.items() if isinstance(definition, model))
-
-
-def key_of(definition: Definition) -> str:
-    """Return the key of a definition in the pins of a run: kind and id, such as agent:writer."""
-    return f"{kind_of(definition)}:{definition.id}"

@@ -16,7 +16,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from runlane.domain.wire import Timestamp
 from runlane.errors import InvalidRequest, nearest
@@ -53,6 +53,19 @@ BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
 }
 
 
+def known_permissions(names: Iterable[str]) -> frozenset[Permission]:
+    """Return the permissions of these names. A newer server may have some that do not exist in this version."""
+    known = set(Permission)
+    return frozenset(Permission(name) for name in names if name in known)
+
+
+def _sorted_names(permissions: Iterable[str]) -> list[str]:
+    return sorted(permissions)
+
+
+Permissions = Annotated[frozenset[Permission], BeforeValidator(known_permissions), PlainSerializer(_sorted_names)]
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The authenticated caller of a request."""
@@ -61,8 +74,8 @@ class Principal:
     name: str
     tenant: str
     role: str
-    permissions: frozenset[Permission]
-    expires_at_us: int | None = None
+    permissions: Permissions
+    expires_at_us: Annotated[int | None, Field(exclude=True)] = None
 
     @property
     def everywhere(self) -> bool:
@@ -119,7 +132,7 @@ class Role:
     """A role and its permissions."""
 
     name: str
-    permissions: frozenset[Permission]
+    permissions: Permissions
     built_in: bool
 
 

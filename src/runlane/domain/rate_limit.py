@@ -11,8 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import Field, computed_field, with_config
+
+from runlane.domain.wire import WIRE, Timestamp
 from runlane.errors import InvalidRequest
 
 MAX_CREDENTIAL: Final = 200
@@ -49,6 +52,51 @@ class LimitChange:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     unlimited: frozenset[str] = frozenset()
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class CredentialLimits:
+    """A credential's limits; null is unlimited. `default` means that they were never set."""
+
+    credential: str
+    in_flight: int | None
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    updated_at_us: Annotated[Timestamp | None, Field(alias="updated_at")]
+    updated_by: str | None
+
+    @computed_field
+    @property
+    def default(self) -> bool:
+        """Return whether they are the defaults."""
+        return self.updated_by is None
+
+    @property
+    def limits(self) -> ProviderLimits:
+        """Return the limits alone."""
+        return ProviderLimits(self.in_flight, self.requests_per_minute, self.tokens_per_minute)
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class CredentialInUse:
+    """The current use of a credential. Calls of a credential without limits are not counted."""
+
+    in_flight: int = 0
+    requests: Annotated[int, Field(alias="requests_this_minute")] = 0
+    tokens: Annotated[int, Field(alias="tokens_this_minute")] = 0
+    waiting: Annotated[int, Field(alias="waiting_processes")] = 0
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class CredentialUsage(CredentialLimits):
+    """The limits of a credential, their current use, and the end of its back-off, if any."""
+
+    now: CredentialInUse
+    backing_off_until_us: Annotated[Timestamp | None, Field(alias="backing_off_until")]
+    backing_off_reason: Annotated[str | None, Field(description="For platform admins.")]
 
 
 @dataclass(frozen=True, slots=True)

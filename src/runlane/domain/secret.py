@@ -31,6 +31,24 @@ class Secret:
     updated_by: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableSecret:
+    """A secret whose encryption key the server does not have, or whose row was changed from outside."""
+
+    tenant: str
+    name: str
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecrets:
+    """The result of a rotation."""
+
+    key_id: Annotated[str, Field(description="The current encryption key.")]
+    rotated: int
+    unreadable: Annotated[tuple[UnreadableSecret, ...], Field(description="Unchanged; the API lists at most 1,000.")]
+
+
 def check_name(name: str) -> str:
     """Return the name if definitions can refer to it."""
     if re.fullmatch(NAME_PATTERN, name) is None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
+from pydantic import Field, with_config
+
+from runlane.domain.wire import WIRE, Timestamp
 from runlane.errors import InvalidRequest, QueueLimited, RateLimited, RateQuota
 
 OnCap = Literal["fail", "ask"]
@@ -52,17 +55,31 @@ class TenantBudget:
     on_cap: OnCap = "fail"
 
 
+@with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant."""
+    """A tenant with its limits; null is unlimited."""
 
     id: str
     name: str
-    limits: TenantLimits
     enabled: bool
-    created_at_us: int
-    updated_at_us: int
-    budget: TenantBudget = TenantBudget()
+    max_queued: int | None
+    max_running: int | None
+    rate_per_second: float | None
+    max_cost_usd_per_day: float | None
+    on_cap: OnCap
+    created_at_us: Annotated[Timestamp, Field(alias="created_at")]
+    updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
+
+    @property
+    def limits(self) -> TenantLimits:
+        """Return the limits of its runs."""
+        return TenantLimits(self.max_queued, self.max_running, self.rate_per_second)
+
+    @property
+    def budget(self) -> TenantBudget:
+        """Return the budget of its models."""
+        return TenantBudget(self.max_cost_usd_per_day, self.on_cap)
 
 
 @dataclass(slots=True)

@@ -209,15 +209,8 @@ class WorkerInfo:
     targets: Annotated[
         tuple[str, ...] | None,
         Field(description="For platform admins: what it can execute; null if it does not report it."),
-    ]
-
-
-@with_config(WIRE)
-@dataclass(frozen=True, slots=True)
-class WorkerList:
-    """The workers, newest first."""
-
-    workers: tuple[WorkerInfo, ...]
+    ] = None
+    lease_until_us: Annotated[int | None, Field(exclude=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

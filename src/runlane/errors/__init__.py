@@ -52,103 +52,18 @@ Each class has a stable code and the HTTP status of its response.
 
 from __future__ import annotations
 
-from runlane.errors.base import RunlaneError, nearest
-from runlane.errors.denied import (
-    Conflict,
-    Forbidden,
-    IdempotencyConflict,
-    NotFound,
-    QueueLimited,
-    RateLimited,
-    RateQuota,
-    RunNotFound,
-    Unauthorized,
-    UnknownSession,
-    WrongState,
-)
-from runlane.errors.infrastructure import (
-    AppNotFound,
-    ConfigurationError,
-    DuplicateTask,
-    InvalidSettings,
-    NoSecretKey,
-    OutboundError,
-    OutboundRefused,
-    OutboundTimeout,
-    OutboundTooLarge,
-    OutboundUnreachable,
-    SchemaOutdated,
-    SchemaTooNew,
-    SecretQuotaExceeded,
-    SecretUnreadable,
-    StorageRefused,
-    TooManySecrets,
-    Unavailable,
-    UnexpectedAnswer,
-)
-from runlane.errors.invalid import (
-    InputTooLarge,
-    InvalidDefinitions,
-    InvalidInput,
-    InvalidPlaceholder,
-    InvalidRequest,
-    TemplateError,
-    TemplateTooLarge,
-    UnknownDefinition,
-    UnknownLane,
-    UnknownPlaceholder,
-    UnknownTask,
-    UrlTemplateError,
-)
-from runlane.errors.task import Fail, Interrupted, LeaseLost, Retry, RunCancelled
+from runlane.errors import base, denied, infrastructure, invalid, task
+from runlane.errors.base import *
+from runlane.errors.base import nearest as nearest
+from runlane.errors.denied import *
+from runlane.errors.denied import RateQuota as RateQuota
+from runlane.errors.infrastructure import *
+from runlane.errors.invalid import *
+from runlane.errors.task import *
 
-__all__ = [
-    "AppNotFound",
-    "ConfigurationError",
-    "Conflict",
-    "DuplicateTask",
-    "Fail",
-    "Forbidden",
-    "IdempotencyConflict",
-    "InputTooLarge",
-    "Interrupted",
-    "InvalidDefinitions",
-    "InvalidInput",
-    "InvalidPlaceholder",
-    "InvalidRequest",
-    "InvalidSettings",
-    "LeaseLost",
-    "NoSecretKey",
-    "NotFound",
-    "OutboundError",
-    "OutboundRefused",
-    "OutboundTimeout",
-    "OutboundTooLarge",
-    "OutboundUnreachable",
-    "QueueLimited",
-    "RateLimited",
-    "RateQuota",
-    "Retry",
-    "RunCancelled",
-    "RunNotFound",
-    "RunlaneError",
-    "SchemaOutdated",
-    "SchemaTooNew",
-    "SecretQuotaExceeded",
-    "SecretUnreadable",
-    "StorageRefused",
-    "TemplateError",
-    "TemplateTooLarge",
-    "TooManySecrets",
-    "Unauthorized",
-    "Unavailable",
-    "UnexpectedAnswer",
-    "UnknownDefinition",
-    "UnknownLane",
-    "UnknownPlaceholder",
-    "UnknownSession",
-    "UnknownTask",
-    "UrlTemplateError",
-    "WrongState",
-    "nearest",
-]
+__all__: list[str] = []
+__all__ += base.__all__
+__all__ += denied.__all__
+__all__ += infrastructure.__all__
+__all__ += invalid.__all__
+__all__ += task.__all__

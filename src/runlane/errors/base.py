@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import ClassVar
 
+__all__ = ["RunlaneError"]
+
 
 class RunlaneError(Exception):
     """Base of every error that a caller can catch."""

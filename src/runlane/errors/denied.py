@@ -6,6 +6,19 @@ from typing import ClassVar, NamedTuple
 
 from runlane.errors.base import RunlaneError
 
+__all__ = [
+    "Conflict",
+    "Forbidden",
+    "IdempotencyConflict",
+    "NotFound",
+    "QueueLimited",
+    "RateLimited",
+    "RunNotFound",
+    "Unauthorized",
+    "UnknownSession",
+    "WrongState",
+]
+
 
 class IdempotencyConflict(RunlaneError):
     """The idempotency key belongs to another request."""

@@ -4,6 +4,27 @@ from __future__ import annotations
 
 from runlane.errors.base import RunlaneError
 
+__all__ = [
+    "AppNotFound",
+    "ConfigurationError",
+    "DuplicateTask",
+    "InvalidSettings",
+    "NoSecretKey",
+    "OutboundError",
+    "OutboundRefused",
+    "OutboundTimeout",
+    "OutboundTooLarge",
+    "OutboundUnreachable",
+    "SchemaOutdated",
+    "SchemaTooNew",
+    "SecretQuotaExceeded",
+    "SecretUnreadable",
+    "StorageRefused",
+    "TooManySecrets",
+    "Unavailable",
+    "UnexpectedAnswer",
+]
+
 
 class Unavailable(RunlaneError):
     """The database cannot be reached. The request may be sent again."""

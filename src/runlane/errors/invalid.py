@@ -7,6 +7,21 @@ from types import MappingProxyType
 
 from runlane.errors.base import RunlaneError, listing, nearest
 
+__all__ = [
+    "InputTooLarge",
+    "InvalidDefinitions",
+    "InvalidInput",
+    "InvalidPlaceholder",
+    "InvalidRequest",
+    "TemplateError",
+    "TemplateTooLarge",
+    "UnknownDefinition",
+    "UnknownLane",
+    "UnknownPlaceholder",
+    "UnknownTask",
+    "UrlTemplateError",
+]
+
 
 class InvalidRequest(RunlaneError):
     """The request cannot be accepted. Nothing was stored."""

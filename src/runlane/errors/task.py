@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from runlane.errors.base import RunlaneError
 
+__all__ = ["Fail", "Interrupted", "LeaseLost", "Retry", "RunCancelled"]
+
 
 class Fail(RunlaneError):
     """Raised by a task to end its run as failed, without more attempts."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
+from runlane.domain.retry_after import retry_after_seconds
 from runlane.llm.models import ModelFailed
-from runlane.outbound.retry_after import retry_after_seconds
 from runlane.redaction import LOGS, Redactor
 
 if TYPE_CHECKING:

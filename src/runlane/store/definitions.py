@@ -11,9 +11,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import orjson
+from pydantic import Field
 from sqlalchemy import FromClause, Integer, Text, bindparam, delete, or_, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.sql.base import Executable
@@ -21,41 +22,63 @@ from sqlalchemy.sql.base import Executable
 from runlane.definitions.schema.definition import Definition, Kind
 from runlane.definitions.versions import restore
 from runlane.domain.text import load_json
+from runlane.domain.wire import Timestamp
 from runlane.errors import UnknownDefinition
 from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import definition_versions, definitions
 from runlane.store.sql.statement import Row, Statement
 
 # The memory of cached definitions, counted by their stored size.
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 _KNOWN_NAMES: Final = 500
+_EXAMPLE: Final = "439a53bd9d3b5df6b6dd2b1b59fbab9b1a76766fc8c3552ab962d296ebfc4237"
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentDefinition:
     """The current version of a definition. `origin` is sync or import, `source` the project that it was synced from."""
 
-    kind: Kind
     id: str
-    version: str
+    version: Annotated[str, Field(description="The SHA-256 of its content.", examples=[_EXAMPLE])]
     name: str
     description: str
-    origin: str
-    source: str | None
-    created_at_us: int
-    updated_at_us: int
+    origin: Annotated[str, Field(description="sync or import.")]
+    source: Annotated[
+        str | None, Field(description="The project that synced it; null if it was imported.", examples=["shop"])
+    ]
+    created_at_us: Annotated[Timestamp, Field(alias="created_at")]
+    updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionVersion:
+class VersionSummary:
+    """A version of a definition without its content."""
+
+    version: str
+    created_at_us: Annotated[
+        Timestamp, Field(alias="created_at", description="When this version was stored, or became current again.")
+    ]
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionVersion(VersionSummary):
     """A version of a definition; `body` is its content."""
 
-    kind: Kind
     id: str
-    version: str
-    created_at_us: int
-    current: bool
-    body: Mapping[str, Any]
+    body: Annotated[
+        Mapping[str, Any],
+        Field(alias="definition", description="Its content, without defaults."),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionList:
+    """The versions of a definition, newest first."""
+
+    id: str
+    versions: tuple[VersionSummary, ...]
 
 
 _here = (definitions.c.tenant == bindparam("tenant"), definitions.c.removed_at.is_(None))
@@ -182,7 +205,7 @@ async def list_definitions(
 ) -> list[CurrentDefinition]:
     """Return the current definitions of a kind, by id; `after` is the last id of the previous page."""
     rows = await database.query(_LIST, tenant=tenant, kind=kind, after=after, limit=limit)
-    return [_summary(row) for row in rows]
+    return [from_row(CurrentDefinition, row) for row in rows]
 
 
 async def read_newest(database: Database, limit: int) -> list[tuple[str, str]]:
@@ -190,16 +213,13 @@ async def read_newest(database: Database, limit: int) -> list[tuple[str, str]]:
     return [(row["kind"], row["body"]) for row in await read(database, _NEWEST, limit=limit)]
 
 
-async def find_definition(
-    database: Database, tenant: str, kind: Kind, name: str
-) -> tuple[CurrentDefinition, DefinitionVersion]:
+async def find_definition(database: Database, tenant: str, kind: Kind, name: str) -> DefinitionVersion:
     """Return the current version of a definition. Raises UnknownDefinition if it does not exist or was removed."""
     rows = await database.query(_CURRENT, tenant=tenant, kind=kind, id=name)
     if not rows:
         raise await _unknown(database, tenant, kind, name)
     row = rows[0]
-    found = _summary(row)
-    return found, DefinitionVersion(kind, name, found.version, row["updated_at"], True, load_json(row["body"]))
+    return DefinitionVersion(row["version"], row["updated_at"], True, name, load_json(row["body"]))
 
 
 async def find_version(database: Database, tenant: str, kind: Kind, name: str, version: str) -> DefinitionVersion:
@@ -210,17 +230,16 @@ async def find_version(database: Database, tenant: str, kind: Kind, name: str, v
             raise UnknownDefinition(kind, name, (), version)
         raise await _unknown(database, tenant, kind, name)
     row = rows[0]
-    return DefinitionVersion(kind, name, version, row["created_at"], row["current"] == version, load_json(row["body"]))
+    return DefinitionVersion(version, row["created_at"], row["current"] == version, name, load_json(row["body"]))
 
 
-async def list_versions(
-    database: Database, tenant: str, kind: Kind, name: str, *, limit: int = 100
-) -> list[tuple[str, int, bool]]:
-    """Return all versions of a definition, newest first: version, time, and whether it is current."""
+async def list_versions(database: Database, tenant: str, kind: Kind, name: str, *, limit: int = 100) -> VersionList:
+    """Return all versions of a definition, newest first."""
     rows = await database.query(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=limit)
     if not rows:
         raise await _unknown(database, tenant, kind, name)
-    return [(row["version"], row["created_at"], row["current"] == row["version"]) for row in rows]
+    versions = (VersionSummary(row["version"], row["created_at"], row["current"] == row["version"]) for row in rows)
+    return VersionList(name, tuple(versions))
 
 
 async def pins(database: Database, tenant: str, name: str, kind: Kind = "orchestration") -> dict[str, str]:
@@ -278,20 +297,6 @@ async def drop_definitions(session: Session, tenant: str) -> None:
 async def _unknown(database: Database, tenant: str, kind: Kind, name: str) -> UnknownDefinition:
     rows: Sequence[Row] = await database.query(_NAMES, tenant=tenant, kind=kind, limit=_KNOWN_NAMES)
     return UnknownDefinition(kind, name, [row["id"] for row in rows])
-
-
-def _summary(row: Row) -> CurrentDefinition:
-    return CurrentDefinition(
-        kind=row["kind"],
-        id=row["id"],
-        version=row["version"],
-        name=row["name"],
-        description=row["description"],
-        origin=row["origin"],
-        source=row["source"],
-        created_at_us=row["created_at"],
-        updated_at_us=row["updated_at"],
-    )
 
 
 def pins_json(pinned: Mapping[str, str]) -> str:

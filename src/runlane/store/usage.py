@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -32,6 +32,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.ids import lock_key, new_id
 from runlane.domain.tenant import OnCap
+from runlane.domain.usage import GROUPS, Group, UsageRow
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit, now_once, upsert
 from runlane.store.sql.schema import runs, tenants, usage_daily
@@ -40,9 +41,6 @@ from runlane.store.sql.statement import Statement
 SHARDS: Final = 32
 _DAY_US: Final = 86_400_000_000
 _EPOCH: Final = date(1970, 1, 1)
-
-Group = Literal["day", "agent", "model"]
-GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +55,6 @@ class CallUsage:
     tokens_in: int
     tokens_out: int
     cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """The usage of a group of calls: of a day, an agent or a model, which `key` names.
-
-    The cost is that of the calls with a known price; None if there are calls and none has one.
-    """
-
-    key: str
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    cost_usd: float | None
-    unpriced_calls: int
-
-
-def sum_used(used: Sequence[UsageRow]) -> UsageRow:
-    """Return the sum."""
-    costs = [item.cost_usd for item in used if item.cost_usd is not None]
-    return UsageRow(
-        key="total",
-        calls=sum(item.calls for item in used),
-        tokens_in=sum(item.tokens_in for item in used),
-        tokens_out=sum(item.tokens_out for item in used),
-        cost_usd=sum(costs) if costs or not used else None,
-        unpriced_calls=sum(item.unpriced_calls for item in used),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +132,6 @@ def _spent(*conditions: Any) -> Any:
 
 
 _of_agent = usage_daily.c.agent == bindparam("agent", type_=Text())
-_SPENT = Statement("spent_by_tenant", _spent(), purpose="Sum what a tenant has spent today.")
-_SPENT_BY_AGENT = Statement(
-    "spent_by_agent", _spent(_of_agent), purpose="Sum what an agent of a tenant has spent today."
-)
 _BUDGET = Statement(
     "read_budget",
     select(
@@ -207,15 +173,6 @@ def _used_by(group: Group) -> Statement:
 
 
 _USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
-
-
-async def read_spent(database: Database, tenant: str, agent: str | None = None) -> float:
-    """Return what a tenant, or one of its agents, has spent today (UTC), where prices are known."""
-    if agent is None:
-        rows = await database.query(_SPENT, tenant=tenant)
-    else:
-        rows = await database.query(_SPENT_BY_AGENT, tenant=tenant, agent=agent)
-    return float(next(iter(dict(rows[0]).values())))
 
 
 async def read_budget(database: Database, tenant: str, agent: str | None = None) -> SpentToday:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
 
@@ -21,6 +21,16 @@ MAX_KEY = 512
 MAX_TRACE = 512
 MAX_DELAY_SECONDS = 366 * 86400
 _ON_DEAD = {choice.value: choice.value for choice in OnDead}
+
+
+class SubmitRules(TypedDict):
+    """What a request for a definition is checked against, and its tenant."""
+
+    tasks: Collection[str]
+    max_input_bytes: int
+    max_losses: int
+    tenant: str
+    trace: str | None
 
 
 class TaskRequest(NamedTuple):

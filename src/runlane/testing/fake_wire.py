@@ -60,14 +60,18 @@ def text_of(content: Any) -> str:
     return ""
 
 
-class ChatWire:
-    """POST /v1/chat/completions."""
+class _MessagesWire:
+    """A format whose requests have a list of messages."""
 
     def parse_request(self, body: Body) -> FakeRequest:
         messages: list[Body] = body.get("messages") or []
         turn = sum(1 for message in messages if message.get("role") == "assistant")
         last = text_of(messages[-1].get("content")) if messages else ""
         return FakeRequest(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(messages)))
+
+
+class ChatWire(_MessagesWire):
+    """POST /v1/chat/completions."""
 
     def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]:
         yield self._chunk(request, {"role": "assistant", "content": ""})
@@ -258,14 +262,8 @@ class ResponsesWire:
         }
 
 
-class AnthropicWire:
+class AnthropicWire(_MessagesWire):
     """POST /v1/messages."""
-
-    def parse_request(self, body: Body) -> FakeRequest:
-        messages: list[Body] = body.get("messages") or []
-        turn = sum(1 for message in messages if message.get("role") == "assistant")
-        last = text_of(messages[-1].get("content")) if messages else ""
-        return FakeRequest(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(messages)))
 
     def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]:
         message: Body = self.whole(answer, request) | {"content": [], "stop_reason": None}

@@ -15,11 +15,11 @@ from urllib.parse import quote
 import orjson
 
 from runlane.definitions.schema.definition import Tool
+from runlane.domain.retry_after import retry_after_seconds
 from runlane.domain.text import clean_text, dump_json
 from runlane.errors import OutboundError, OutboundTimeout, OutboundUnreachable, UrlTemplateError
 from runlane.offload import LARGE_BYTES, offload_if
 from runlane.outbound import Outbound, OutboundLimits, OutboundResponse
-from runlane.outbound.retry_after import retry_after_seconds
 from runlane.redaction import REDACTED, Redactor
 from runlane.templates.url_template import fill_header, header_placeholders, parse_url
 from runlane.tools.caller import ToolCaller, ToolFailed, fitting

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runlane import Client, Forbidden, InvalidRequest, NotFound
+from runlane.domain.usage import UsageRow
 from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.store.access.tenants import create_tenant
 from runlane.store.sql.database import Session
@@ -54,15 +55,13 @@ async def test_a_change_takes_effect_and_is_in_the_audit_log(idle_api: Api) -> N
         await (await limiter.acquire("openai@acme", tokens=1, timeout_seconds=10, on_wait=ignore)).release(1)
         async with Client(idle_api.url, await idle_api.key()) as client:
             changed = await client.set_limits("openai@acme", in_flight=2, requests_per_minute=60)
-            assert (changed["in_flight"], changed["requests_per_minute"], changed["default"]) == (2, 60, False)
+            assert (changed.in_flight, changed.requests_per_minute, changed.default) == (2, 60, False)
             again = await client.set_limits("openai@acme", in_flight=None, tokens_per_minute=9)
-            assert (again["in_flight"], again["requests_per_minute"], again["tokens_per_minute"]) == (None, 60, 9)
+            assert (again.in_flight, again.requests_per_minute, again.tokens_per_minute) == (None, 60, 9)
             await eventually(lambda: limiter.state.limits("openai@acme").tokens_per_minute == 9, "the new limits")
-            assert [item["in_flight"] for item in await client.limits() if item["credential"] == "openai@acme"] == [
-                None
-            ]
+            assert [item.in_flight for item in await client.limits() if item.credential == "openai@acme"] == [None]
             back = await client.reset_limits("openai@acme")
-            assert (back["in_flight"], back["requests_per_minute"], back["default"]) == (8, None, True)
+            assert (back.in_flight, back.requests_per_minute, back.default) == (8, None, True)
             with pytest.raises(InvalidRequest, match="Nothing to change"):
                 await client.set_limits("openai")
             with pytest.raises(InvalidRequest, match="is not a valid credential"):
@@ -105,17 +104,15 @@ async def test_usage_is_each_tenants_own(idle_api: Api) -> None:
     await database.transact(work)
     async with Client(idle_api.url, await idle_api.key("viewer", "acme")) as client:
         own = await client.usage(group="model")
-        assert [(item["key"], item["cost_usd"]) for item in own["usage"]] == [("a", 2.0)]
-        assert own["tenant"] == "acme"
+        assert [(item.key, item.cost_usd) for item in own.usage] == [("a", 2.0)]
+        assert own.tenant == "acme"
         with pytest.raises(NotFound):
             await client.usage(tenant="default")
     async with Client(idle_api.url, await idle_api.key()) as client:
         everything = await client.usage(group="agent")
-        assert everything["total"] == {
-            "key": "total", "calls": 3, "tokens_in": 300, "tokens_out": 30, "cost_usd": 2.5, "unpriced_calls": 1,
-        }  # fmt: skip
-        assert (await client.usage(tenant="default"))["total"]["unpriced_calls"] == 1
-        assert (await client.usage(first=date(2020, 1, 1), last=date(2020, 1, 2)))["usage"] == []
+        assert everything.total == UsageRow("total", 3, 300, 30, 2.5, 1)
+        assert (await client.usage(tenant="default")).total.unpriced_calls == 1
+        assert (await client.usage(first=date(2020, 1, 1), last=date(2020, 1, 2))).usage == ()
         with pytest.raises(InvalidRequest):
             await client.usage(first=date(2020, 1, 2), last=date(2020, 1, 1))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
 from runlane import Client, Run, RunNotFound, Status
-from runlane.cli.run_backend import DatabaseRuns
+from runlane.cli.database_runs import DatabaseRuns
 from tests.acceptance.api.flows import ARTICLE
 from tests.acceptance.api.serving import Api
 from tests.harness import eventually
@@ -61,9 +61,7 @@ async def test_a_run_with_a_question_reads_the_same_everywhere_and_after_its_end
         ended = await client.wait(run_id, 60)
         assert replace(await app.wait(run_id, 60), plan=None) == ended == await read_everywhere(api, run_id)
         assert list(await app.steps(run_id)) == list(await client.steps(run_id))
-        assert await DatabaseRuns(api.parts.database).steps(run_id) == [
-            asdict(step) for step in await app.steps(run_id)
-        ]
+        assert list(await DatabaseRuns(api.parts.database).steps(run_id)) == list(await app.steps(run_id))
 
 
 async def test_the_running_attempt_is_listed_everywhere(api: Api) -> None:
@@ -78,7 +76,7 @@ async def test_the_running_attempt_is_listed_everywhere(api: Api) -> None:
     assert (attempt.attempt, attempt.outcome, attempt.ended_at_us) == (1, None, None)
     async with client_of(api) as client:
         assert list(await client.attempts(run_id)) == [attempt]
-    assert await DatabaseRuns(api.parts.database).attempts(run_id) == [asdict(attempt)]
+    assert list(await DatabaseRuns(api.parts.database).attempts(run_id)) == [attempt]
     await app.cancel(run_id)
 
 

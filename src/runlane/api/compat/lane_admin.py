@@ -13,7 +13,7 @@ from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.routes.lanes import LaneName, change_lane, common_lanes, shown_lanes
 from runlane.api.routes.visibility import RunId, require_visible
-from runlane.api.schemas.lanes import LaneChanged, Lanes, PatchLane
+from runlane.api.schemas.lanes import LANES, LaneChanged, PatchLane
 from runlane.api.serializers import JsonBody, moment
 from runlane.api.services import parts_of
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, Status
@@ -66,7 +66,7 @@ async def get_status(request: Request, principal: WorkersView) -> JsonBody:
     return JsonBody(body)
 
 
-@router.get("/lanes", response_model=Lanes, responses=answers())
+@router.get("/lanes", response_model=LANES.schema, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
     """Return the lanes with their running and queued runs. A tenant sees its own numbers."""
     return JsonBody(await shown_lanes(parts_of(request), principal))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
@@ -18,24 +17,11 @@ from runlane.access.policy import (
 from runlane.api.auth import Anyone, AuditRead, KeysManage
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
-from runlane.api.schemas.access import (
-    AuditPage,
-    KeyPage,
-    Me,
-    NewKey,
-    NewTenant,
-    PatchTenant,
-    PutRole,
-    Roles,
-    RoleView,
-    ShownKey,
-    Tenants,
-    TenantView,
-)
+from runlane.api.schemas.access import AUDIT, KEYS, ROLES, TENANTS, NewKey, NewTenant, PatchTenant, PutRole, ShownKey
 from runlane.api.schemas.fields import MAX_PAGE, Name
-from runlane.api.serializers import JsonBody, moment
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
-from runlane.domain.access import ApiKey, Permission, Role
+from runlane.domain.access import ApiKey, Permission, Principal, Role
 from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
 from runlane.domain.wire import to_dict
 from runlane.errors import NotFound
@@ -43,6 +29,7 @@ from runlane.store.access.audit import list_audit
 from runlane.store.access.keys import create_key, find_key, list_keys, revoke_key
 from runlane.store.access.roles import delete_role, find_role, list_roles, set_role
 from runlane.store.access.tenants import (
+    LIMITS,
     TenantChange,
     create_tenant,
     delete_tenant,
@@ -61,21 +48,13 @@ Cursor = Annotated[Name | None, Query(description="`next_cursor` of the previous
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
-@router.get("/me", response_model=Me, responses=answers())
-async def get_me(request: Request, principal: Anyone) -> JsonBody:
+@router.get("/me", response_model=Principal, responses=answers())
+async def get_me(request: Request, principal: Anyone) -> ValueBody:
     """Return the tenant, the role and the permissions of the key."""
-    return JsonBody(
-        {
-            "key_id": principal.key_id,
-            "name": principal.name,
-            "tenant": principal.tenant,
-            "role": principal.role,
-            "permissions": sorted(principal.permissions),
-        }
-    )
+    return ValueBody(principal)
 
 
-@router.get("/keys", response_model=KeyPage, responses=answers(404))
+@router.get("/keys", response_model=KEYS.schema, responses=answers(404))
 async def get_keys(
     request: Request,
     principal: KeysManage,
@@ -86,9 +65,7 @@ async def get_keys(
     """List the keys, newest first, including revoked ones. The keys themselves are stored nowhere."""
     only = tenant_to_list(principal, tenant)
     keys = await list_keys(parts_of(request).database, tenant=only, before=cursor, limit=limit)
-    return JsonBody(
-        {"keys": [to_dict(key) for key in keys], "next_cursor": keys[-1].id if len(keys) == limit else None}
-    )
+    return KEYS.page(keys, limit)
 
 
 @changes.post("/keys", status_code=201, response_model=ShownKey, responses=answers(404, 409))
@@ -113,7 +90,7 @@ async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Jso
 
 
 @changes.delete("/keys/{key_id}", response_model=ApiKey, responses=answers(404, 409))
-async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> JsonBody:
+async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> ValueBody:
     """Revoke a key whose role allows no more than yours, at once and everywhere. Repeating the request is harmless."""
     _check_path(key_id, f'No key "{key_id}" exists.')
     only = tenant_to_list(principal)
@@ -121,26 +98,26 @@ async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> 
     known = await find_key(database, key_id, tenant=only)
     check_revocation(principal, await find_role(database, known.role))
     key = await revoke_key(database, key_id, actor=principal.actor, tenant=only)
-    return JsonBody(to_dict(key))
+    return ValueBody(key)
 
 
-@router.get("/tenants", response_model=Tenants, responses=answers())
+@router.get("/tenants", response_model=TENANTS.schema, responses=answers())
 async def get_tenants(request: Request, principal: KeysManage) -> JsonBody:
     """List the tenants that the key may see."""
     found = await list_tenants(parts_of(request).database)
-    return JsonBody({"tenants": [_tenant(tenant) for tenant in found if may_see(principal, tenant.id)]})
+    return TENANTS.all([tenant for tenant in found if may_see(principal, tenant.id)])
 
 
-@router.get("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404))
-async def get_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> JsonBody:
+@router.get("/tenants/{tenant_id}", response_model=Tenant, responses=answers(404))
+async def get_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> ValueBody:
     """Return a tenant with its limits."""
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
     tenant_to_use(principal, tenant_id)
-    return JsonBody(_tenant(await find_tenant(parts_of(request).database, tenant_id)))
+    return ValueBody(await find_tenant(parts_of(request).database, tenant_id))
 
 
-@changes.post("/tenants", status_code=201, response_model=TenantView, responses=answers(409))
-async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) -> JsonBody:
+@changes.post("/tenants", status_code=201, response_model=Tenant, responses=answers(409))
+async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) -> ValueBody:
     """Create a tenant."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     limits = TenantLimits(body.max_queued, body.max_running, body.rate_per_second)
@@ -148,60 +125,50 @@ async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) 
     tenant = await create_tenant(
         parts_of(request).database, body.id, actor=principal.actor, name=body.name, limits=limits, budget=budget
     )
-    return JsonBody(_tenant(tenant), 201)
+    return ValueBody(tenant, 201)
 
 
-@changes.patch("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404, 409))
-async def patch_tenant(request: Request, principal: KeysManage, tenant_id: TenantId, body: PatchTenant) -> JsonBody:
+@changes.patch("/tenants/{tenant_id}", response_model=Tenant, responses=answers(404, 409))
+async def patch_tenant(request: Request, principal: KeysManage, tenant_id: TenantId, body: PatchTenant) -> ValueBody:
     """Change a tenant; a limit that is null is removed. In effect when the response is sent."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
-    limits = {"max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day"}
-    removed = frozenset(name for name in limits & body.model_fields_set if getattr(body, name) is None)
-    change = TenantChange(
-        name=body.name,
-        enabled=body.enabled,
-        max_queued=body.max_queued,
-        max_running=body.max_running,
-        rate_per_second=body.rate_per_second,
-        max_cost_usd_per_day=body.max_cost_usd_per_day,
-        on_cap=body.on_cap,
-        unlimited=removed,
-    )
+    removed = frozenset(name for name in LIMITS if name in body.model_fields_set and getattr(body, name) is None)
+    change = TenantChange(**body.model_dump(), unlimited=removed)
     _, tenant = await set_tenant(parts_of(request).database, tenant_id, change, actor=principal.actor)
-    return JsonBody(_tenant(tenant))
+    return ValueBody(tenant)
 
 
-@changes.delete("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404, 409))
-async def remove_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> JsonBody:
+@changes.delete("/tenants/{tenant_id}", response_model=Tenant, responses=answers(404, 409))
+async def remove_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> ValueBody:
     """Delete a tenant that has no runs, and revoke its keys."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
-    return JsonBody(_tenant(await delete_tenant(parts_of(request).database, tenant_id, actor=principal.actor)))
+    return ValueBody(await delete_tenant(parts_of(request).database, tenant_id, actor=principal.actor))
 
 
-@router.get("/roles", response_model=Roles, responses=answers())
+@router.get("/roles", response_model=ROLES.schema, responses=answers())
 async def get_roles(request: Request, principal: KeysManage) -> JsonBody:
     """List the built-in roles, then the custom ones."""
-    return JsonBody({"roles": [_role(role) for role in await list_roles(parts_of(request).database)]})
+    return ROLES.all(await list_roles(parts_of(request).database))
 
 
-@changes.put("/roles/{name}", response_model=RoleView, responses=answers(404, 409))
-async def put_role(request: Request, principal: KeysManage, name: RoleName, body: PutRole) -> JsonBody:
+@changes.put("/roles/{name}", response_model=Role, responses=answers(404, 409))
+async def put_role(request: Request, principal: KeysManage, name: RoleName, body: PutRole) -> ValueBody:
     """Create or change a custom role. It applies to the next request of every key that has it."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _, role = await set_role(parts_of(request).database, name, body.permissions, actor=principal.actor)
-    return JsonBody(_role(role))
+    return ValueBody(role)
 
 
-@changes.delete("/roles/{name}", response_model=RoleView, responses=answers(404, 409))
-async def remove_role(request: Request, principal: KeysManage, name: RoleName) -> JsonBody:
+@changes.delete("/roles/{name}", response_model=Role, responses=answers(404, 409))
+async def remove_role(request: Request, principal: KeysManage, name: RoleName) -> ValueBody:
     """Delete a custom role that no key has."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
-    return JsonBody(_role(await delete_role(parts_of(request).database, name, actor=principal.actor)))
+    return ValueBody(await delete_role(parts_of(request).database, name, actor=principal.actor))
 
 
-@router.get("/audit", response_model=AuditPage, responses=answers(404))
+@router.get("/audit", response_model=AUDIT.schema, responses=answers(404))
 async def get_audit(
     request: Request,
     principal: AuditRead,
@@ -220,27 +187,10 @@ async def get_audit(
         before=cursor,
         limit=limit,
     )
-    following = entries[-1].id if len(entries) == limit else None
-    return JsonBody({"entries": [to_dict(entry) for entry in entries], "next_cursor": following})
+    return AUDIT.page(entries, limit)
 
 
 def _check_path(value: str, message: str) -> None:
     """A value that cannot be an id does not exist; the database would not even accept a NUL in it."""
     if not value.isprintable():
         raise NotFound(message)
-
-
-def _tenant(tenant: Tenant) -> dict[str, Any]:
-    return {
-        "id": tenant.id,
-        "name": tenant.name,
-        "enabled": tenant.enabled,
-        **asdict(tenant.limits),
-        **asdict(tenant.budget),
-        "created_at": moment(tenant.created_at_us),
-        "updated_at": moment(tenant.updated_at_us),
-    }
-
-
-def _role(role: Role) -> dict[str, Any]:
-    return {"name": role.name, "permissions": sorted(role.permissions), "built_in": role.built_in}

@@ -17,7 +17,7 @@ from runlane.api.body import LargeBodyRoute
 from runlane.api.chat_stream import ChatCursor, mark_json
 from runlane.api.error_responses import answers, rate_headers
 from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
-from runlane.api.routes.tasks import Traceparent, first_status
+from runlane.api.routes.tasks import Traceparent, accept, first_status
 from runlane.api.schemas.chat import (
     AgentRequest,
     ChatBody,
@@ -27,8 +27,8 @@ from runlane.api.schemas.chat import (
     ChatLinks,
 )
 from runlane.api.schemas.fields import MAX_PAGE, Name
-from runlane.api.schemas.orchestrations import RunLinks
-from runlane.api.serializers import ORCHESTRATIONS, ROOT, JsonBody, ValueBody, accepted_reply
+from runlane.api.schemas.tasks import Links
+from runlane.api.serializers import ORCHESTRATIONS, ROOT, JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
 from runlane.api.sse_encoding import line_json
@@ -39,7 +39,7 @@ from runlane.domain.wire import to_dict
 from runlane.errors import UnknownSession
 from runlane.observability import tracing
 from runlane.store.chat.deletion import delete_session
-from runlane.store.chat.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
+from runlane.store.chat.turns import Turn, find_session, list_sessions, read_before, read_turns
 from runlane.store.queue.events import read_page
 from runlane.submit.chat import ChatRequest
 from runlane.submit.orchestrations import StartRequest
@@ -74,7 +74,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-@router.post("/agents/{agent_id}/run", status_code=202, response_model=RunLinks, responses=answers(404, 409, 413, 429))
+@router.post("/agents/{agent_id}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
 async def run_agent(
     request: Request,
     principal: RunsWrite,
@@ -84,15 +84,8 @@ async def run_agent(
     traceparent: Traceparent = None,
 ) -> JsonBody:
     """Accept a run of an agent, pinned to the current versions. Its result is the agent's answer."""
-    parts = parts_of(request)
-    with tracing.span(f"accept {agent_id}", {"runlane.agent": agent_id, "runlane.tenant": principal.tenant}):
-        accepted = await parts.app.submit(
-            StartRequest(agent_id, body.message, body.input, body.options(idempotency_key), kind="agent"),
-            tenant=principal.tenant,
-            trace=tracing.current_parent() or tracing.valid_parent(traceparent),
-        )
-    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
-    return accepted_reply(accepted, status, root=ORCHESTRATIONS)
+    start = StartRequest(agent_id, body.message, body.input, body.options(idempotency_key), kind="agent")
+    return await accept(request, principal, start, "agent", agent_id, traceparent, ORCHESTRATIONS)
 
 
 @router.post("/chat", status_code=202, response_model=ChatLinks, responses=answers(404, 409, 413, 429))
@@ -132,8 +125,8 @@ async def get_sessions(
     found = await list_sessions(
         parts_of(request).database, tenant=tenant_to_list(principal, tenant), agent=agent, before=cursor, limit=limit
     )
-    following = found[-1].id if len(found) == limit else None
-    return ValueBody(ChatPage(tuple(_state(session) for session in found), following))
+    following = found[-1].session_id if len(found) == limit else None
+    return ValueBody(ChatPage(tuple(found), following))
 
 
 @router.get("/chat/{session_id}/status", response_model=ChatState, responses=answers(404))
@@ -142,7 +135,7 @@ async def get_session(request: Request, principal: RunsRead, session_id: Session
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     newest = await read_before(parts.database, session_id, session.turns + 1, _SHOWN_TURNS)
-    return ValueBody(replace(_state(session), messages=tuple(_messages(newest))))
+    return ValueBody(replace(session, messages=tuple(_messages(newest))))
 
 
 @router.get("/chat/{session_id}/messages", response_model=MessagePage, responses=answers(404))
@@ -242,7 +235,7 @@ async def _turns_from(parts: Services, session_id: str, first: int) -> AsyncGene
         after = turns[-1].turn
 
 
-async def _see(parts: Services, principal: Principal, session_id: str) -> ChatSession:
+async def _see(parts: Services, principal: Principal, session_id: str) -> ChatState:
     """Return the session if the caller may see it."""
     if _ID.fullmatch(session_id) is None:
         raise UnknownSession(session_id)
@@ -250,19 +243,6 @@ async def _see(parts: Services, principal: Principal, session_id: str) -> ChatSe
     if not may_see(principal, session.tenant):
         raise UnknownSession(session_id)
     return session
-
-
-def _state(session: ChatSession) -> ChatState:
-    return ChatState(
-        session_id=session.id,
-        agent_id=session.agent,
-        tenant=session.tenant,
-        status=session.status,
-        turns=session.turns,
-        created_at_us=session.created_at_us,
-        last_message_at_us=session.last_at_us,
-        worker_id=session.worker_id,
-    )
 
 
 def _messages(turns: list[Turn]) -> Iterator[ChatMessage]:

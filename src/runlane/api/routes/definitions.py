@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -12,20 +13,10 @@ from runlane.access.policy import tenant_to_use
 from runlane.api.auth import Anyone, DefinitionsWrite, RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
-from runlane.api.schemas.definitions import (
-    AgentPage,
-    DefinitionView,
-    McpServerPage,
-    OpenApiAnswer,
-    OpenApiRequest,
-    OrchestrationPage,
-    SyncAnswer,
-    SyncRequest,
-    ToolPage,
-    Versions,
-)
-from runlane.api.schemas.fields import MAX_PAGE, Name, ResponseModel
-from runlane.api.serializers import JsonBody, moment
+from runlane.api.schemas.definitions import OpenApiAnswer, OpenApiRequest, SyncAnswer, SyncRequest
+from runlane.api.schemas.fields import MAX_PAGE, Name
+from runlane.api.schemas.listing import Listing
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.catalog.importers.openapi import import_openapi
 from runlane.catalog.sync import sync_definitions
@@ -36,7 +27,15 @@ from runlane.definitions.loader import check_loaded, parse_bodies
 from runlane.definitions.schema.base import ID_PATTERN
 from runlane.definitions.schema.definition import KINDS, Kind
 from runlane.errors import NotFound, UnknownDefinition, nearest
-from runlane.store.definitions import CurrentDefinition, find_definition, find_version, list_definitions, list_versions
+from runlane.store.definitions import (
+    CurrentDefinition,
+    DefinitionVersion,
+    VersionList,
+    find_definition,
+    find_version,
+    list_definitions,
+    list_versions,
+)
 
 router = APIRouter(tags=["definitions"])
 changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -97,8 +96,8 @@ async def post_openapi(request: Request, principal: DefinitionsWrite, body: Open
     return JsonBody(
         {
             "tools": found.tools,
-            "left_out": [{"operation": item.operation, "why": item.why} for item in found.left_out],
-            "notes": [{"operation": item.operation, "why": item.why} for item in found.notes],
+            "left_out": [asdict(item) for item in found.left_out],
+            "notes": [asdict(item) for item in found.notes],
             "saved": saved,
         }
     )
@@ -113,11 +112,12 @@ async def get_schema(request: Request, principal: Anyone, kind: SchemaKind) -> J
     return JsonBody(schema_of(wanted))
 
 
-def _serve(kind: Kind, key: str, page: type[ResponseModel]) -> None:
+def _serve(kind: Kind, key: str) -> None:
     """Add the routes that read definitions of a kind."""
     path = f"/{key.replace('_', '-')}"
+    listing = Listing(key, CurrentDefinition, cursor="id")
 
-    @router.get(path, response_model=page, responses=answers(404), name=f"get_{key}")
+    @router.get(path, response_model=listing.schema, responses=answers(404), name=f"get_{key}")
     async def get_page(
         request: Request,
         principal: RunsRead,
@@ -128,73 +128,44 @@ def _serve(kind: Kind, key: str, page: type[ResponseModel]) -> None:
         """List the current definitions by id."""
         database = parts_of(request).database
         found = await list_definitions(database, tenant_to_use(principal, tenant), kind, after=cursor, limit=limit)
-        following = found[-1].id if len(found) == limit else None
-        return JsonBody({key: [_summary(item) for item in found], "next_cursor": following})
+        return listing.page(found, limit)
 
-    @router.get(f"{path}/{{name}}", response_model=DefinitionView, responses=answers(404), name=f"get_{kind}")
+    @router.get(f"{path}/{{name}}", response_model=DefinitionVersion, responses=answers(404), name=f"get_{kind}")
     async def get_one(
         request: Request,
         principal: RunsRead,
         name: DefinitionId,
         version: Annotated[Name | None, Query(description="This version; without it the current one.")] = None,
         tenant: Tenant = None,
-    ) -> JsonBody:
+    ) -> ValueBody:
         """Return the current version of a definition, or the requested one, even if the definition was removed."""
         _check_name(kind, name)
         database, owner = parts_of(request).database, tenant_to_use(principal, tenant)
         if version is None:
-            _, found = await find_definition(database, owner, kind, name)
+            found = await find_definition(database, owner, kind, name)
         else:
             found = await find_version(database, owner, kind, name, version)
-        return JsonBody(
-            {
-                "id": found.id,
-                "version": found.version,
-                "current": found.current,
-                "created_at": moment(found.created_at_us),
-                "definition": found.body,
-            }
-        )
+        return ValueBody(found)
 
     @router.get(
-        f"{path}/{{name}}/versions", response_model=Versions, responses=answers(404), name=f"get_{kind}_versions"
+        f"{path}/{{name}}/versions", response_model=VersionList, responses=answers(404), name=f"get_{kind}_versions"
     )
     async def get_versions(
         request: Request, principal: RunsRead, name: DefinitionId, tenant: Tenant = None, limit: Limit = 100
-    ) -> JsonBody:
+    ) -> ValueBody:
         """List every version of the definition, newest first."""
         _check_name(kind, name)
-        found = await list_versions(
-            parts_of(request).database, tenant_to_use(principal, tenant), kind, name, limit=limit
-        )
-        versions = [
-            {"version": version, "created_at": moment(at_us), "current": current} for version, at_us, current in found
-        ]
-        return JsonBody({"id": name, "versions": versions})
+        owner = tenant_to_use(principal, tenant)
+        return ValueBody(await list_versions(parts_of(request).database, owner, kind, name, limit=limit))
 
 
-_serve("orchestration", "orchestrations", OrchestrationPage)
-_serve("agent", "agents", AgentPage)
-_serve("tool", "tools", ToolPage)
-_serve("mcp_server", "mcp_servers", McpServerPage)
+for _folder, _kind in FOLDERS.items():
+    _serve(_kind, _folder)
 
 
 def known_tasks(parts: Services) -> list[str] | None:
     """Return the tasks that steps may name; None where the process has no tasks, so that names cannot be checked."""
     return sorted(parts.app.tasks) or None
-
-
-def _summary(item: CurrentDefinition) -> dict[str, Any]:
-    return {
-        "id": item.id,
-        "name": item.name,
-        "description": item.description,
-        "version": item.version,
-        "origin": item.origin,
-        "source": item.source,
-        "created_at": moment(item.created_at_us),
-        "updated_at": moment(item.updated_at_us),
-    }
 
 
 def _check_name(kind: Kind, name: str) -> None:

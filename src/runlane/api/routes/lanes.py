@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -10,17 +10,16 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
-from runlane.api.schemas.lanes import LaneChanged, Lanes, PatchLane
-from runlane.api.serializers import JsonBody, ValueBody
+from runlane.api.schemas.lanes import LANES, WORKERS, LaneChanged, PatchLane
+from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
 from runlane.domain.lane import DEFAULT_LANE, Lane
-from runlane.domain.views import WorkerInfo, WorkerList
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.store.queue.lanes import LaneChange, list_lanes, set_lane
 from runlane.store.queue.overview import count_by_worker, list_tenant_lanes
-from runlane.store.queue.workers import WorkerRow, list_workers
+from runlane.store.queue.workers import list_workers
 
 router = APIRouter(tags=["lanes and workers"])
 changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -28,24 +27,23 @@ changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dep
 LaneName = Annotated[str, Path(description="The lane's name.", examples=["default"])]
 
 
-@router.get("/workers", response_model=WorkerList, responses=answers())
+@router.get("/workers", response_model=WORKERS.schema, responses=answers())
 async def get_workers(
     request: Request,
     principal: WorkersView,
     gone: Annotated[bool, Query(description="Include workers that ended recently.")] = False,
-) -> ValueBody:
+) -> JsonBody:
     """List the workers, newest first. A tenant sees neither their hosts nor their work for other tenants."""
     database = parts_of(request).database
     rows = await list_workers(database, gone_too=gone)
     if principal.everywhere:
-        return ValueBody(WorkerList(tuple(_worker(row) for row in rows)))
+        return WORKERS.all(rows)
     own = await count_by_worker(database, principal.tenant)
     hidden = {"host": None, "pid": None, "targets": None}
-    shown = (replace(_worker(row), active=own.get(row.id, 0), **hidden) for row in rows)
-    return ValueBody(WorkerList(tuple(shown)))
+    return WORKERS.all([replace(row, active=own.get(row.id, 0), **hidden) for row in rows])
 
 
-@router.get("/lanes", response_model=Lanes, responses=answers())
+@router.get("/lanes", response_model=LANES.schema, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
     """List the lanes with their running and queued runs. A tenant sees its own numbers and lanes."""
     return JsonBody(await shown_lanes(parts_of(request), principal))
@@ -82,12 +80,6 @@ async def _lanes(parts: Services, principal: Principal) -> list[Lane]:
 def _shown(principal: Principal, lane: Lane) -> dict[str, Any]:
     # The number of free slots would reveal how many other tenants use.
     return to_dict(lane) if principal.everywhere else to_dict(lane) | {"slots_available": None}
-
-
-def _worker(row: WorkerRow) -> WorkerInfo:
-    fields = asdict(row)
-    del fields["lease_until_us"]
-    return WorkerInfo(**fields)
 
 
 async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:

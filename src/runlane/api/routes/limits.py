@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
@@ -13,15 +13,16 @@ from runlane.api.auth import RunsRead, WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.schemas.fields import Name
-from runlane.api.schemas.limits import LimitsList, LimitsView, PutLimits, UsageList
-from runlane.api.serializers import JsonBody, moment
+from runlane.api.schemas.limits import LIMITS, PutLimits
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.access import PLATFORM_ADMIN, Principal
-from runlane.domain.rate_limit import LimitChange
+from runlane.domain.rate_limit import CredentialLimits, LimitChange
+from runlane.domain.usage import Group, UsageReport, sum_used
 from runlane.errors import InvalidRequest, NotFound
-from runlane.rate_limits.usage import CredentialUsage, read_occupancy
-from runlane.store.rate_limits.limits import LimitSetting, reset_limits, set_limits
-from runlane.store.usage import Group, read_usage, sum_used
+from runlane.rate_limits.usage import read_occupancy
+from runlane.store.rate_limits.limits import reset_limits, set_limits
+from runlane.store.usage import read_usage
 
 router = APIRouter(tags=["limits and usage"])
 changes = APIRouter(tags=["limits and usage"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -33,34 +34,38 @@ _DEFAULT_DAYS = 30
 _MAX_DAYS = 3660
 
 
-@router.get("/limits", response_model=LimitsList, responses=answers())
+@router.get("/limits", response_model=LIMITS.schema, responses=answers())
 async def get_limits(request: Request, principal: WorkersView) -> JsonBody:
     """List credentials with their limits and current use: all for platform admins, otherwise the tenant's."""
     parts = parts_of(request)
     found = await read_occupancy(parts.database)
-    shown = [_occupancy(item, principal) for item in found if _concerns(principal, item.limits.credential)]
-    return JsonBody({"limits": shown})
+    if principal.everywhere:
+        return LIMITS.all(found)
+    # A provider's message may name the account, so only platform admins see it.
+    return LIMITS.all(
+        [replace(item, backing_off_reason=None) for item in found if _concerns(principal, item.credential)]
+    )
 
 
-@changes.put("/limits/{credential}", response_model=LimitsView, responses=answers(404, 409))
-async def put_limits(request: Request, principal: WorkersManage, credential: Credential, body: PutLimits) -> JsonBody:
+@changes.put("/limits/{credential}", response_model=CredentialLimits, responses=answers(404, 409))
+async def put_limits(request: Request, principal: WorkersManage, credential: Credential, body: PutLimits) -> ValueBody:
     """Change a credential's limits. Every worker applies them within about a second."""
     _check_credential(principal, credential)
     removed = frozenset(name for name in body.model_fields_set if getattr(body, name) is None)
     change = LimitChange(**body.model_dump(), unlimited=removed)
     _, limits = await set_limits(parts_of(request).database, credential, change, actor=principal.actor)
-    return JsonBody(_limits(limits))
+    return ValueBody(limits)
 
 
-@changes.delete("/limits/{credential}", response_model=LimitsView, responses=answers(404, 409))
-async def delete_limits(request: Request, principal: WorkersManage, credential: Credential) -> JsonBody:
+@changes.delete("/limits/{credential}", response_model=CredentialLimits, responses=answers(404, 409))
+async def delete_limits(request: Request, principal: WorkersManage, credential: Credential) -> ValueBody:
     """Reset a credential to its default limits and return them."""
     _check_credential(principal, credential)
     _, limits = await reset_limits(parts_of(request).database, credential, actor=principal.actor)
-    return JsonBody(_limits(limits))
+    return ValueBody(limits)
 
 
-@router.get("/usage", response_model=UsageList, responses=answers(404))
+@router.get("/usage", response_model=UsageReport, responses=answers(404))
 async def get_usage(
     request: Request,
     principal: RunsRead,
@@ -68,7 +73,7 @@ async def get_usage(
     first: Annotated[date | None, Query(alias="from", description="The first day (UTC); 30 days ago if empty.")] = None,
     last: Annotated[date | None, Query(alias="to", description="The last day (UTC); today if empty.")] = None,
     group: Annotated[Group, Query(description="The dimension of the sums.")] = "day",
-) -> JsonBody:
+) -> ValueBody:
     """Return the usage of models per day, agent or model."""
     only = tenant_to_list(principal, tenant)
     to = last or datetime.now(UTC).date()
@@ -76,26 +81,7 @@ async def get_usage(
     if since > to or (to - since).days > _MAX_DAYS:
         raise InvalidRequest(f"from={since} to={to} must be days in this order, at most {_MAX_DAYS} apart.")
     used = await read_usage(parts_of(request).database, only, since, to, group)
-    return JsonBody(
-        {
-            "tenant": only,
-            "first": since.isoformat(),
-            "last": to.isoformat(),
-            "group": group,
-            "usage": [asdict(item) for item in used],
-            "total": asdict(sum_used(used)),
-        }
-    )
-
-
-def _limits(limits: LimitSetting) -> dict[str, Any]:
-    return {
-        "credential": limits.credential,
-        **asdict(limits.limits),
-        "default": limits.updated_by is None,
-        "updated_at": moment(limits.updated_at_us),
-        "updated_by": limits.updated_by,
-    }
+    return ValueBody(UsageReport(only, since.isoformat(), to.isoformat(), group, tuple(used), sum_used(used)))
 
 
 def _concerns(principal: Principal, credential: str) -> bool:
@@ -109,19 +95,3 @@ def _check_credential(principal: Principal, credential: str) -> None:
             f'No credential "{credential}" of the tenant "{principal.tenant}" exists. Name one of its own, such as '
             f"openai@{principal.tenant}, or use a key with the role {PLATFORM_ADMIN}."
         )
-
-
-def _occupancy(item: CredentialUsage, principal: Principal) -> dict[str, Any]:
-    busy = item.busy
-    return {
-        **_limits(item.limits),
-        "now": {
-            "in_flight": busy.in_flight,
-            "requests_this_minute": busy.requests,
-            "tokens_this_minute": busy.tokens,
-            "waiting_processes": busy.waiting,
-        },
-        "backing_off_until": moment(item.backing_off_until_us),
-        # A provider's message may name the account, so only platform admins see it.
-        "backing_off_reason": (item.backing_off_reason or None) if principal.everywhere else None,
-    }

@@ -12,15 +12,15 @@ from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
-from runlane.api.routes.tasks import Traceparent, first_status
+from runlane.api.routes.tasks import Traceparent, accept, accepted_answer
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.actions import Changed
 from runlane.api.schemas.fields import MAX_PAGE, Name
-from runlane.api.schemas.orchestrations import ForkRun, OrchestrationRequest, RunLinks, SendEvent
-from runlane.api.serializers import ORCHESTRATIONS, JsonBody, ValueBody, accepted_reply
+from runlane.api.schemas.orchestrations import ForkRun, OrchestrationRequest, SendEvent
+from runlane.api.schemas.tasks import Links
+from runlane.api.serializers import ORCHESTRATIONS, JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.views import InboxPage, WaitList
-from runlane.observability import tracing
 from runlane.submit.orchestrations import StartRequest
 
 collection = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
@@ -35,7 +35,7 @@ EventName = Annotated[Name, Path(description="The name that the step waits for."
 @collection.post(
     "/orchestrations/{orchestration_id}/run",
     status_code=202,
-    response_model=RunLinks,
+    response_model=Links,
     responses=answers(404, 409, 413, 429),
 )
 async def run_orchestration(
@@ -47,19 +47,11 @@ async def run_orchestration(
     traceparent: Traceparent = None,
 ) -> JsonBody:
     """Accept a run of an orchestration, pinned to the current versions."""
-    parts = parts_of(request)
-    about = {"runlane.orchestration": orchestration_id, "runlane.tenant": principal.tenant}
-    with tracing.span(f"accept {orchestration_id}", about):
-        accepted = await parts.app.submit(
-            StartRequest(orchestration_id, body.message, body.input, body.options(idempotency_key)),
-            tenant=principal.tenant,
-            trace=tracing.current_parent() or tracing.valid_parent(traceparent),
-        )
-    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
-    return accepted_reply(accepted, status, root=ORCHESTRATIONS)
+    start = StartRequest(orchestration_id, body.message, body.input, body.options(idempotency_key))
+    return await accept(request, principal, start, "orchestration", orchestration_id, traceparent, ORCHESTRATIONS)
 
 
-@forks.post("/{run_id}/fork", status_code=202, response_model=RunLinks, responses=answers(404, 409, 413, 429))
+@forks.post("/{run_id}/fork", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
 async def fork_run(
     request: Request, principal: RunsWrite, run_id: RunId, body: ForkRun, idempotency_key: IdempotencyKey = None
 ) -> JsonBody:
@@ -67,8 +59,7 @@ async def fork_run(
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     accepted = await parts.app.fork(run_id, body.from_step, body.state, idempotency_key=idempotency_key)
-    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
-    return accepted_reply(accepted, status, root=ORCHESTRATIONS)
+    return await accepted_answer(parts, accepted, ORCHESTRATIONS)
 
 
 @changes.post("/{run_id}/events/{name}", status_code=202, response_model=Changed, responses=answers(404, 409, 413))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -12,11 +12,10 @@ from runlane.api.auth import SecretsManage
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.schemas.fields import MAX_PAGE, Name
-from runlane.api.schemas.secrets import PutSecret, RotateSecrets, RotationAnswer, SecretPage
+from runlane.api.schemas.secrets import SECRETS, PutSecret, RotateSecrets
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
-from runlane.domain.secret import NAME_PATTERN, Secret
-from runlane.domain.wire import to_dict
+from runlane.domain.secret import NAME_PATTERN, RotatedSecrets, Secret
 from runlane.store.access.secrets import list_secrets
 
 router = APIRouter(tags=["secrets"])
@@ -30,7 +29,7 @@ Tenant = Annotated[Name | None, Query(description="For platform admins; others h
 _MAX_UNREADABLE = 1000
 
 
-@router.get("/secrets", response_model=SecretPage, responses=answers(404))
+@router.get("/secrets", response_model=SECRETS.schema, responses=answers(404))
 async def get_secrets(
     request: Request,
     principal: SecretsManage,
@@ -41,8 +40,7 @@ async def get_secrets(
     """List a tenant's secrets by name, without their values."""
     owner = tenant_to_use(principal, tenant)
     found = await list_secrets(parts_of(request).database, owner, after=cursor, limit=limit)
-    following = found[-1].name if len(found) == limit else None
-    return JsonBody({"secrets": [to_dict(item) for item in found], "next_cursor": following})
+    return SECRETS.page(found, limit)
 
 
 @changes.put("/secrets/{name}", response_model=Secret, responses=answers(404, 409, 413))
@@ -63,10 +61,9 @@ async def remove_secret(
     return ValueBody(deleted)
 
 
-@changes.post("/secrets/rotate", response_model=RotationAnswer, responses=answers(404, 409))
-async def post_rotate(request: Request, principal: SecretsManage, body: RotateSecrets) -> JsonBody:
+@changes.post("/secrets/rotate", response_model=RotatedSecrets, responses=answers(404, 409))
+async def post_rotate(request: Request, principal: SecretsManage, body: RotateSecrets) -> ValueBody:
     """Re-encrypt secrets of older keys with the server's first key. Safe to repeat, and while they are in use."""
     only = tenant_to_list(principal, body.tenant)
     done = await parts_of(request).connection.vault.rotate(actor=principal.actor, tenant=only)
-    unreadable = [asdict(item) for item in done.unreadable[:_MAX_UNREADABLE]]
-    return JsonBody({"key_id": done.key_id, "rotated": done.rotated, "unreadable": unreadable})
+    return ValueBody(replace(done, unreadable=done.unreadable[:_MAX_UNREADABLE]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated, Any
 
 import orjson
@@ -12,12 +11,15 @@ from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers, rate_headers
 from runlane.api.fast_path import FastPathRoute
 from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
-from runlane.api.schemas.tasks import Batch, BatchRequest, Links, TaskRunRequest, Tasks
-from runlane.api.serializers import JsonBody, accepted_json, accepted_reply
+from runlane.api.schemas.tasks import TASKS, Batch, BatchRequest, Links, TaskRunRequest, TaskView
+from runlane.api.serializers import RUNS, JsonBody, accepted_json, accepted_reply
 from runlane.api.services import Services, parts_of
+from runlane.domain.access import Principal
 from runlane.domain.events import EventType
+from runlane.domain.run import Accepted
 from runlane.observability import tracing
 from runlane.store.queue.events import read_page
+from runlane.submit.orchestrations import StartRequest
 from runlane.submit.tasks import TaskRequest
 
 router = APIRouter(tags=["tasks"])
@@ -31,25 +33,10 @@ Traceparent = Annotated[
 ]
 
 
-@router.get("/tasks", response_model=Tasks, responses=answers())
+@router.get("/tasks", response_model=TASKS.schema, responses=answers())
 async def list_tasks(request: Request, principal: RunsRead) -> JsonBody:
     """List the registered tasks."""
-    tasks = parts_of(request).app.tasks
-    return JsonBody(
-        {
-            "tasks": [
-                {
-                    "name": task.name,
-                    "lane": task.lane,
-                    "signature": task.signature,
-                    "max_attempts": task.max_attempts,
-                    "timeout_seconds": task.timeout_seconds,
-                    "description": inspect.getdoc(task.function) or "",
-                }
-                for _, task in sorted(tasks.items())
-            ]
-        }
-    )
+    return TASKS.all([TaskView.of(task) for _, task in sorted(parts_of(request).app.tasks.items())])
 
 
 @swift.post("/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
@@ -62,15 +49,8 @@ async def run_task(
     traceparent: Traceparent = None,
 ) -> JsonBody:
     """Accept a run of a task. When the response is sent, the run is stored and will end."""
-    parts = parts_of(request)
-    with tracing.span(f"accept {name}", {"runlane.task": name, "runlane.tenant": principal.tenant}):
-        accepted = await parts.app.submit(
-            TaskRequest(name, body.input, body.options(idempotency_key)),
-            tenant=principal.tenant,
-            trace=tracing.current_parent() or tracing.valid_parent(traceparent),
-        )
-    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
-    return accepted_reply(accepted, status)
+    wanted = TaskRequest(name, body.input, body.options(idempotency_key))
+    return await accept(request, principal, wanted, "task", name, traceparent)
 
 
 @batches.post("/runs/batch", status_code=202, response_model=Batch, responses=answers(404, 409, 413, 429))
@@ -101,6 +81,29 @@ async def run_batch(
     quota = accepted[-1].quota if accepted else None
     batch = {"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}
     return JsonBody(batch, 202, rate_headers(quota))
+
+
+async def accept(
+    request: Request,
+    principal: Principal,
+    wanted: TaskRequest | StartRequest,
+    kind: str,
+    name: str,
+    traceparent: str | None,
+    root: str = RUNS,
+) -> JsonBody:
+    """Accept the run that a request describes; `kind` and `name` describe it in traces."""
+    parts = parts_of(request)
+    with tracing.span(f"accept {name}", {f"runlane.{kind}": name, "runlane.tenant": principal.tenant}):
+        trace = tracing.current_parent() or tracing.valid_parent(traceparent)
+        accepted = await parts.app.submit(wanted, tenant=principal.tenant, trace=trace)
+    return await accepted_answer(parts, accepted, root)
+
+
+async def accepted_answer(parts: Services, accepted: Accepted, root: str) -> JsonBody:
+    """Return the response to an accepted request; a repeated one gets the same response."""
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
+    return accepted_reply(accepted, status, root=root)
 
 
 async def first_status(parts: Services, run_id: str) -> str | None:

@@ -7,20 +7,11 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.schemas.fields import At, Name, RequestModel, ResponseModel
-from runlane.domain.access import ApiKey, AuditEntry
-from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, OnCap
+from runlane.api.schemas.fields import Name, RequestModel
+from runlane.api.schemas.listing import Listing
+from runlane.domain.access import ApiKey, AuditEntry, Role
+from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, OnCap, Tenant
 from runlane.store.access.keys import MAX_LIFE_SECONDS
-
-
-class Me(ResponseModel):
-    """The caller's key, tenant and permissions."""
-
-    key_id: str
-    name: str
-    tenant: str
-    role: str
-    permissions: list[str]
 
 
 class NewKey(RequestModel):
@@ -39,13 +30,6 @@ class ShownKey(ApiKey):
     """A new key, shown only once."""
 
     key: Annotated[str | None, Field(description="sk-rl- and 64 hex digits; null when the request was repeated.")]
-
-
-class KeyPage(ResponseModel):
-    """A page of keys."""
-
-    keys: list[ApiKey]
-    next_cursor: str | None
 
 
 class NewTenant(RequestModel):
@@ -78,27 +62,6 @@ class PatchTenant(RequestModel):
     on_cap: OnCap | None = None
 
 
-class TenantView(ResponseModel):
-    """A tenant with its limits; null is unlimited."""
-
-    id: str
-    name: str
-    enabled: bool
-    max_queued: int | None
-    max_running: int | None
-    rate_per_second: float | None
-    max_cost_usd_per_day: float | None
-    on_cap: OnCap
-    created_at: At
-    updated_at: At
-
-
-class Tenants(ResponseModel):
-    """Tenants by id."""
-
-    tenants: list[TenantView]
-
-
 class PutRole(RequestModel):
     """The permissions of a custom role."""
 
@@ -107,22 +70,7 @@ class PutRole(RequestModel):
     permissions: list[Name] = Field(min_length=1, max_length=20)
 
 
-class RoleView(ResponseModel):
-    """A role and its permissions."""
-
-    name: str
-    permissions: list[str]
-    built_in: bool
-
-
-class Roles(ResponseModel):
-    """The roles."""
-
-    roles: list[RoleView]
-
-
-class AuditPage(ResponseModel):
-    """A page of changes."""
-
-    entries: list[AuditEntry]
-    next_cursor: str | None
+KEYS = Listing("keys", ApiKey, cursor="id")
+TENANTS = Listing("tenants", Tenant)
+ROLES = Listing("roles", Role)
+AUDIT = Listing("entries", AuditEntry, cursor="id")

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.definitions import TAKE_OVER, DefinitionWarning, Source
 from runlane.api.schemas.fields import Name, RequestModel, ResponseModel
+from runlane.catalog.bundle_format import RequiredSecret
 
 _BUNDLE: dict[str, Any] = {
     "runlane_export": True,
@@ -77,15 +78,6 @@ class ImportItem(ResponseModel):
     version: str | None
 
 
-class NeededSecret(ResponseModel):
-    """A secret that must be stored before the definition that refers to it can be used."""
-
-    name: str = Field(examples=["GITHUB_TOKEN"])
-    kind: str
-    id: str
-    field: str = Field(description="The location of the reference.", examples=["env.GITHUB_TOKEN"])
-
-
 class ImportAnswer(ResponseModel):
     """The result of an import, or of a dry run."""
 
@@ -94,5 +86,5 @@ class ImportAnswer(ResponseModel):
     unchanged: int
     skipped: int
     items: list[ImportItem]
-    secrets: list[NeededSecret]
+    secrets: list[RequiredSecret]
     warnings: list[DefinitionWarning]

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from runlane.api.schemas.fields import At, Name, RequestModel, ResponseModel
+from runlane.api.schemas.fields import Name, RequestModel, ResponseModel
+from runlane.catalog.importers.openapi import SkippedOperation
+from runlane.catalog.sync import SyncedDefinition
 from runlane.definitions.files import MAX_DEFINITIONS
 from runlane.domain.source import DEFAULT_SOURCE, MAX_SOURCE, SOURCE_PATTERN
 
@@ -17,7 +19,6 @@ TAKE_OVER: Any = Field(
 )
 
 _STEP: dict[str, Any] = {"id": "say", "type": "print", "print_content": "Hello, {{user_input}}"}
-_VERSION = "439a53bd9d3b5df6b6dd2b1b59fbab9b1a76766fc8c3552ab962d296ebfc4237"
 
 
 class SyncRequest(RequestModel):
@@ -42,16 +43,6 @@ class SyncRequest(RequestModel):
     tenant: Name | None = Field(default=None, description="For platform admins; others sync their own.")
 
 
-class SyncItem(ResponseModel):
-    """The result for one definition."""
-
-    kind: str = Field(examples=["orchestration"])
-    id: str = Field(examples=["hello"])
-    change: str = Field(description="added, changed, removed or unchanged.", examples=["added"])
-    version: str | None = Field(description="Its version now; null when it was removed.", examples=[_VERSION])
-    old_version: str | None = Field(description="Its version before; null when it is new.")
-
-
 class DefinitionWarning(ResponseModel):
     """A warning with its location."""
 
@@ -73,7 +64,7 @@ class SyncAnswer(ResponseModel):
     changed: int
     removed: int
     unchanged: int
-    items: list[SyncItem]
+    items: list[SyncedDefinition]
     missing: list[str] = Field(
         description="Definitions of this source, as kind:id, that the sync does not contain and did not remove."
     )
@@ -106,85 +97,10 @@ class OpenApiRequest(RequestModel):
     tenant: Name | None = Field(default=None, description="For platform admins; others import for themselves.")
 
 
-class LeftOutView(ResponseModel):
-    """An operation and a remark about it."""
-
-    operation: str = Field(examples=["POST /uploads"])
-    why: str = Field(examples=["Its body is multipart/form-data; tools send JSON."])
-
-
 class OpenApiAnswer(ResponseModel):
     """The tools made from a description."""
 
     tools: list[dict[str, Any]] = Field(description="As written in files.")
-    left_out: list[LeftOutView] = Field(description="Operations for which no tool is made.")
-    notes: list[LeftOutView] = Field(description="Differences from the description.")
+    left_out: list[SkippedOperation] = Field(description="Operations for which no tool is made.")
+    notes: list[SkippedOperation] = Field(description="Differences from the description.")
     saved: SyncAnswer | None = Field(description="The result of storing them; null without `save`.")
-
-
-class DefinitionSummary(ResponseModel):
-    """A current definition, without its content."""
-
-    id: str
-    name: str
-    description: str
-    version: str = Field(description="The SHA-256 of its content.", examples=[_VERSION])
-    origin: str = Field(description="sync or import.")
-    source: str | None = Field(description="The project that synced it; null if it was imported.", examples=["shop"])
-    created_at: At
-    updated_at: At
-
-
-class OrchestrationPage(ResponseModel):
-    """A page of orchestrations, by id."""
-
-    orchestrations: list[DefinitionSummary]
-    next_cursor: str | None
-
-
-class AgentPage(ResponseModel):
-    """A page of agents, by id."""
-
-    agents: list[DefinitionSummary]
-    next_cursor: str | None
-
-
-class ToolPage(ResponseModel):
-    """A page of tools, by name."""
-
-    tools: list[DefinitionSummary]
-    next_cursor: str | None
-
-
-class McpServerPage(ResponseModel):
-    """A page of MCP servers, by name."""
-
-    mcp_servers: list[DefinitionSummary]
-    next_cursor: str | None
-
-
-class DefinitionView(ResponseModel):
-    """One version of a definition."""
-
-    id: str
-    version: str
-    current: bool
-    created_at: At = Field(description="When this version was stored, or became current again.")
-    definition: dict[str, Any] = Field(
-        description="Its content, without defaults.", examples=[{"id": "hello", "steps": [_STEP]}]
-    )
-
-
-class VersionView(ResponseModel):
-    """A version without its content."""
-
-    version: str
-    created_at: At
-    current: bool
-
-
-class Versions(ResponseModel):
-    """The versions of a definition, newest first."""
-
-    id: str
-    versions: list[VersionView]

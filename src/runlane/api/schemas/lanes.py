@@ -7,7 +7,9 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.fields import RequestModel, ResponseModel
+from runlane.api.schemas.listing import Listing
 from runlane.domain.lane import POLL_BOUNDS_MS, SLOT_BOUNDS, Lane
+from runlane.domain.views import WorkerInfo
 
 
 class PatchLane(RequestModel):
@@ -22,10 +24,8 @@ class PatchLane(RequestModel):
     poll_interval_ms: int | None = Field(default=None, ge=POLL_BOUNDS_MS[0], le=POLL_BOUNDS_MS[1])
 
 
-class Lanes(ResponseModel):
-    """Every lane."""
-
-    lanes: list[Lane]
+LANES = Listing("lanes", Lane)
+WORKERS = Listing("workers", WorkerInfo)
 
 
 class LaneChanged(ResponseModel):

@@ -5,20 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import ConfigDict, Field
-from pydantic.config import JsonDict
 
 from runlane.api.schemas.fields import Key, RequestModel, StepPath, WebhookUrl
-from runlane.api.schemas.tasks import Links, RunBody
-
-_RUN = "run_0192f3a1b2c37abc8def0123456789ab"
-_LINKS: JsonDict = {
-    "run_id": _RUN,
-    "status": "queued",
-    "lane": "default",
-    "replayed": False,
-    "stream_url": f"/api/v2/orchestrations/runs/{_RUN}/stream",
-    "status_url": f"/api/v2/orchestrations/runs/{_RUN}/status",
-}
+from runlane.api.schemas.tasks import RunBody
 
 
 class OrchestrationRequest(RunBody):
@@ -32,12 +21,6 @@ class OrchestrationRequest(RunBody):
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values of the initial state.")
     webhook_url: WebhookUrl | None = None
     session_id: Key | None = Field(default=None, description="The conversation of the run, stored with it.")
-
-
-class RunLinks(Links):
-    """An accepted run of an orchestration."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_LINKS]})
 
 
 class ForkRun(RequestModel):

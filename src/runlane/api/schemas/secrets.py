@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from runlane.api.schemas.fields import Name, RequestModel, ResponseModel, text_only
+from runlane.api.schemas.fields import Name, RequestModel, text_only
+from runlane.api.schemas.listing import Listing
 from runlane.domain.secret import MAX_BYTES, MIN_CHARACTERS, Secret
 
 Value = Annotated[str, StringConstraints(min_length=MIN_CHARACTERS, max_length=MAX_BYTES), AfterValidator(text_only)]
@@ -25,11 +26,7 @@ class PutSecret(RequestModel):
     tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
 
 
-class SecretPage(ResponseModel):
-    """A page of a tenant's secrets by name."""
-
-    secrets: list[Secret]
-    next_cursor: str | None
+SECRETS = Listing("secrets", Secret, cursor="name")
 
 
 class RotateSecrets(RequestModel):
@@ -38,19 +35,3 @@ class RotateSecrets(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
     tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's. Default: all.")
-
-
-class UnreadableSecret(ResponseModel):
-    """A secret whose encryption key the server does not have, or whose row was changed from outside."""
-
-    tenant: str
-    name: str
-    key_id: str
-
-
-class RotationAnswer(ResponseModel):
-    """The result of a rotation."""
-
-    key_id: str = Field(description="The current encryption key.")
-    rotated: int
-    unreadable: list[UnreadableSecret] = Field(description="Unchanged; at most 1,000 are listed.")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import inspect
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.fields import MAX_BATCH, Delay, Key, Name, Priority, RequestModel, ResponseModel
+from runlane.api.schemas.listing import Listing
 from runlane.domain.options import RunOptions
 from runlane.domain.run import OnDead, Status
+from runlane.domain.task import Task
 
 # The options of a body and their defaults, in the order of RunOptions, whose first field comes from a header.
 _BODY_OPTIONS: Final = [(name, RunOptions._field_defaults[name]) for name in RunOptions._fields[1:]]
@@ -96,7 +100,8 @@ class Batch(ResponseModel):
     count: int
 
 
-class TaskView(ResponseModel):
+@dataclass(frozen=True, slots=True)
+class TaskView:
     """A registered task."""
 
     name: str
@@ -106,8 +111,11 @@ class TaskView(ResponseModel):
     timeout_seconds: float | None
     description: str
 
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """Return the public fields of a task."""
+        about = inspect.getdoc(task.function) or ""
+        return cls(task.name, task.lane, task.signature, task.max_attempts, task.timeout_seconds, about)
 
-class Tasks(ResponseModel):
-    """The registered tasks."""
 
-    tasks: list[TaskView]
+TASKS = Listing("tasks", TaskView)

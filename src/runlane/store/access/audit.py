@@ -13,9 +13,10 @@ from sqlalchemy import BigInteger, Float, Integer, Text, bindparam, cast, delete
 
 from runlane.domain.access import AuditEntry
 from runlane.domain.ids import new_id
-from runlane.domain.text import clean_text, dump_json, load_json
+from runlane.domain.text import clean_text, dump_json
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.expressions import lit, now_us, optional
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import audit
 from runlane.store.sql.statement import Statement
 
@@ -38,20 +39,15 @@ _APPEND = Statement(
 )
 
 
-def _optional(name: str, column: Any) -> Any:
-    wanted = bindparam(name, type_=Text())
-    return or_(cast(wanted, Text).is_(None), column == wanted)
-
-
 _before = bindparam("before", type_=Text())
 _LIST = Statement(
     "list_audit",
     select(audit)
     .where(
         or_(cast(_before, Text).is_(None), audit.c.id < _before),
-        _optional("tenant", audit.c.tenant),
-        _optional("action", audit.c.action),
-        _optional("subject", audit.c.subject),
+        optional("tenant", audit.c.tenant),
+        optional("action", audit.c.action),
+        optional("subject", audit.c.subject),
     )
     .order_by(audit.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
@@ -105,19 +101,7 @@ async def list_audit(
 ) -> Sequence[AuditEntry]:
     """Return the newest matching entries; `before` is the last id of the previous page."""
     rows = await database.query(_LIST, tenant=tenant, action=action, subject=subject, before=before, limit=limit)
-    return [
-        AuditEntry(
-            id=row["id"],
-            at_us=row["at"],
-            actor=row["actor"],
-            tenant=row["tenant"],
-            action=row["action"],
-            subject=row["subject"],
-            old=None if row["old"] is None else load_json(row["old"]),
-            new=None if row["new"] is None else load_json(row["new"]),
-        )
-        for row in rows
-    ]
+    return [from_row(AuditEntry, row, json=("old", "new")) for row in rows]
 
 
 async def delete_old_audit(session: Session, keep_seconds: float) -> int:

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
 
-from runlane.domain.access import BUILT_IN_ROLES, ApiKey, Principal, mint_key, parse_key, same_hash
+from runlane.domain.access import BUILT_IN_ROLES, ApiKey, Principal, known_permissions, mint_key, parse_key, same_hash
 from runlane.domain.ids import new_id
 from runlane.domain.tenant import DEFAULT_TENANT
-from runlane.domain.text import check_text
+from runlane.domain.text import check_text, load_json
 from runlane.errors import Forbidden, InvalidRequest, NotFound
 from runlane.store.access.audit import append_audit
-from runlane.store.access.roles import permissions_of, role_in, role_lock
+from runlane.store.access.roles import role_in, role_lock
 from runlane.store.access.tenants import FIND_TENANT, tenant_lock, unknown_tenant
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.expressions import lit, member, now_us, optional
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import api_keys, roles, tenants
 from runlane.store.sql.statement import Row, Statement
 
@@ -93,14 +94,13 @@ _REVOKE = Statement(
     .returning(*_columns),
     purpose="Revoke an API key.",
 )
-_tenant = bindparam("tenant", type_=Text())
 _before = bindparam("before", type_=Text())
 _LIST = Statement(
     "list_keys",
     select(*_columns)
     .where(
         or_(cast(_before, Text).is_(None), api_keys.c.id < _before),
-        or_(cast(_tenant, Text).is_(None), api_keys.c.tenant == _tenant),
+        optional("tenant", api_keys.c.tenant),
     )
     .order_by(api_keys.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
@@ -190,7 +190,7 @@ async def create_key(
             not_after=not_after_us,
             actor=actor,
         )
-        key = _value(rows[0])
+        key = from_row(ApiKey, rows[0])
         _check_expiry(key, not_after_us)
         await append_audit(
             session, actor=actor, tenant=tenant, action="key.create", subject=key.id, new=_audit_fields(key)
@@ -204,7 +204,7 @@ async def list_keys(
     database: Database, *, tenant: str | None = None, before: str | None = None, limit: int = 100
 ) -> list[ApiKey]:
     """Return the newest keys, including revoked ones; `before` is the last id of the previous page."""
-    return [_value(row) for row in await database.query(_LIST, tenant=tenant, before=before, limit=limit)]
+    return [from_row(ApiKey, row) for row in await database.query(_LIST, tenant=tenant, before=before, limit=limit)]
 
 
 async def find_key(database: Database, key_id: str, *, tenant: str | None = None) -> ApiKey:
@@ -212,7 +212,7 @@ async def find_key(database: Database, key_id: str, *, tenant: str | None = None
     rows = await database.query(_READ, key_id=key_id)
     if not rows or (tenant is not None and rows[0]["tenant"] != tenant):
         raise _no_key(key_id)
-    return _value(rows[0])
+    return from_row(ApiKey, rows[0])
 
 
 async def revoke_key(database: Database, key_id: str, *, actor: str, tenant: str | None = None) -> ApiKey:
@@ -222,9 +222,9 @@ async def revoke_key(database: Database, key_id: str, *, actor: str, tenant: str
         rows = await session.fetch(_READ, key_id=key_id)
         if not rows or (tenant is not None and rows[0]["tenant"] != tenant):
             raise _no_key(key_id)
-        old = _value(rows[0])
+        old = from_row(ApiKey, rows[0])
         for row in await session.fetch(_REVOKE, key_id=key_id):
-            new = _value(row)
+            new = from_row(ApiKey, row)
             await append_audit(
                 session,
                 actor=actor,
@@ -250,15 +250,8 @@ def _principal(row: Row) -> Principal | None:
     if permissions is None:
         if row["permissions"] is None:
             return None
-        permissions = permissions_of(row["permissions"])
-    return Principal(
-        key_id=row["id"],
-        name=row["name"],
-        tenant=row["tenant"],
-        role=row["role"],
-        permissions=permissions,
-        expires_at_us=row["expires_at"],
-    )
+        permissions = known_permissions(load_json(row["permissions"]))
+    return from_row(Principal, row, key_id=row["id"], permissions=permissions)
 
 
 def _check_expiry(key: ApiKey, not_after_us: int | None) -> None:
@@ -272,21 +265,6 @@ def _check_expiry(key: ApiKey, not_after_us: int | None) -> None:
 
 def _no_key(key_id: str) -> NotFound:
     return NotFound(f'No key "{key_id}" exists. Ids begin with key_; see: runlane keys list')
-
-
-def _value(row: Row) -> ApiKey:
-    return ApiKey(
-        id=row["id"],
-        tenant=row["tenant"],
-        name=row["name"],
-        prefix=row["prefix"],
-        role=row["role"],
-        created_at_us=row["created_at"],
-        expires_at_us=row["expires_at"],
-        revoked_at_us=row["revoked_at"],
-        last_used_at_us=row["last_used_at"],
-        created_by=row["created_by"],
-    )
 
 
 def _audit_fields(key: ApiKey) -> dict[str, object]:

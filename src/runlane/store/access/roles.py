@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from sqlalchemy import Text, bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from runlane.domain.access import BUILT_IN_ROLES, Permission, Role, check_permissions, check_role_name
+from runlane.domain.access import (
+    BUILT_IN_ROLES,
+    Permission,
+    Role,
+    check_permissions,
+    check_role_name,
+    known_permissions,
+)
 from runlane.domain.ids import lock_key
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import dump_json, load_json
@@ -131,11 +138,5 @@ async def delete_role(database: Database, name: str, *, actor: str) -> Role:
     return await database.transact(work)
 
 
-def permissions_of(text: str) -> frozenset[Permission]:
-    """Return the stored permissions. A permission unknown to this code allows nothing."""
-    known = set(Permission)
-    return frozenset(Permission(name) for name in load_json(text) if name in known)
-
-
 def _value(row: Row) -> Role:
-    return Role(row["name"], permissions_of(row["permissions"]), built_in=False)
+    return Role(row["name"], known_permissions(load_json(row["permissions"])), built_in=False)

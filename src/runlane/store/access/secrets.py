@@ -34,7 +34,8 @@ from runlane.errors import NotFound, SecretQuotaExceeded, nearest
 from runlane.store.access.audit import append_audit
 from runlane.store.access.tenants import FIND_TENANT, tenant_lock, unknown_tenant
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import member, now_us, upsert
+from runlane.store.sql.expressions import member, now_us, optional, upsert
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import secrets
 from runlane.store.sql.statement import Row, Statement, text_list
 
@@ -135,13 +136,12 @@ _KEYS = Statement(
     select(secrets.c.key_id, func.count().label("n")).group_by(secrets.c.key_id).order_by(secrets.c.key_id),
     purpose="Count the secrets encrypted with each key.",
 )
-_only = bindparam("only_tenant", type_=Text())
 _OTHER_KEYS = Statement(
     "secrets_of_other_keys",
     select(secrets.c.tenant, secrets.c.name, secrets.c.key_id, secrets.c.value, secrets.c.version)
     .where(
         secrets.c.key_id != bindparam("key_id"),
-        or_(cast(_only, Text).is_(None), secrets.c.tenant == _only),
+        optional("only_tenant", secrets.c.tenant),
         or_(
             secrets.c.tenant > bindparam("after_tenant"),
             and_(secrets.c.tenant == bindparam("after_tenant"), secrets.c.name > bindparam("after_name")),
@@ -186,9 +186,9 @@ async def put_secret(
         if not await session.fetch(FIND_TENANT, tenant=tenant):
             raise await unknown_tenant(session, tenant)
         await _check_quota(session, tenant, name, len(value), quota)
-        before = [_value(row) for row in await session.fetch(_READ, tenant=tenant, name=name)]
+        before = [from_row(Secret, row) for row in await session.fetch(_READ, tenant=tenant, name=name)]
         rows = await session.fetch(_PUT, [(tenant, name, key_id, value, 1, actor)])
-        old, new = (before[0] if before else None), _value(rows[0])
+        old, new = (before[0] if before else None), from_row(Secret, rows[0])
         await append_audit(
             session,
             actor=actor,
@@ -235,7 +235,7 @@ async def delete_secret(database: Database, tenant: str, name: str, *, actor: st
         if not found:
             known = sorted(row["name"] for row in await session.fetch(_NAMES, tenant=tenant))
             raise NotFound(f'No secret "{name}" exists{nearest(name, known)}. See: runlane secrets list')
-        old = _value(found[0])
+        old = from_row(Secret, found[0])
         await session.fetch(_DELETE, tenant=tenant, name=name)
         await append_audit(session, actor=actor, tenant=tenant, action="secret.delete", subject=name, old=_audited(old))
         return old
@@ -247,7 +247,7 @@ async def list_secrets(
     database: Database, tenant: str, *, after: str | None = None, limit: int = 1000
 ) -> Sequence[Secret]:
     """Return a tenant's secrets by name; `after` is the last name of the previous page."""
-    return [_value(row) for row in await database.query(_LIST, tenant=tenant, after=after, limit=limit)]
+    return [from_row(Secret, row) for row in await database.query(_LIST, tenant=tenant, after=after, limit=limit)]
 
 
 async def read_sealed(database: Database, tenant: str, names: Collection[str]) -> list[EncryptedSecret]:
@@ -306,18 +306,6 @@ async def reseal(database: Database, changes: Sequence[tuple[EncryptedSecret, En
 async def stored_names(database: Database, tenant: str) -> set[str]:
     """Return the names of a tenant's secrets."""
     return {row["name"] for row in await database.query(_NAMES, tenant=tenant)}
-
-
-def _value(row: Row) -> Secret:
-    return Secret(
-        tenant=row["tenant"],
-        name=row["name"],
-        key_id=row["key_id"],
-        version=row["version"],
-        created_at_us=row["created_at"],
-        updated_at_us=row["updated_at"],
-        updated_by=row["updated_by"],
-    )
 
 
 def _sealed(row: Row) -> EncryptedSecret:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, delete, exists, select, text, update
 from sqlalchemy.dialects.postgresql import insert
@@ -17,7 +17,6 @@ from sqlalchemy.dialects.postgresql import insert
 from runlane.domain.ids import lock_key
 from runlane.domain.tenant import (
     DEFAULT_TENANT,
-    OnCap,
     Tenant,
     TenantBudget,
     TenantLimits,
@@ -34,6 +33,7 @@ from runlane.store.queue.claim_locks import slots_lock
 from runlane.store.queue.tenant_lanes import drop_tenant_lanes
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import api_keys, runs, secrets, tenants
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.usage import DELETE_USAGE
@@ -64,6 +64,8 @@ class TenantChange:
     unlimited: frozenset[str] = frozenset()
 
 
+LIMITS = ("max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day")
+_CHANGEABLE = ("name", "enabled", *LIMITS, "on_cap")
 _by_id = tenants.c.id == bindparam("tenant")
 FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id), purpose="Read a tenant.")
 _LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id), purpose="Read all tenants.")
@@ -223,10 +225,9 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
         if not rows:
             raise await unknown_tenant(session, tenant)
         old = _value(rows[0])
-        limits, budget = _changed(old.limits, old.budget, change)
-        name = old.name if change.name is None else change.name
-        enabled = old.enabled if change.enabled is None else change.enabled
-        rows = await session.fetch(_SET, tenant=tenant, **_bound(name, enabled, limits, budget))
+        wanted = _changed(old, change)
+        bound = _bound(wanted.name, wanted.enabled, wanted.limits, wanted.budget)
+        rows = await session.fetch(_SET, tenant=tenant, **bound)
         new = _value(rows[0])
         await append_audit(
             session,
@@ -321,19 +322,18 @@ async def unknown_tenant(session: Session, tenant: str) -> NotFound:
     return NotFound(f'No tenant "{tenant}" exists{nearest(tenant, known)}. See: runlane tenants list')
 
 
-def _changed(limits: TenantLimits, budget: TenantBudget, change: TenantChange) -> tuple[TenantLimits, TenantBudget]:
-    old = {**asdict(limits), **asdict(budget)}
-    removable = [name for name in old if name != "on_cap"]
-    wrong = sorted(change.unlimited - set(removable))
+def _changed(old: Tenant, change: TenantChange) -> Tenant:
+    wrong = sorted(change.unlimited - set(LIMITS))
     if wrong:
-        raise InvalidRequest(f"{wrong[0]} is not a limit. Limits: {', '.join(removable)}.")
-    given = {name: value for name in old if (value := getattr(change, name)) is not None or name in change.unlimited}
-    both = sorted(name for name in given if given[name] is not None and name in change.unlimited)
+        raise InvalidRequest(f"{wrong[0]} is not a limit. Limits: {', '.join(LIMITS)}.")
+    given = {name: value for name in _CHANGEABLE if (value := getattr(change, name)) is not None}
+    both = sorted(change.unlimited & set(given))
     if both:
         raise InvalidRequest(f"{both[0]} cannot be set and removed at once.")
-    of_limits = {name: value for name, value in given.items() if name in asdict(limits)}
-    of_budget = {name: value for name, value in given.items() if name in asdict(budget)}
-    return check_limits(replace(limits, **of_limits)), check_budget(replace(budget, **of_budget))
+    new = replace(old, **given, **dict.fromkeys(change.unlimited))
+    check_limits(new.limits)
+    check_budget(new.budget)
+    return new
 
 
 def _bound(name: str, enabled: bool, limits: TenantLimits, budget: TenantBudget) -> dict[str, Any]:
@@ -355,21 +355,10 @@ def limits_of(row: Row) -> TenantLimits:
 
 
 def _value(row: Row) -> Tenant:
-    return Tenant(
-        id=row["id"],
-        name=row["name"],
-        limits=limits_of(row),
-        enabled=bool(row["enabled"]),
-        created_at_us=row["created_at"],
-        updated_at_us=row["updated_at"],
-        budget=_budget_of(row),
-    )
-
-
-def _budget_of(row: Row) -> TenantBudget:
-    most = row["max_cost_usd_per_day"]
-    return TenantBudget(None if most is None else float(most), cast("OnCap", row["on_cap"]))
+    cost = row["max_cost_usd_per_day"]
+    changed = {"enabled": bool(row["enabled"]), "max_cost_usd_per_day": None if cost is None else float(cost)}
+    return from_row(Tenant, row, **changed, **asdict(limits_of(row)))
 
 
 def _audit_fields(tenant: Tenant) -> Mapping[str, Any]:
-    return {"name": tenant.name, "enabled": tenant.enabled, **asdict(tenant.limits), **asdict(tenant.budget)}
+    return {name: getattr(tenant, name) for name in _CHANGEABLE}

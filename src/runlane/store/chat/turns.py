@@ -12,26 +12,13 @@ from typing import Any
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, delete, func, or_, select, update
 
 from runlane.domain.run import Status
-from runlane.domain.text import load_json
+from runlane.domain.views import ChatState
 from runlane.errors import UnknownSession
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, member
+from runlane.store.sql.expressions import lit, member, optional
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import chat_sessions, chat_turns, run_results, runs
 from runlane.store.sql.statement import Row, Statement
-
-
-@dataclass(frozen=True, slots=True)
-class ChatSession:
-    """A chat session. Its status is that of the turn that is running or next, or else of the last one."""
-
-    id: str
-    tenant: str
-    agent: str
-    status: Status
-    turns: int
-    created_at_us: int
-    last_at_us: int
-    worker_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +60,12 @@ _sessions = (
 _FIND = Statement(
     "find_session", _sessions.where(chat_sessions.c.id == _session), purpose="Read a chat session and its current turn."
 )
-_tenant, _agent, _before = (bindparam(name, type_=Text()) for name in ("tenant", "agent", "before"))
+_tenant, _before = (bindparam(name, type_=Text()) for name in ("tenant", "before"))
 _LIST = Statement(
     "list_sessions",
     _sessions.where(
-        or_(cast(_tenant, Text).is_(None), chat_sessions.c.tenant == _tenant),
-        or_(cast(_agent, Text).is_(None), chat_sessions.c.agent == _agent),
+        optional("tenant", chat_sessions.c.tenant),
+        optional("agent", chat_sessions.c.agent),
         or_(cast(_before, Text).is_(None), chat_sessions.c.id < _before),
     )
     .order_by(chat_sessions.c.id.desc())
@@ -157,7 +144,7 @@ _DROP_TURNS = Statement(
 )
 
 
-async def find_session(database: Database, session_id: str) -> ChatSession:
+async def find_session(database: Database, session_id: str) -> ChatState:
     """Return a session."""
     rows = await database.query(_FIND, session_id=session_id)
     if not rows:
@@ -172,7 +159,7 @@ async def list_sessions(
     agent: str | None = None,
     before: str | None = None,
     limit: int = 50,
-) -> list[ChatSession]:
+) -> list[ChatState]:
     """Return sessions, newest first; `before` is the last id of the previous page."""
     rows = await database.query(_LIST, tenant=tenant, agent=agent, before=before, limit=limit)
     return [_session_value(row) for row in rows]
@@ -200,29 +187,18 @@ async def drop_sessions(session: Session, tenant: str) -> None:
     await session.fetch(_DROP_SESSIONS, tenant=tenant)
 
 
-def _session_value(row: Row) -> ChatSession:
-    return ChatSession(
-        id=row["id"],
-        tenant=row["tenant"],
-        agent=row["agent"],
+def _session_value(row: Row) -> ChatState:
+    return from_row(
+        ChatState,
+        row,
+        session_id=row["id"],
+        agent_id=row["agent"],
         status=Status(row["status"]),
         turns=row["last_turn"],
-        created_at_us=row["created_at"],
-        last_at_us=max(row["last_at"], row["ended_at"] or 0),
-        worker_id=row["worker_id"],
+        last_message_at_us=max(row["last_at"], row["ended_at"] or 0),
     )
 
 
 def _turn(row: Row) -> Turn:
-    return Turn(
-        session_id=row["session_id"],
-        turn=row["turn"],
-        run_id=row["run_id"],
-        message=row["message"],
-        status=Status(row["status"]),
-        answer=None if row["answer"] is None else load_json(row["answer"]),
-        error=None if row["error"] is None else load_json(row["error"]),
-        at_us=row["at"],
-        ended_at_us=row["ended_at"],
-        kept=row["kept"] is not None,
-    )
+    kept, status = row["kept"] is not None, Status(row["status"])
+    return from_row(Turn, row, json=("answer", "error"), status=status, kept=kept)

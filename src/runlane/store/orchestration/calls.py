@@ -16,6 +16,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit, member, now_us, upsert
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import run_calls, runs
 from runlane.store.sql.statement import Row, Statement, text_list
 
@@ -149,14 +150,5 @@ async def has_unpriced_call(database: Database, run_id: str) -> bool:
 
 
 def _value(row: Row) -> CallRecord:
-    return CallRecord(
-        path=row["path"],
-        key=row["key"],
-        kind=CallKind(row["kind"]),
-        payload=row["payload"],
-        model=row["model"],
-        agent=row["agent"],
-        tokens_in=row["tokens_in"] or 0,
-        tokens_out=row["tokens_out"] or 0,
-        cost_usd=row["cost_usd"],
-    )
+    tokens: dict[str, Any] = {"tokens_in": row["tokens_in"] or 0, "tokens_out": row["tokens_out"] or 0}
+    return from_row(CallRecord, row, kind=CallKind(row["kind"]), **tokens)

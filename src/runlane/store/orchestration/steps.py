@@ -33,6 +33,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.text import load_json
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit, now_us, upsert
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import run_steps, runs
 from runlane.store.sql.statement import Row, Statement
 
@@ -272,20 +273,8 @@ async def read_replay_records(database: Database, run_id: str) -> list[StepRecor
 
 
 def _value(row: Row) -> StepRecord:
-    return StepRecord(
-        path=row["path"],
-        no=row["no"],
-        step_id=row["step_id"],
-        kind=row["kind"],
-        outcome=StepOutcome(row["outcome"]),
-        output=row["output"],
-        route=row["route"],
-        error=row["error"],
-        tries=row["tries"] or 0,
-        cost_usd=row["cost_usd"],
-        tokens=row["tokens"] or 0,
-        attempt=row["attempt"],
-    )
+    outcome, tries, tokens = StepOutcome(row["outcome"]), row["tries"] or 0, row["tokens"] or 0
+    return from_row(StepRecord, row, outcome=outcome, tries=tries, tokens=tokens)
 
 
 def _row_to_dict(row: Row) -> dict[str, Any]:

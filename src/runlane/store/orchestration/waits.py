@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy import cast as sql_cast
@@ -19,9 +19,9 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.definitions.schema.step import AnswerableBy
 from runlane.domain.run import Status
-from runlane.domain.text import load_json
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import run_waits, runs
 from runlane.store.sql.statement import Row, Statement
 
@@ -269,19 +269,4 @@ async def read_inbox(
 
 def wait_of(row: Row) -> Wait:
     """Return the wait of a row."""
-    return Wait(
-        run_id=row["run_id"],
-        path=row["path"],
-        tenant=row["tenant"],
-        target=row["target"],
-        kind=cast("WaitKind", row["kind"]),
-        step_id=row["step_id"],
-        name=row["name"],
-        request=load_json(row["request"]),
-        opened_at_us=row["opened_at"],
-        due_at_us=row["due_at"],
-        due_in_us=row["due_in"],
-        answer=None if row["answer"] is None else load_json(row["answer"]),
-        answered_at_us=row["answered_at"],
-        answered_by=row["answered_by"],
-    )
+    return from_row(Wait, row, json=("request", "answer"))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Integer, Text, bindparam, cast, func, or_, select
+from sqlalchemy import bindparam, func, select
 
 from runlane.domain.run import Run, Status
-from runlane.domain.tenant import DEFAULT_TENANT, bare_key, scoped_key
+from runlane.domain.tenant import bare_key
 from runlane.domain.text import load_json
 from runlane.errors import RunNotFound
 from runlane.store.queue.dead_letters import attempt_value
-from runlane.store.sql.database import Database, Session, read
-from runlane.store.sql.expressions import lit, member
+from runlane.store.sql.database import Database, read
+from runlane.store.sql.expressions import lit
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import run_attempts, run_inputs, run_results, runs
 from runlane.store.sql.statement import Row, Statement
-
-_EVERY_STATUS = tuple(status.value for status in Status)
 
 # An additional column: the start of the first attempt, by primary key. While that attempt runs, it has no row, and its
 # start is that of the latest one.
@@ -63,32 +61,6 @@ _READ = Statement(
     .where(runs.c.id == bindparam("run_id")),
     purpose="Read a run with its input, result and error.",
 )
-
-
-def _optional(name: str, column: Any) -> Any:
-    wanted = bindparam(name, type_=Text())
-    return or_(cast(wanted, Text).is_(None), column == wanted)
-
-
-_LIST = Statement(
-    "list_runs",
-    select(runs, STARTED_AT)
-    .where(
-        or_(
-            cast(bindparam("before", type_=Text()), Text).is_(None),
-            runs.c.id < bindparam("before", type_=Text()),
-        ),
-        member(runs.c.status, "statuses"),
-        _optional("lane", runs.c.lane),
-        _optional("target", runs.c.target),
-        _optional("ordering_key", runs.c.ordering_key),
-        _optional("tenant", runs.c.tenant),
-    )
-    .order_by(runs.c.id.desc())
-    .limit(bindparam("limit", type_=Integer())),
-    purpose="Read a page of runs, newest first.",
-)
-
 _of_run = run_attempts.c.run_id == bindparam("run_id")
 _ATTEMPTS = Statement(
     "read_attempts",
@@ -112,39 +84,6 @@ async def find_run(database: Database, run_id: str) -> Run:
     return run_value(rows[0], whole=True)
 
 
-async def list_runs(
-    database: Database,
-    *,
-    statuses: Sequence[str] = (),
-    lane: str | None = None,
-    target: str | None = None,
-    ordering_key: str | None = None,
-    tenant: str | None = None,
-    before: str | None = None,
-    limit: int = 50,
-) -> list[Run]:
-    """Return the newest matching runs, without input and result; `before` is the last id of the previous page.
-
-    Without statuses, runs of every status match. An ordering key is searched in one tenant, the default one if none is
-    given.
-    """
-
-    async def work(session: Session) -> list[Run]:
-        rows = await session.fetch(
-            _LIST,
-            statuses=session.texts(statuses or _EVERY_STATUS),
-            lane=lane,
-            target=target,
-            ordering_key=None if ordering_key is None else scoped_key(tenant or DEFAULT_TENANT, ordering_key),
-            tenant=tenant,
-            before=before,
-            limit=limit,
-        )
-        return [run_value(row, whole=False) for row in rows]
-
-    return await database.transact(work)
-
-
 async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:
     """Return the ended attempts of a run, in order."""
     return [attempt_value(row) for row in await read(database, _ATTEMPTS, run_id=run_id)]
@@ -157,43 +96,19 @@ async def running_seconds(database: Database, run_id: str) -> float:
 
 def run_value(row: Row, *, whole: bool) -> Run:
     """Return the run of a row."""
-    plan: dict[str, Any] = (_loaded(row, "plan") if whole else None) or {}
+    key = row["ordering_key"]
+    known: dict[str, Any] = {"status": Status(row["status"]), "ordering_key": None if key is None else bare_key(key)}
+    if not whole:
+        return from_row(Run, row, **known)
+    plan: dict[str, Any] = {} if row["plan"] is None else load_json(row["plan"])
     fork: dict[str, Any] | None = plan.get("fork")
-    return Run(
-        id=row["id"],
-        target=row["target"],
-        lane=row["lane"],
-        status=Status(row["status"]),
-        priority=row["priority"],
-        attempt=row["attempt"],
-        failures=row["failures"],
-        losses=row["losses"],
-        max_attempts=row["max_attempts"],
-        ordering_key=None if row["ordering_key"] is None else bare_key(row["ordering_key"]),
-        accepted_at_us=row["accepted_at"],
-        due_at_us=row["due_at"],
-        claimed_at_us=row["claimed_at"],
-        ended_at_us=row["ended_at"],
-        cancel_requested_at_us=row["cancel_requested_at"],
-        worker_id=row["worker_id"],
-        last_seq=row["last_seq"],
-        progress=row["progress"],
-        progress_note=row["progress_note"],
-        input=_loaded(row, "input") if whole else None,
-        result=_loaded(row, "result") if whole else None,
-        error=_loaded(row, "error") if whole else None,
-        state=_loaded(row, "state") if whole else None,
+    return from_row(
+        Run,
+        row,
+        json=("input", "result", "error", "state"),
+        **known,
         plan=plan or None,
         definition=plan.get("pins", {}).get(row["target"]),
         forked_from=None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]},
         parent=plan.get("parent"),
-        tenant=row["tenant"],
-        first_seq=row["first_seq"],
-        blocked_by=row["blocked_by"] if whole else None,
-        started_at_us=row["started_at"],
     )
-
-
-def _loaded(row: Row, name: str) -> Any:
-    text = row[name]
-    return None if text is None else load_json(text)

@@ -18,7 +18,7 @@ from runlane.errors import RunNotFound
 from runlane.store.queue.claim_survey import all_ready
 from runlane.store.queue.runs import STARTED_AT, run_value
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, member
+from runlane.store.sql.expressions import lit, member, optional
 from runlane.store.sql.schema import runs
 from runlane.store.sql.statement import Statement
 
@@ -72,11 +72,6 @@ class RunStanding:
     target: str
 
 
-def _matches(name: str, column: Any) -> Any:
-    wanted = bindparam(name, type_=Text())
-    return or_(cast(wanted, Text).is_(None), column == wanted)
-
-
 _pattern = bindparam("pattern", type_=Text())
 _from = bindparam("accepted_from", type_=BigInteger())
 _before = bindparam("accepted_before", type_=BigInteger())
@@ -100,9 +95,9 @@ def _search(query: Select[Any]) -> Select[Any]:
         query.where(
             *_within,
             member(runs.c.status, "statuses"),
-            _matches("target", runs.c.target),
-            _matches("lane", runs.c.lane),
-            _matches("ordering_key", runs.c.ordering_key),
+            optional("target", runs.c.target),
+            optional("lane", runs.c.lane),
+            optional("ordering_key", runs.c.ordering_key),
             or_(cast(_from, BigInteger).is_(None), runs.c.accepted_at >= _from),
             or_(cast(_before, BigInteger).is_(None), runs.c.accepted_at < _before),
             or_(cast(_pattern, Text).is_(None), *like),
@@ -145,7 +140,7 @@ _STANDING = Statement(
 _RUNNING = Statement(
     "running_runs",
     select(runs, STARTED_AT)
-    .where(runs.c.status == lit(Status.RUNNING), _matches("tenant", runs.c.tenant))
+    .where(runs.c.status == lit(Status.RUNNING), optional("tenant", runs.c.tenant))
     .order_by(runs.c.claimed_at)
     .limit(bindparam("limit", type_=Integer())),
     purpose="Read running runs, oldest first.",
@@ -154,7 +149,7 @@ _ready = all_ready(runs.c.lane, runs.c.target, runs.c.tenant, runs.c.accepted_at
 _QUEUED = Statement(
     "queued_by_target",
     select(_ready.target, func.count().label("count"), func.min(_ready.accepted_at).label("oldest"))
-    .where(_matches("tenant", _ready.tenant))
+    .where(optional("tenant", _ready.tenant))
     .group_by(_ready.target)
     .order_by(_ready.target),
     purpose="Count the ready runs of each target.",

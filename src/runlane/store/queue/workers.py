@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -25,33 +24,16 @@ from sqlalchemy import (
 
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json, load_json
+from runlane.domain.views import WorkerInfo
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import runs, workers
 from runlane.store.sql.statement import Statement
 
 LIVE = (lit("online"), lit("draining"))
 _by_id = workers.c.id == bindparam("worker_id")
 _seconds = bindparam("lease_seconds", type_=Float())
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
-    """A worker. `targets` is None when it did not report what it can execute."""
-
-    id: str
-    status: str
-    host: str
-    pid: int
-    version: str
-    lanes: tuple[str, ...]
-    capacity: int
-    active: int
-    started_at_us: int
-    heartbeat_at_us: int
-    lease_until_us: int
-    ended_at_us: int | None
-    targets: tuple[str, ...] | None = None
 
 
 def micros(seconds: Any) -> Any:
@@ -223,22 +205,13 @@ async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]
     return await database.transact(work)
 
 
-async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerRow]:
+async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerInfo]:
     """Return the live workers, newest first; with `gone_too` also those that ended and are not deleted yet."""
     return [
-        WorkerRow(
-            id=row["id"],
-            status=row["status"],
-            host=row["host"],
-            pid=row["pid"],
-            version=row["version"],
+        from_row(
+            WorkerInfo,
+            row,
             lanes=tuple(load_json(row["lanes"])),
-            capacity=row["capacity"],
-            active=row["active"],
-            started_at_us=row["started_at"],
-            heartbeat_at_us=row["heartbeat_at"],
-            lease_until_us=row["lease_until"],
-            ended_at_us=row["ended_at"],
             targets=None if row["targets"] is None else tuple(load_json(row["targets"])),
         )
         for row in await read(database, _LIST, all=gone_too)

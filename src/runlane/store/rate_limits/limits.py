@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, select, upd
 from runlane.domain.ids import lock_key
 from runlane.domain.rate_limit import (
     MAX_RETRY_AFTER_SECONDS,
+    CredentialLimits,
     LimitChange,
     ProviderLimits,
     back_off_seconds,
@@ -50,16 +51,6 @@ class LimitSnapshot:
 
     limits: Mapping[str, ProviderLimits]
     slow: Mapping[str, Slowdown]
-
-
-@dataclass(frozen=True, slots=True)
-class LimitSetting:
-    """The limits of a credential. They are its defaults if `updated_by` is None."""
-
-    credential: str
-    limits: ProviderLimits
-    updated_at_us: int | None = None
-    updated_by: str | None = None
 
 
 _SNAPSHOT = Statement(
@@ -149,29 +140,29 @@ async def read_snapshot(database: Database) -> LimitSnapshot:
     )
 
 
-async def list_limits(database: Database) -> Sequence[tuple[LimitSetting, int | None, str]]:
+async def list_limits(database: Database) -> Sequence[tuple[CredentialLimits, int | None, str | None]]:
     """Return every known credential with its limits, the end of its back-off if there is one, and the reason."""
     rows = await database.query(_SNAPSHOT)
-    found: dict[str, tuple[LimitSetting, int | None, str]] = {
-        name: (LimitSetting(name, default_limits(name)), None, "") for name in default_credentials()
+    found: dict[str, tuple[CredentialLimits, int | None, str | None]] = {
+        name: (_defaults(name), None, None) for name in default_credentials()
     }
     for row in rows:
         name, slow = row["credential"], row["slow_until"] > row["now"]
         found[name] = (
             _setting_from_row(name, row),
             row["slow_until"] if slow else None,
-            (row["slow_reason"] or "") if slow else "",
+            (row["slow_reason"] or None) if slow else None,
         )
     return [found[name] for name in sorted(found)]
 
 
 async def set_limits(
     database: Database, credential: str, change: LimitChange, *, actor: str
-) -> tuple[LimitSetting, LimitSetting]:
+) -> tuple[CredentialLimits, CredentialLimits]:
     """Change the limits of a credential; return the old and the new. Workers apply them within about a second."""
     check_credential(credential)
 
-    async def transaction(session: Session) -> tuple[LimitSetting, LimitSetting]:
+    async def transaction(session: Session) -> tuple[CredentialLimits, CredentialLimits]:
         await session.lock(exclusive=[provider_lock(credential)])
         old = await _find(session, credential)
         limits = changed_limits(old.limits, change)
@@ -190,14 +181,14 @@ async def set_limits(
     return await database.transact(transaction)
 
 
-async def reset_limits(database: Database, credential: str, *, actor: str) -> tuple[LimitSetting, LimitSetting]:
+async def reset_limits(database: Database, credential: str, *, actor: str) -> tuple[CredentialLimits, CredentialLimits]:
     """Reset a credential to its defaults; return the old and the new limits."""
     check_credential(credential)
 
-    async def transaction(session: Session) -> tuple[LimitSetting, LimitSetting]:
+    async def transaction(session: Session) -> tuple[CredentialLimits, CredentialLimits]:
         await session.lock(exclusive=[provider_lock(credential)])
         old = await _find(session, credential)
-        new = LimitSetting(credential, default_limits(credential))
+        new = _defaults(credential)
         if old.updated_by is not None:
             await session.fetch(_RESET, credential=credential)
             await _audit(session, actor, "limits.reset", old.limits, new.limits, credential)
@@ -252,9 +243,9 @@ async def add_credential(database: Database, credential: str) -> None:
     await read(database, _ADD, credential=credential)
 
 
-async def _find(session: Session, credential: str) -> LimitSetting:
+async def _find(session: Session, credential: str) -> CredentialLimits:
     rows = await session.fetch(_FIND, credential=credential)
-    return _setting_from_row(credential, rows[0]) if rows else LimitSetting(credential, default_limits(credential))
+    return _setting_from_row(credential, rows[0]) if rows else _defaults(credential)
 
 
 async def _audit(
@@ -269,7 +260,13 @@ def _limits(row: Row) -> ProviderLimits:
     return ProviderLimits(row["in_flight"], row["requests_per_minute"], row["tokens_per_minute"])
 
 
-def _setting_from_row(credential: str, row: Row) -> LimitSetting:
+def _setting_from_row(credential: str, row: Row) -> CredentialLimits:
     if row["updated_at"] is None:
-        return LimitSetting(credential, default_limits(credential))
-    return LimitSetting(credential, _limits(row), row["updated_at"], row["updated_by"])
+        return _defaults(credential)
+    limits = asdict(_limits(row))
+    return CredentialLimits(credential, **limits, updated_at_us=row["updated_at"], updated_by=row["updated_by"])
+
+
+def _defaults(credential: str) -> CredentialLimits:
+    limits = asdict(default_limits(credential))
+    return CredentialLimits(credential, **limits, updated_at_us=None, updated_by=None)

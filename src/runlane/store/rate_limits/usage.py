@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, bindparam, func, select
 
-from runlane.domain.rate_limit import WINDOW_SECONDS
+from runlane.domain.rate_limit import WINDOW_SECONDS, CredentialInUse
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit, now_once
 from runlane.store.sql.schema import provider_leases, provider_seconds, provider_states, provider_waiters
 from runlane.store.sql.statement import Statement
 
 _SECOND_US = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class CredentialInUse:
-    """The current use of a credential."""
-
-    in_flight: int = 0
-    requests: int = 0
-    tokens: int = 0
-    waiting: int = 0
 
 
 _now = now_once()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ARRAY, BigInteger, cast, literal_column, select
+from sqlalchemy import ARRAY, BigInteger, cast, literal_column, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -111,6 +111,12 @@ def by_key_only(value: ColumnElement[Any]) -> ColumnElement[Any]:
 def member(value: Any, name: str) -> ColumnElement[bool]:
     """Return the condition that `value` is in the parameter `name`, a list as one bound value: the SQL is constant."""
     return _one_of(value, name)
+
+
+def optional(name: str, column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """The column equals the parameter `name`, a string, or the parameter is null."""
+    wanted = bindparam(name, type_=Text())
+    return or_(cast(wanted, Text).is_(None), column == wanted)
 
 
 class _one_of(ColumnElement[bool]):  # noqa: N801

@@ -12,8 +12,8 @@ from typing import Final, cast
 
 import httpx2
 
+from runlane.domain.retry_after import retry_after_seconds
 from runlane.errors import OutboundError, OutboundRefused, OutboundTooLarge
-from runlane.outbound.retry_after import retry_after_seconds
 from runlane.tools.caller import ToolFailed
 from runlane.tools.mcp.trace import TRACE, RequestTrace
 

@@ -1,6 +1,6 @@
 """The reference page of definitions, generated from the classes that parse them.
 
-`python -m runlane.definitions.reference_page > docs/reference/definitions.md` writes it. A test compares both.
+`python -m tests.pages.definitions > docs/reference/definitions.md` writes it. A test compares both.
 """
 
 from __future__ import annotations

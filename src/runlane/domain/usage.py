@@ -1,0 +1,53 @@
+"""Usage of models: calls, tokens and cost by day, agent or model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+Group = Literal["day", "agent", "model"]
+GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """The usage of a group of calls: of a day, an agent or a model, which `key` names."""
+
+    key: Annotated[
+        str, Field(description="The day, the agent's id (empty: a step without an agent) or the model's name.")
+    ]
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    cost_usd: Annotated[
+        float | None, Field(description="Of the calls whose price is known; null if there are calls and none has one.")
+    ]
+    unpriced_calls: Annotated[int, Field(description="Calls of models without a known price.")]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The usage of models from the first day to the last one (UTC), and its total."""
+
+    tenant: str | None
+    first: str
+    last: str
+    group: Group
+    usage: tuple[UsageRow, ...]
+    total: UsageRow
+
+
+def sum_used(used: Sequence[UsageRow]) -> UsageRow:
+    """Return the sum."""
+    costs = [item.cost_usd for item in used if item.cost_usd is not None]
+    return UsageRow(
+        key="total",
+        calls=sum(item.calls for item in used),
+        tokens_in=sum(item.tokens_in for item in used),
+        tokens_out=sum(item.tokens_out for item in used),
+        cost_usd=sum(costs) if costs or not used else None,
+        unpriced_calls=sum(item.unpriced_calls for item in used),
+    )

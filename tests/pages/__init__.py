@@ -1,0 +1,1 @@
+"""Reference pages that are generated from the code. Tests compare them."""
