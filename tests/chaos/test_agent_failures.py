@@ -72,7 +72,7 @@ async def test_a_refused_key_leads_to_the_next_model_at_once(
     run, warnings = await outcome(cluster, "openai-chat:gpt-test")
     assert (run.status, run.result) == (Status.COMPLETED, "From the second.")
     assert [warning["code"] for warning in warnings] == ["not_authorized"]
-    assert "openai-chat:gpt-test is asked" in warnings[0]["message"]
+    assert "calling openai-chat:gpt-test" in warnings[0]["message"]
     assert (first.stats()["calls"], second.stats()["calls"]) == (1, 1)
 
 

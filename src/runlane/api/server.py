@@ -75,7 +75,7 @@ def build_api(
     api.state.identity = identity
     handle_problems(api)
     # Routes are tried in this order, and this one is requested most.
-    api.include_router(tasks.swift, prefix=ROOT)
+    api.include_router(tasks.fast_path, prefix=ROOT)
     api.include_router(system.public)
     api.include_router(system.router)
     for router in _routers():

@@ -93,7 +93,7 @@ class WorkerOptions:
 
     lanes: Collection[str] | None = None
     concurrency: int | None = None
-    narrate: bool = False
+    log_runs: bool = False
 
 
 async def start_parts(app: App, access: str, options: WorkerOptions | None) -> Services:
@@ -118,7 +118,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         parts.maintenance = await app.maintenance_services()
         if options is not None:
             parts.worker = await app.worker(options.lanes, options.concurrency)
-            parts.worker.narrate = options.narrate
+            parts.worker.log_runs = options.log_runs
             await parts.worker.start()
         for service in parts.maintenance:
             service.start()

@@ -78,8 +78,8 @@ class DefinitionsWatcher:
             log.warning("definitions_not_synced", error=str(error))
             return
         except InvalidDefinitions as error:
-            for place, message in error.problems[:_MAX_LOGGED]:
-                log.error("definition_wrong", place=place, problem=message)  # noqa: TRY400 - no traceback helps here
+            for location, message in error.problems[:_MAX_LOGGED]:
+                log.error("definition_wrong", place=location, problem=message)  # noqa: TRY400 - no traceback helps here
             log.error("definitions_refused", errors=len(error.problems), kept="what was synced before")  # noqa: TRY400
         except Conflict as error:
             log.error("definitions_refused", problem=str(error))  # noqa: TRY400

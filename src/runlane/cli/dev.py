@@ -49,7 +49,7 @@ def dev(
     from runlane.cli.server_process import DEFAULT_HOST, ServerOptions, run_server
     from runlane.settings import DEFINITIONS_FOLDER
 
-    worker = WorkerOptions(lane_names(lanes), concurrency, narrate=True)
+    worker = WorkerOptions(lane_names(lanes), concurrency, log_runs=True)
     configure_logs(dev=True)
     if definitions is not None and not definitions.is_dir():
         raise ConfigurationError(f"The folder {definitions} does not exist. Check --definitions.")

@@ -56,8 +56,8 @@ def read_json_file(file: str, hint: str = "") -> Any:
     try:
         return orjson.loads(text.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidRequest(f"{file} is not JSON ({place}: {error.msg}).{hint}") from None
+        location = f"line {error.lineno}, column {error.colno}"
+        raise InvalidRequest(f"{file} is not JSON ({location}: {error.msg}).{hint}") from None
 
 
 def read_bytes(file: Path | None, max_bytes: int) -> bytes:

@@ -114,25 +114,25 @@ async def _sync_server(client: Client, folder: Path, tenant: str | None, options
         return await client.sync(bodies, tenant=tenant, **options)
     except InvalidDefinitions as error:
         # The server has the names of the definitions, not those of the files.
-        error.problems = [(_with_file(place, items), message) for place, message in error.problems]
+        error.problems = [(_with_file(location, items), message) for location, message in error.problems]
         raise
 
 
-def _with_file(place: str, items: Sequence[DefinitionSource]) -> str:
+def _with_file(location: str, items: Sequence[DefinitionSource]) -> str:
     for item in items:
         within = str(type(item)(item.kind, item.body).location)
-        if place == within or place.startswith(f"{within},"):
-            return f"{item.file}: {place}"
-    return place
+        if location == within or location.startswith(f"{within},"):
+            return f"{item.file}: {location}"
+    return location
 
 
 def _print_errors(error: InvalidDefinitions, loaded: LoadedDefinitions, *, json: bool) -> None:
     if json:
-        problems = [{"place": place, "message": message} for place, message in error.problems]
+        problems = [{"place": location, "message": message} for location, message in error.problems]
         print_json({"error": error.code, "problems": problems})
         return
-    for place, message in error.problems:
-        write_line(f"error: {place}: {message}", err=True)
+    for location, message in error.problems:
+        write_line(f"error: {location}: {message}", err=True)
     for problem in loaded.warnings:
         write_line(f"warning: {problem}", err=True)
     write_line(f"{format_count(len(error.problems), 'error')}; nothing was changed.", err=True)

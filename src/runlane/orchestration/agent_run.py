@@ -36,17 +36,17 @@ class PinnedLookup(Protocol):
     def agents(self) -> Mapping[str, Agent]: ...
 
 
-def root_of(target: str, request: Mapping[str, Any], material: PinnedLookup) -> Orchestration:
+def root_of(target: str, request: Mapping[str, Any], pinned: PinnedLookup) -> Orchestration:
     """Return the orchestration that a run executes."""
     if not target.startswith(AGENT):
-        return material.orchestrations[target.removeprefix(ORCHESTRATION)]
-    agent = material.agents[target.removeprefix(AGENT)]
-    return single_step(agent, material, request.get("input") or {})
+        return pinned.orchestrations[target.removeprefix(ORCHESTRATION)]
+    agent = pinned.agents[target.removeprefix(AGENT)]
+    return single_step(agent, pinned, request.get("input") or {})
 
 
-def single_step(agent: Agent, material: PinnedLookup, given: Mapping[str, Any]) -> Orchestration:
+def single_step(agent: Agent, pinned: PinnedLookup, given: Mapping[str, Any]) -> Orchestration:
     """Return an orchestration with one step that calls the agent. Its id is not a valid id of a definition."""
-    inner = material.orchestrations.get(agent.orchestration_id or "")
+    inner = pinned.orchestrations.get(agent.orchestration_id or "")
     minutes = _TIMEOUT_MINUTES if inner is None else inner.timeout_minutes
     step = {
         "id": ANSWER,

@@ -59,12 +59,12 @@ async def orchestration_run(
 ) -> NewRun:
     """Return the run to accept, pinned to the current versions, or to those of the run that starts it."""
     pinned = dict(start.pins) if start.pins is not None else await pins(database, tenant, start.name, start.kind)
-    material = await load_pinned(database, tenant, pinned)
-    root: Definition | None = material[start.target]
+    definitions = await load_pinned(database, tenant, pinned)
+    root: Definition | None = definitions[start.target]
     if isinstance(root, Agent):
-        root = material.get(f"{ORCHESTRATION}{root.orchestration_id}")
+        root = definitions.get(f"{ORCHESTRATION}{root.orchestration_id}")
     if tasks:
-        for definition in material.values():
+        for definition in definitions.values():
             _check_tasks(definition, tasks)
     if not isinstance(cast("object", start.message), str):
         raise InvalidRequest("The message must be a string.")

@@ -351,8 +351,8 @@ async def _stream(
         events = events[: len(events) // 2]
         if fault.kind == "late":
             events.append(wire.late_error(fault))
-    for place, event in enumerate(events, 1):
-        if place == len(events):
+    for number, event in enumerate(events, 1):
+        if number == len(events):
             ended("200" if fault is None else fault.kind)
         writer.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
         await writer.drain()

@@ -96,10 +96,10 @@ class RunningApp:
                 while True:
                     # Read before the questions, so that a question of a run that ends meanwhile is not missed.
                     run = await self.app.get(run_id)
-                    for asked in await self.app.waits(run_id):
-                        fits = step is None or step in (asked.path, asked.step_id)
-                        if asked.kind == "human" and asked.answered_at_us is None and fits:
-                            return asked
+                    for question in await self.app.waits(run_id):
+                        fits = step is None or step in (question.path, question.step_id)
+                        if question.kind == "human" and question.answered_at_us is None and fits:
+                            return question
                     if run.status.terminal:
                         raise AssertionError(f"Run {run_id} ended as {run.status} and did not ask. Error: {run.error}")
                     await asyncio.sleep(_POLL_SECONDS)
@@ -116,6 +116,6 @@ class RunningApp:
         timeout: float = WAIT_SECONDS,
     ) -> Question:
         """Wait for an open question of a run, answer it, and return it."""
-        asked = await self.question(run_id, step=step, timeout=timeout)
-        await self.app.resume(run_id, response, step=asked.path, answered_by="test")
-        return asked
+        question = await self.question(run_id, step=step, timeout=timeout)
+        await self.app.resume(run_id, response, step=question.path, answered_by="test")
+        return question

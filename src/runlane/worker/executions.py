@@ -66,7 +66,7 @@ class Executions:
         self._watching: set[asyncio.Task[None]] = set()
         self.slot_free = asyncio.Event()
         self.all_done = asyncio.Event()
-        self.narrate = False
+        self.log_runs = False
 
     @property
     def active(self) -> int:
@@ -92,7 +92,7 @@ class Executions:
         job = self._job(claimed.target)
         execution = Execution(claimed, job, self._host, self._loop, on_timeout=self._time_out)
         self._running[claimed.run_id] = execution
-        if self.narrate:
+        if self.log_runs:
             log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.tries)
         if claimed.attempt == 1:
             metrics.START_SECONDS.observe((claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000)
@@ -142,7 +142,7 @@ class Executions:
         finally:
             metrics.RUN_SECONDS.observe(time.monotonic() - started)
             self._ended(execution)
-            if self.narrate:
+            if self.log_runs:
                 log.info(execution.log_event, task=claimed.target, run_id=claimed.run_id, **execution.log_fields())
 
     async def _run_traced(self, execution: Execution) -> None:

@@ -148,13 +148,13 @@ class Worker:
         return self._draining and (self._hurry.is_set() or time.monotonic() >= self._handover_at)
 
     @property
-    def narrate(self) -> bool:
+    def log_runs(self) -> bool:
         """Whether the start and end of each run are logged: useful in development, too much for production."""
-        return self._executions.narrate
+        return self._executions.log_runs
 
-    @narrate.setter
-    def narrate(self, value: bool) -> None:
-        self._executions.narrate = value
+    @log_runs.setter
+    def log_runs(self, value: bool) -> None:
+        self._executions.log_runs = value
 
     async def start(self) -> None:
         """Register and start to claim."""

@@ -23,7 +23,7 @@ from runlane.submit.orchestrations import StartRequest
 from runlane.submit.tasks import TaskRequest
 
 router = APIRouter(tags=["tasks"])
-swift = APIRouter(tags=["tasks"], route_class=FastPathRoute)
+fast_path = APIRouter(tags=["tasks"], route_class=FastPathRoute)
 batches = APIRouter(tags=["tasks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 TaskName = Annotated[str, Path(description="The task's name.", examples=["greet"])]
@@ -39,7 +39,7 @@ async def list_tasks(request: Request, principal: RunsRead) -> JsonBody:
     return TASKS.all([TaskView.of(task) for _, task in sorted(parts_of(request).app.tasks.items())])
 
 
-@swift.post("/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
+@fast_path.post("/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
 async def run_task(
     request: Request,
     principal: RunsWrite,
