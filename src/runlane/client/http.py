@@ -96,7 +96,7 @@ class Http:
     async def pages(
         self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[T]:
-        """Yield the values under a key of a list, read page by page."""
+        """Yield the values under a key of each page of a list, read page by page."""
         query = dict(params or {})
         while True:
             page = await self.read(path, query)
