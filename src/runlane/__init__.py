@@ -1,4 +1,4 @@
-"""Runlane: durable runs for agents, orchestrations and Python tasks. Accepted means finished.
+"""Runlane: durable runs for agents, orchestrations and Python tasks. An accepted run is always brought to an end.
 
 Names are loaded when they are first used, so that a worker does not load an HTTP client, nor `runlane --help` a store.
 """

@@ -1,4 +1,4 @@
-"""Addresses that may be called: public ones, and those that an operator allows by name or network.
+"""Addresses that outbound calls may reach: public ones, and those that an operator allows by name or network.
 
 Pure rules, without a resolver. `ipaddress.is_global` alone would accept NAT64, 6to4 and multicast, so IPv6 has the
 opposite rule: only global unicast addresses that are not tunnels may be called.

@@ -1,4 +1,4 @@
-"""Calls from code without an event loop: they run in a loop in a daemon thread, started on first use."""
+"""Synchronous access to an app: an event loop in a daemon thread, started when it is first needed."""
 
 from __future__ import annotations
 

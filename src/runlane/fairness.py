@@ -1,4 +1,4 @@
-"""Share a limited resource between tenants, so that one of them cannot keep it from the others.
+"""Share sandbox processes and outbound connections between tenants, so that one cannot keep them from the others.
 
 `FairQueue` decides which tenant is next, without a clock and without an event loop. `FairGate` lets coroutines wait for
 its decisions. One tenant holds at most its share. Among the waiting tenants, the one that holds least is next, and

@@ -1,4 +1,4 @@
-"""Runs, attempts, steps, events, waits and logs as readers see them.
+"""The read model: runs, attempts, steps, events, waits and logs as App, API and CLI return them.
 
 The app, the API and the command line read runs through this module alone, so that a reader gets the same answer from
 each of them.

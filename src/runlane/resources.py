@@ -1,4 +1,4 @@
-"""The open resources of an app: the database, its committer, the bus and the vault, once per event loop."""
+"""The open connections of an app: database, committer (batched writes), bus and secrets, once per event loop."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Access: authentication, policy, secrets and their keys, revocation of open streams."""
+"""Access: authentication by API key, policy of roles, encrypted secrets, revocation of open streams."""

@@ -1,1 +1,1 @@
-"""HTTP API: routes over the app; the tail serves every reader of a stream in this process."""
+"""HTTP API: routes over the app, and server-sent event streams, which share one reader of the database per process."""

@@ -1,4 +1,4 @@
-"""The bus: wake-ups, live events and signals between processes. They reduce latency; correctness never depends on them.
+"""The bus: wake-ups, live events and cancel signals between processes, by Redis, Postgres or in memory.
 
 A bell wakes a worker for a lane and has no content. A notice is published when a run has new events, and may contain
 them. A delta is live only. A cancel signal reaches the executing worker before its next heartbeat would. A reader that

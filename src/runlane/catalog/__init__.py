@@ -1,1 +1,1 @@
-"""Catalog: sync, export and import of definitions."""
+"""Catalog: definitions into and out of the database: sync from files, bundles, import of other formats."""

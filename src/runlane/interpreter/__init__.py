@@ -1,1 +1,1 @@
-"""Interpreter: the pure step machine. Given the outcomes so far, it returns the steps that may be performed."""
+"""Interpreter of orchestrations: the pure step machine. Given what has happened, it returns what may be performed now."""

@@ -1,1 +1,1 @@
-"""Maintenance: periodic services that every process may execute. A lock per transaction keeps them apart."""
+"""Maintenance: reaper of lost workers, timers, retention, cancellation of child runs. Every process may execute them."""

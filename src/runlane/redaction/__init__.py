@@ -1,4 +1,4 @@
-"""Redaction: secret values are replaced in text before it leaves this process.
+"""Redaction: secret values are replaced in logs, traces, events and results.
 
 A `Redactor` holds the values that one attempt of a run has used. Only what this attempt stores or publishes is compared
 with them, so the output of a tenant never depends on a secret of another tenant. `LOGS` holds the values of the whole

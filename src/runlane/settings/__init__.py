@@ -1,4 +1,4 @@
-"""Settings: one frozen object, read from the environment here and nowhere else.
+"""Settings: read from the environment here and nowhere else, one module per area.
 
 Each field is the variable RUNLANE_ plus its name in capitals, except for keys and base URLs of model providers, which
 have their conventional names. Rules between fields are checked at start, so that a misconfigured process fails

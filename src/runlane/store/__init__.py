@@ -1,1 +1,1 @@
-"""Store: everything that is durable, behind one seam for Postgres and SQLite."""
+"""Store: everything durable, on Postgres and SQLite: schema, migrations, queue and claims, records, events, access."""

@@ -1,1 +1,1 @@
-"""Submission: requests are checked and become runs that the store accepts: tasks, orchestrations, chat turns."""
+"""Submission: a request is checked and becomes a run: of a task, an orchestration, an agent or a chat turn."""

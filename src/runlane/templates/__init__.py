@@ -1,1 +1,1 @@
-"""Templates: the languages of text and URL templates, and JSON Schema validation."""
+"""Templates of definitions: text and URL templates, and JSON Schema validation of values."""

@@ -1,1 +1,1 @@
-"""Worker: claims runs, executes them, renews its lease, and drains when it stops."""
+"""Worker: claims runs, executes tasks, renews its lease by heartbeats, and drains when it stops."""
