@@ -1,4 +1,4 @@
-"""RunReader: the verbs that read runs, as an app has them. `Client` has the same ones over HTTP."""
+"""RunReader: the methods that read runs from the database. `Client` has the same ones over HTTP."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ KEY = "one at a time"
 
 @asynccontextmanager
 async def survivor(cluster: Cluster) -> AsyncGenerator[None]:
-    """A worker and duties in this process, which continue after the other one has died."""
+    """A worker and maintenance services in this process, which continue after the other one has died."""
     worker = await cluster.app.worker(None, 10)
     duties = await cluster.app.maintenance_services()
     await worker.start()

@@ -21,7 +21,7 @@ from tests.chaos.proxy import Proxy
 async def test_lost_answers_to_commits_double_nothing_and_cost_no_worker_its_runs(cluster: Cluster) -> None:
     async with Proxy(cluster.url) as proxy:
         await cluster.start_workers(2, concurrency=8, environment={"RUNLANE_DATABASE_URL": proxy.url})
-        # The enqueuer has no idempotency keys: the store itself must find out what became of each commit.
+        # The enqueuer has no idempotency keys: the store itself must find out the result of each commit.
         app = App(Settings(database_url=SecretStr(proxy.url)))
         app.include(cluster.app)
         held = await app.enqueue_many([("gated", {"gate": "go"})] * 4)

@@ -112,7 +112,7 @@ async def test_cancel_in_every_state(store: Store, status: Status) -> None:
     before = await store.contents()
     again = await cancel_run(store.database, run_id)
     assert again.status is run.status
-    assert await store.contents() == before, "asking twice is harmless"
+    assert await store.contents() == before, "a repetition is harmless"
     if status is not Status.RUNNING:
         assert run_id not in {claimed.run_id for claimed in await store.claim(await store.worker())}
 

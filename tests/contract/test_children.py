@@ -59,7 +59,7 @@ async def test_a_cancelled_parent_takes_its_children_along_and_they_theirs(store
     other = await store.add(idempotency_key="other", fingerprint="f")
     await pause(store, parent)
     await cancel_run(store.database, parent.run_id)
-    # The process that cancelled dies here, and the duty of another process continues.
+    # The process that cancelled dies here, and the maintenance service of another process continues.
     await rounds(store)
     assert (await store.get(child_id)).cancel_requested_at_us is not None
     assert await store.status(grandchild) is Status.QUEUED, "its parent has not ended yet"

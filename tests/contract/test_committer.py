@@ -290,7 +290,7 @@ async def test_stopping_stores_what_has_arrived_and_refuses_the_rest(desk: Desk,
     # While the first batch waits for the database, the others gather.
     desk.database.set_plan([Fault.REFUSED] * 3)
     calls = [asyncio.ensure_future(desk.accept(new_run())) for _ in range(10)]
-    await eventually(lambda: desk.database.seen, "the first batch to be under way")
+    await eventually(lambda: desk.database.seen, "the first batch to be in progress")
     calls += [asyncio.ensure_future(desk.accept(new_run())) for _ in range(10)]
     await eventually(lambda: len(desk.committer._waiting) == 10, "the second batch to wait")
     await desk.committer.stop()

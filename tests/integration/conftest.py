@@ -1,4 +1,4 @@
-"""A real worker with its duties in this process, on SQLite and on Postgres."""
+"""A real worker with its maintenance services in this process, on SQLite and on Postgres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process of the system, in the test's event loop: an App, workers, duties."""
+"""One process of the system, in the test's event loop: an App, workers, maintenance services."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ END_SECONDS = 60
 
 
 class Process:
-    """An app with workers and duties; a test starts it after it has registered its tasks."""
+    """An app with workers and maintenance services; a test starts it after it has registered its tasks."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -74,7 +74,7 @@ class Places:
         return [f"http://{form}:{self.inner.port}/" for form in FORMS]
 
     async def failures(self, *definitions: Definition) -> dict[str, dict[str, Any]]:
-        """Return what became of a run of each orchestration."""
+        """Return the result of a run of each orchestration."""
         await sync(self._process, *definitions)
         names = [definition.id for definition in definitions if isinstance(definition, Orchestration)]
         accepted = [await self._process.app.orchestrate(name, "go") for name in names]

@@ -28,7 +28,7 @@ def server() -> Generator[PostgresServer]:
 
 @asynccontextmanager
 async def running(app: App) -> AsyncGenerator[Worker]:
-    """A worker and the duties of an app."""
+    """A worker and the maintenance services of an app."""
     async with app:
         worker, duties = await app.worker(), await app.maintenance_services()
         await worker.start()

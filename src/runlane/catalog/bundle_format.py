@@ -53,12 +53,12 @@ _PLAIN_HEADERS: Final = {"accept", "accept-language", "content-type", "user-agen
 
 @dataclass(frozen=True, slots=True)
 class RequiredSecret:
-    """A secret that must be stored before the imported definition that refers to it can be used."""
+    """A secret that must be stored before the definition that refers to it can be used."""
 
     name: str
     kind: Kind
     id: str
-    field: Annotated[str, Field(description="Where it is referred to.", examples=["env.GITHUB_TOKEN"])]
+    field: Annotated[str, Field(description="The location of the reference.", examples=["env.GITHUB_TOKEN"])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,9 @@ class SyncedDefinition:
     id: str
     change: Change
     version: Annotated[str | None, Field(description="Its version now; null when it was removed.")]
-    old: Annotated[str | None, Field(alias="old_version", description="Null when it is new.")] = None
+    old: Annotated[str | None, Field(alias="old_version", description="Its version before; null when it is new.")] = (
+        None
+    )
 
     @property
     def key(self) -> str:

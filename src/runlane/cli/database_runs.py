@@ -13,7 +13,7 @@ from runlane.store.sql.database import Database
 
 
 class DatabaseRuns(RunReader):
-    """Reads runs without more than the database. A change opens an app, which notifies other processes of it."""
+    """Reads runs from the database alone. A change opens an app, which notifies other processes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

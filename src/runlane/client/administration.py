@@ -82,5 +82,5 @@ class Administration:
 
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
         """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is the changed fields."""
-        told = await self._http.change("PATCH", f"{PREFIX}/lanes/{part(name)}", fields)
-        return parse(Lane, told["lane"]), told["changed"]
+        answer = await self._http.change("PATCH", f"{PREFIX}/lanes/{part(name)}", fields)
+        return parse(Lane, answer["lane"]), answer["changed"]

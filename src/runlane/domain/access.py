@@ -54,7 +54,7 @@ BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
 
 
 def known_permissions(names: Iterable[str]) -> frozenset[Permission]:
-    """Return the permissions of these names. One that only another version has allows nothing here."""
+    """Return the permissions of these names. A newer server may have some that do not exist in this version."""
     known = set(Permission)
     return frozenset(Permission(name) for name in names if name in known)
 

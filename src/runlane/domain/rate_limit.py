@@ -57,7 +57,7 @@ class LimitChange:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class CredentialLimits:
-    """The limits of a credential; null means unlimited. They are its defaults until they are set."""
+    """A credential's limits; null is unlimited. `default` means that they were never set."""
 
     credential: str
     in_flight: int | None
@@ -81,7 +81,7 @@ class CredentialLimits:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class CredentialInUse:
-    """What a credential uses at this moment. Calls of a credential without limits are not counted."""
+    """The current use of a credential. Calls of a credential without limits are not counted."""
 
     in_flight: int = 0
     requests: Annotated[int, Field(alias="requests_this_minute")] = 0
@@ -92,7 +92,7 @@ class CredentialInUse:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class CredentialUsage(CredentialLimits):
-    """The limits of a credential, what is used of them, and the end of its back-off, if there is one."""
+    """The limits of a credential, their current use, and the end of its back-off, if any."""
 
     now: CredentialInUse
     backing_off_until_us: Annotated[Timestamp | None, Field(alias="backing_off_until")]

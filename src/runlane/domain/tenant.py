@@ -58,7 +58,7 @@ class TenantBudget:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant with its limits; null means unlimited."""
+    """A tenant with its limits; null is unlimited."""
 
     id: str
     name: str

@@ -25,7 +25,7 @@ class UsageRow:
     cost_usd: Annotated[
         float | None, Field(description="Of the calls whose price is known; null if there are calls and none has one.")
     ]
-    unpriced_calls: Annotated[int, Field(description="Calls whose price is unknown.")]
+    unpriced_calls: Annotated[int, Field(description="Calls of models without a known price.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class UsageReport:
 
 
 def sum_used(used: Sequence[UsageRow]) -> UsageRow:
-    """Return the total of these rows."""
+    """Return the sum."""
     costs = [item.cost_usd for item in used if item.cost_usd is not None]
     return UsageRow(
         key="total",

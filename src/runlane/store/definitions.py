@@ -43,9 +43,9 @@ class CurrentDefinition:
     version: Annotated[str, Field(description="The SHA-256 of its content.", examples=[_EXAMPLE])]
     name: str
     description: str
-    origin: Annotated[str, Field(description="How it came: sync or import.")]
+    origin: Annotated[str, Field(description="sync or import.")]
     source: Annotated[
-        str | None, Field(description="The project that it was synced from; null if imported.", examples=["shop"])
+        str | None, Field(description="The project that synced it; null if it was imported.", examples=["shop"])
     ]
     created_at_us: Annotated[Timestamp, Field(alias="created_at")]
     updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
@@ -69,13 +69,13 @@ class DefinitionVersion(VersionSummary):
     id: str
     body: Annotated[
         Mapping[str, Any],
-        Field(alias="definition", description="Its content, without fields that equal their default."),
+        Field(alias="definition", description="Its content, without defaults."),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class VersionList:
-    """The versions that a definition had, newest first."""
+    """The versions of a definition, newest first."""
 
     id: str
     versions: tuple[VersionSummary, ...]
@@ -234,7 +234,7 @@ async def find_version(database: Database, tenant: str, kind: Kind, name: str, v
 
 
 async def list_versions(database: Database, tenant: str, kind: Kind, name: str, *, limit: int = 100) -> VersionList:
-    """Return all versions of a definition, newest first: version, time, and whether it is current."""
+    """Return all versions of a definition, newest first."""
     rows = await database.query(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=limit)
     if not rows:
         raise await _unknown(database, tenant, kind, name)

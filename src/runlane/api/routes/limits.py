@@ -41,7 +41,7 @@ async def get_limits(request: Request, principal: WorkersView) -> JsonBody:
     found = await read_occupancy(parts.database)
     if principal.everywhere:
         return LIMITS.all(found)
-    # A provider's message may name the account, so it is for platform admins.
+    # A provider's message may name the account, so only platform admins see it.
     return LIMITS.all(
         [replace(item, backing_off_reason=None) for item in found if _concerns(principal, item.credential)]
     )

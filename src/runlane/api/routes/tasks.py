@@ -101,7 +101,7 @@ async def accept(
 
 
 async def accepted_answer(parts: Services, accepted: Accepted, root: str) -> JsonBody:
-    """Return the answer to an accepted request; to a repeated one, the answer that the first had."""
+    """Return the response to an accepted request; a repeated one gets the same response."""
     status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=root)
 

@@ -1,4 +1,4 @@
-"""Answers that list values: the schema for the reference and the response, from one declaration."""
+"""Responses that list values: the schema and the response from one declaration."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class TaskView:
 
     @classmethod
     def of(cls, task: Task) -> Self:
-        """Return what is shown of a task."""
+        """Return the public fields of a task."""
         about = inspect.getdoc(task.function) or ""
         return cls(task.name, task.lane, task.signature, task.max_attempts, task.timeout_seconds, about)
 
