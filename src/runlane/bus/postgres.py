@@ -129,6 +129,7 @@ class PostgresBus(MemoryBus):
         self._connection: Any = None
         self._lost = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._away = False
         self.connected = False
 
     @property
@@ -256,6 +257,7 @@ class PostgresBus(MemoryBus):
                 failures = 0
             if failures == 0:
                 log.warning("wakeups_away", error=error)
+            self._away = True
             self.connected = False
             self._connection = None
             await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
@@ -270,7 +272,10 @@ class PostgresBus(MemoryBus):
             self._processes = await connection.fetchval(_COUNT, APPLICATION)
             self._connection = connection
             self.connected = True
-            log.info("wakeups_connected")
+            # A program that starts a run has nothing to report about the first connection.
+            if self._away:
+                self._away = False
+                log.info("wakeups_back")
             self._joined()
             announce_at = time.monotonic() + ANNOUNCE_SECONDS
             while not await self._lost_within(CHECK_SECONDS):

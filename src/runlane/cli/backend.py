@@ -81,7 +81,7 @@ def open_app() -> App:
     report_unknown_settings(_warn)
     app = App()
     if app.settings.redis_url is not None or app.settings.sqlite_path is None:
-        # Only the bus to other processes logs in normal operation, and the logging library takes long to load.
+        # Only the bus between processes logs in such a process, and the logging library takes long to load.
         from runlane.cli.logs import configure_logs
 
         configure_logs(dev=False, quiet=True)
