@@ -82,7 +82,7 @@ async def test_every_change_in_every_state(store: Store, verb: str, status: Stat
         before = await store.contents()
         with pytest.raises(WrongState) as caught:
             await VERBS[verb](store.database, run_id)
-        assert f"Run {run_id} is {status.value}. Only a " in str(caught.value)
+        assert f"Run {run_id} is {status.value}. Only " in str(caught.value)
         assert await store.contents() == before
     await store.check_stream(run_id)
 

@@ -159,7 +159,7 @@ async def test_events_that_no_run_waits_for_do_not_pile_up_without_end(store: St
         f"where path < {MAX_SENT - 1}) select path from n) as many"
     )
     await store_event(store.database, claimed.run_id, "early", 1, "ada")
-    with pytest.raises(WrongState, match="no step has waited for"):
+    with pytest.raises(WrongState, match="for which no step has waited"):
         await store_event(store.database, claimed.run_id, "early", 2, "ada")
     # What a step waits for is not kept, so it still arrives.
     await store.record(entry_of(claimed, waits=[question("wait", "event", name="now")]))

@@ -440,7 +440,7 @@ async def test_the_message_for_a_refused_operator_key_is_only_logged(status: int
         assert caught.value.code == "not_authorized"
         assert caught.value.message.startswith("The provider does not accept this server's key")
         assert KEY not in caught.value.message
-        assert [line["said"] for line in logged if f"no such key: {REDACTED}" in line["said"]]
+        assert [line["response"] for line in logged if f"no such key: {REDACTED}" in line["response"]]
         # With a key of its own the tenant gets the same code, and its key is not repeated either.
         place.secrets["default", "OPENAI_API_KEY"] = "sk-own-tenant-key"
         with captured_logs() as logged, pytest.raises(ModelFailed) as caught:

@@ -138,7 +138,7 @@ async def _answer(
         problem = misfit(given, {"type": "object", **schema})
     if problem is None:
         return True, given
-    message = f"The answer is not valid: {problem}. Call {FINAL_ANSWER} with one that does."
+    message = f"The answer is not valid: {problem}. Call {FINAL_ANSWER} with a valid one."
     if final is not None:
         await refuse_call(context, journal, f"{conversation.turn - 1}/{final.id}", final, message)
         conversation.answer_call(final, message, failed=True)
