@@ -23,18 +23,23 @@ KILL_EVERY_SECONDS = scaled(1.0, 3.0)
 
 
 async def kill_now_and_then(cluster: Cluster, chance: random.Random, concurrency: int = 10) -> None:
-    """SIGKILL a random worker every few seconds and start another in its place, until cancelled.
+    """SIGKILL a random worker every few seconds and start others for those that ended, until cancelled.
 
-    The next kill waits until that one is online, however slow the machine is.
+    The next kill waits until they are online, however slow the machine is.
     """
+    count = sum(process.alive for process in cluster.processes)
     while True:
         await asyncio.sleep(KILL_EVERY_SECONDS * chance.uniform(0.7, 1.3))
-        victim = chance.choice([process for process in cluster.processes if process.alive])
-        victim.kill()
-        other = cluster.start_worker(concurrency=concurrency)
-        # It ends if the server restarts while it starts, and the server may not answer here.
-        with suppress(AssertionError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            await cluster.online(other)
+        living = [process for process in cluster.processes if process.alive]
+        if living:
+            victim = chance.choice(living)
+            victim.kill()
+            living.remove(victim)
+        for _ in range(count - len(living)):
+            other = cluster.start_worker(concurrency=concurrency)
+            # A worker ends if the server or its answer is lost while it starts, and the server may not answer here.
+            with suppress(AssertionError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await cluster.online(other)
 
 
 async def check_everything(cluster: Cluster, run_ids: list[str]) -> None:
