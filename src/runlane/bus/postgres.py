@@ -63,6 +63,7 @@ _FLUSH_SECONDS = 1.0
 _ECHO_SECONDS = 0.02
 _RUN_IDS_PER_MESSAGE = 100
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+_NOTIFY = "select pg_notify($1, payload) from unnest($2::text[]) as payload"
 _COUNT = """
 select count(*) from pg_stat_activity where datname = current_database() and application_name = $1
 """
@@ -127,6 +128,7 @@ class PostgresBus(MemoryBus):
         self._sent = 0
         self._processes = 1
         self._connection: Any = None
+        self._ready = asyncio.Event()
         self._lost = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._away = False
@@ -214,17 +216,14 @@ class PostgresBus(MemoryBus):
         """Send what waits. On any error, drop it: correctness does not depend on it."""
         while True:
             await self._something.wait()
-            connection = self._connection
-            if connection is None:
-                await asyncio.sleep(_BACK_OFF_SECONDS[0])
-                continue
+            await self._ready.wait()
             self._something.clear()
-            messages = [encode(content) for content in self._taken()]
             try:
+                messages = [encode(content) for content in self._taken()]
                 payloads = pack(self._origin, messages, self._sent)
                 self._sent += len(messages)
-                await connection.execute(f"select pg_notify('{CHANNEL}', p) from unnest($1::text[]) as p", payloads)  # noqa: S608 - a constant
-            except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
+                await self._connection.execute(_NOTIFY, CHANNEL, payloads)
+            except Exception as error:  # noqa: BLE001 - if the loop ended, this process would never send again
                 log.debug("notify_failed", error=_describe_error(error))
                 self._lost.set()
             if not self._something.is_set():
@@ -259,6 +258,7 @@ class PostgresBus(MemoryBus):
                 log.warning("wakeups_away", error=error)
             self._away = True
             self.connected = False
+            self._ready.clear()
             self._connection = None
             await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
             failures += 1
@@ -271,6 +271,7 @@ class PostgresBus(MemoryBus):
             await connection.add_listener(CHANNEL, self._receive)
             self._processes = await connection.fetchval(_COUNT, APPLICATION)
             self._connection = connection
+            self._ready.set()
             self.connected = True
             # A program that starts a run has nothing to report about the first connection.
             if self._away:

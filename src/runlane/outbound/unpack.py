@@ -35,7 +35,7 @@ class Gunzip:
         self._trailing = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Decompress the next bytes. Yields after every bounded amount of work, an empty piece if there is no output.
+        """Decompress the next bytes. Yields after every bounded amount of work, even if the piece is empty.
 
         Raises DamagedGzip.
         """

@@ -62,7 +62,7 @@ def _secrets_in(value: SecretStr) -> Iterator[str]:
         username, password, host = parts.username or "", parts.password or "", parts.hostname or ""
     except ValueError:
         return
-    # A password that equals the user or database name is no secret, and redacting it would damage many log lines.
+    # A password that equals the user or database name is not a secret, and redacting it would damage many log lines.
     yield from {password, unquote(password)} - {username, host, parts.path.strip("/")}
 
 

@@ -151,6 +151,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 async def _gone(process: asyncio.subprocess.Process) -> bool:
     # Not wait(): that also waits for the pipes, which child processes may keep open.
     with anyio.move_on_after(_LEAVE_SECONDS):
-        while process.returncode is None:  # noqa: ASYNC110 - there is no event to wait for
+        while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for it
             await anyio.sleep(0.01)
     return process.returncode is not None
