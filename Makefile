@@ -4,9 +4,12 @@
 
 EXAMPLE := examples/newsroom/main.py
 ARGS :=
-# The suite mostly waits, so three processes, each with its own servers, take less than half the time on two cores. Tests in
-# tests/chaos start many processes themselves. All tests of a file run in the same process.
+# Most tests wait more than they compute, so four processes, each with its own servers, keep two cores busy. Two of them
+# begin with the chaos tests: see tests/scheduling.py.
 SPREAD := --dist loadfile --numprocesses
+
+# The processes of a suite import the same modules, so each module is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 # uv must use an installed interpreter and never download one.
 export UV_PYTHON_DOWNLOADS := never
@@ -32,7 +35,7 @@ READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: run test soak check bench mutants fmt clean
+.PHONY: run test soak durations check bench mutants fmt clean
 .DELETE_ON_ERROR:
 
 run: $(READY)
@@ -40,8 +43,7 @@ run: $(READY)
 
 test: $(READY)
 ifeq ($(ARGS),)
-	$(RUN) pytest $(SPREAD) 3 --ignore tests/chaos
-	$(RUN) pytest $(SPREAD) 2 tests/chaos
+	$(RUN) pytest $(SPREAD) 4
 else
 	$(RUN) pytest $(ARGS)
 endif
@@ -49,6 +51,10 @@ endif
 # The long tests at full size: thousands of runs, tens of thousands of lines and steps.
 soak: $(READY)
 	TEST_SOAK=1 $(RUN) pytest $(SPREAD) 2 $(or $(ARGS),tests/chaos)
+
+# Measures how long each part of the suite takes, which decides what begins first.
+durations: $(READY)
+	TEST_DURATIONS=1 $(RUN) pytest $(SPREAD) 4
 
 check: $(READY_BENCH)
 	$(RUN) ruff check

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import threading
@@ -23,6 +24,8 @@ from typing import Any, cast
 import asyncpg
 import pytest
 import structlog
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from runlane import failpoints
 from runlane.redaction import LOGS
@@ -32,6 +35,8 @@ from runlane.store.sql.database import open_database
 from runlane.store.sql.migrate import upgrade
 from runlane.testing import ExternalPostgres, PostgresServer, postgres_for_tests
 from tests.harness import TABLES, Store, settings_for
+from tests.scale import scaled
+from tests.scheduling import DurationRecorder, LongestFirst
 
 _PGBOUNCER = "postgres-pgbouncer"
 BACKENDS = ("sqlite", "postgres", _PGBOUNCER)
@@ -56,7 +61,14 @@ _MODULES_FOR_PGBOUNCER = frozenset(
 )
 _TEMPLATE = "runlane_template"
 _SHARED = "runlane_shared"
+_REPEAT_TIMEOUT_SECONDS = 5.0
 _numbers = count(1)
+
+# Without a deadline: on a busy machine any example may take long.
+hypothesis_settings.register_profile(
+    "suite", deadline=None, max_examples=scaled(40, 400), suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,6 +80,25 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(asyncio.StreamWriter, "__del__"):
         for message in ("unclosed <socket", "unclosed transport"):
             config.addinivalue_line("filterwarnings", f"ignore:{message}:ResourceWarning")
+    if os.environ.get("TEST_DURATIONS") == "1" and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(DurationRecorder())
+
+
+@pytest.hookimpl(optionalhook=True, hookwrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Generator[None]:
+    """Repeat the signal that ends a test after its time limit.
+
+    The first one may be raised inside any task of the event loop, which then ends instead of the test.
+    """
+    yield
+    if signal.getitimer(signal.ITIMER_REAL)[0] > 0:
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, _REPEAT_TIMEOUT_SECONDS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
+    """Spread files over processes by how long they take."""
+    return LongestFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,9 +112,9 @@ def in_new_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         thread.submit(lambda: asyncio.run(work())).result()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def quiet_logs() -> None:
-    """Keep log lines of workers out of the test report."""
+    """Keep log lines of workers out of the test report; a command that a test ran here has configured logs."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 

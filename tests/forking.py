@@ -1,9 +1,11 @@
-"""`runlane` commands as real processes that start in a few milliseconds.
+"""`runlane` commands and Python programs as real processes that start in a few milliseconds.
 
 An interpreter needs about a second to import Runlane. A template process imports it once and forks for each command.
 The fork has its own pid, environment, folder, files and signals, and is a child of the test process, so it can be
 waited for, frozen and killed like any other. `Popen` and `run` take what their namesakes in `subprocess` take.
-Commands other than `python -m runlane` and `python -c` are started as usual.
+A command is `python -m MODULE`, `python -c PROGRAM` or `python FILE`; any other is started as usual.
+
+The environment of a command may name further modules to import first, in PRELOAD; each such list has its own template.
 
 A test of what a process imports, or of the memory that it may map, starts an interpreter of its own with `subprocess`.
 """
@@ -24,24 +26,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-_COMMAND = [sys.executable, "-m", "runlane"]
-_PROGRAM = [sys.executable, "-c"]
+# A variable of a command's environment, with names of modules.
+PRELOAD = "TEST_PRELOAD"
+# Workers that call models import these first, for two to four seconds of computing.
+PROVIDERS = {PRELOAD: "pydantic_ai.models.openai pydantic_ai.models.anthropic pydantic_ai.providers.openai_compatible"}
+# Workers that call tools of MCP servers import these first.
+MCP = {PRELOAD: "runlane.tools.mcp.connection runlane.tools.mcp.process runlane.tools.mcp.convert"}
+READY = b"ready"
 _SET_CHILD_SUBREAPER = 36
 _HERE = Path(__file__).parent
+# Whether this process takes orphans is a property of the whole process.
+_one_at_a_time = threading.Lock()
 
 
 class _Template:
-    """The process that forks. Started when the first command is."""
+    """A process that forks. Started when its first command is."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, modules: str) -> None:
+        self._modules = modules.split()
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
         """Return the pid of a new process, which is a child of this one."""
-        with self._lock:
-            channel = self._open()
+        channel = self.open()
+        with _one_at_a_time:
             # The fork is orphaned at once and passes to its nearest ancestor that takes orphans, which is this process.
             _adopt_orphans(True)
             try:
@@ -61,46 +70,61 @@ class _Template:
         if self._process is not None:
             self._process.wait()
 
-    def _open(self) -> socket.socket:
-        if self._channel is None:
-            self._channel, theirs = socket.socketpair()
-            with theirs:
-                plain = {name: value for name, value in os.environ.items() if not name.startswith("RUNLANE_")}
-                self._process = subprocess.Popen(
-                    [sys.executable, str(_HERE / "forking_template.py"), str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    env=plain,
-                )
-            atexit.register(self.close)
-        return self._channel
+    def open(self) -> socket.socket:
+        """Start the process if it does not run yet, and wait until it has imported everything."""
+        with _one_at_a_time:
+            if self._channel is None:
+                self._channel = self._start()
+                atexit.register(self.close)
+            return self._channel
+
+    def _start(self) -> socket.socket:
+        channel, theirs = socket.socketpair()
+        with theirs:
+            plain = {name: value for name, value in os.environ.items() if not name.startswith("RUNLANE_")}
+            self._process = subprocess.Popen(
+                [sys.executable, str(_HERE / "forking_template.py"), str(theirs.fileno()), *self._modules],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=plain,
+            )
+        if channel.recv(len(READY)) != READY:
+            raise RuntimeError("The template process did not start.")
+        return channel
 
 
-_template = _Template()
+_templates: dict[str, _Template] = {}
+
+
+def prepare(preload: Mapping[str, str] | None = None) -> None:
+    """Start the template process before the first command needs it, which would block an event loop meanwhile."""
+    modules = (preload or {}).get(PRELOAD, "")
+    _templates.setdefault(modules, _Template(modules)).open()
 
 
 class Popen(subprocess.Popen[Any]):
-    """`subprocess.Popen`, with a fork of the template process for Runlane's commands and programs."""
+    """`subprocess.Popen`, with a fork of the template process for Python programs."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
         start = cast("Any", super())._execute_child
         given = inspect.signature(start).bind(args, *rest).arguments
         command: list[str] = [os.fspath(word) for word in args]
-        program = command[2] if command[:2] == _PROGRAM else None
-        if (command[:3] != _COMMAND and program is None) or given["preexec_fn"] is not None:
+        program = _program(command)
+        if program is None or given["preexec_fn"] is not None:
             start(args, *rest)
             return
+        environment = dict(os.environ if given["env"] is None else given["env"])
         request: dict[str, Any] = {
-            "program": program,
-            "arguments": command[3:],
+            **program,
             "folder": os.fspath(given["cwd"] or Path.cwd()),
-            "environment": dict(os.environ if given["env"] is None else given["env"]),
+            "environment": environment,
             "new_session": bool(given["start_new_session"]),
         }
         ends = (given["p2cread"], given["c2pwrite"], given["errwrite"])
         files = [own if end == -1 else end for own, end in enumerate(ends)]
         this = cast("Any", self)
-        this.pid = _template.fork(request, files)
+        modules = environment.get(PRELOAD, "")
+        this.pid = _templates.setdefault(modules, _Template(modules)).fork(request, files)
         this._child_created = True
         names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         this._close_pipe_fds(*(given[name] for name in names))
@@ -115,7 +139,7 @@ def run(
     check: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """`subprocess.run`, with a fork of the template process for Runlane's commands and programs."""
+    """`subprocess.run`, with a fork of the template process for Python programs."""
     if input is not None:
         options["stdin"] = subprocess.PIPE
     if capture_output:
@@ -130,6 +154,17 @@ def run(
     if check:
         done.check_returncode()
     return done
+
+
+def _program(command: Sequence[str]) -> dict[str, Any] | None:
+    """Return what a command executes and its arguments; None if it is not a Python program."""
+    match command:
+        case [sys.executable, "-m" | "-c" as flag, what, *arguments]:
+            return {"kind": "module" if flag == "-m" else "code", "what": what, "arguments": arguments}
+        case [sys.executable, file, *arguments] if file.endswith(".py"):
+            return {"kind": "file", "what": file, "arguments": arguments}
+        case _:
+            return None
 
 
 def _rights(files: Sequence[int]) -> tuple[int, int, array.array[int]]:

@@ -17,6 +17,7 @@ import socket
 import sys
 import types
 import warnings
+from pathlib import Path
 from typing import Any, cast
 
 _FILES = 3
@@ -49,9 +50,10 @@ _MODULES = (
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for module in _MODULES:
+    for module in (*_MODULES, *sys.argv[2:]):
         __import__(module)
     gc.freeze()
+    channel.sendall(b"ready")
     while True:
         request = _receive(channel)
         if request is None:
@@ -115,24 +117,41 @@ def _execute(request: dict[str, Any]) -> None:
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin, sys.stdout, sys.stderr = _text(0, "r"), _text(1, "w", unbuffered), _text(2, "w", unbuffered)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
-    program: str | None = request["program"]
-    sys.argv = ["runlane" if program is None else "-c", *request["arguments"]]
-    sys.path[0] = request["folder"] if program is None else ""
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     warnings.resetwarnings()
     code = 0
     try:
-        if program is None:
-            runpy.run_module("runlane", run_name="__main__")
-        else:
-            main_module = sys.modules["__main__"] = types.ModuleType("__main__")
-            exec(compile(program, "<string>", "exec"), main_module.__dict__)
+        _PROGRAMS[request["kind"]](request["what"], request["arguments"])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     _end(code)
+
+
+def _run_module(name: str, arguments: list[str]) -> None:
+    sys.argv = [name, *arguments]
+    sys.path[0] = str(Path.cwd())
+    runpy.run_module(name, run_name="__main__")
+
+
+def _run_code(code: str, arguments: list[str]) -> None:
+    sys.argv = ["-c", *arguments]
+    sys.path[0] = ""
+    main_module = sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(compile(code, "<string>", "exec"), main_module.__dict__)
+
+
+def _run_file(path: str, arguments: list[str]) -> None:
+    sys.argv = [path, *arguments]
+    sys.path[0] = str(Path(path).resolve().parent)
+    main_module = sys.modules["__main__"] = types.ModuleType("__main__")
+    main_module.__file__ = path
+    exec(compile(Path(path).read_text("utf-8"), path, "exec"), main_module.__dict__)
+
+
+_PROGRAMS = {"module": _run_module, "code": _run_code, "file": _run_file}
 
 
 def _end(code: int) -> None:

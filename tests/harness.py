@@ -33,7 +33,11 @@ TABLES = (
     "idempotency_keys", "dead_letters", "workers", "lanes", "lane_kinds", "tenants", "api_keys", "roles", "audit",
     "api_answers", "definitions", "definition_versions", "secrets",
     "provider_limits", "provider_states", "provider_leases", "provider_seconds", "provider_waiters",
-    "usage_daily", "chat_sessions", "chat_turns", "run_children",
+    "usage_daily", "chat_sessions", "chat_turns", "run_children", "bulk_jobs", "bulk_items", "run_tags",
+    "lane_shares", "lane_clocks", "lane_holds", "schedules", "schedule_firings", "run_dependencies", "dependency_work",
+    "tenant_quotas", "stored_events", "event_ids", "event_rates", "event_outcomes", "run_listeners", "webhook_sources",
+    "webhook_endpoints", "webhook_secrets", "run_webhooks", "webhook_messages", "webhook_deliveries",
+    "webhook_attempts",
 )  # fmt: skip
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Final, TypeVar
 
-Number = TypeVar("Number", int, float)
+Number = TypeVar("Number", int, float, str)
 
 SOAK: Final = os.environ.get("TEST_SOAK") == "1"
 
 
 def scaled(test: Number, soak: Number) -> Number:
-    """Return the number for the target that runs."""
+    """Return the number, or the list of names, for the target that runs."""
     return soak if SOAK else test

@@ -65,6 +65,8 @@ class Sizes:
     queued: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     lanes: int = 20_000
     idle_seconds: float = 5.0
+    idle_workers: int = 50
+    idle_servers: int = 4
     limit: int = 50_000
     flows: int = 2_000
     peer_flows: int = 300
@@ -85,6 +87,8 @@ class Sizes:
     agent_tasks: int = 1_000
     agent_tasks_asked: int = 400
     permit_seconds: float = 5.0
+    schedules: int = 10_000
+    listed: int = 1_000_000
 
     def select(self, *names: str) -> list[str]:
         """Return those of these systems that are measured."""
@@ -103,6 +107,8 @@ QUICK = Sizes(
     queued=(1_000, 5_000),
     lanes=2_000,
     idle_seconds=0.5,
+    idle_workers=2,
+    idle_servers=1,
     limit=500,
     flows=40,
     peer_flows=5,
@@ -123,4 +129,6 @@ QUICK = Sizes(
     agent_tasks=20,
     agent_tasks_asked=8,
     permit_seconds=1.0,
+    schedules=200,
+    listed=5_000,
 )

@@ -1,7 +1,7 @@
 """Arrival: the time from the commit of an event in a worker to its arrival at a follower.
 
 Worker, server and follower are three processes. The worker logs a line, records the time when that call returns, and
-sleeps for a random time. With Redis the server is notified at once; without it the server polls the database.
+sleeps for a random time. The server is notified over Redis, or over Postgres without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
 async def _times(servers: Servers, workspace: Workspace, count: int, *, redis: bool) -> list[float]:
     worker = SYSTEMS["runlane"](workspace).worker(None)
     warm_up = min(10, count)
-    # If the server polls, the pauses are longer than its interval, so that events are spread over it.
+    # Without Redis the pauses are longer than the interval at which a server without wake-ups polls.
     longest = 0.05 if redis else 0.4
     servers.receiver.clear()
     with running(worker, servers.environment(workspace, redis=redis), servers.log):

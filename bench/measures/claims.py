@@ -55,7 +55,7 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
                 await servers.checkpoint()
                 database = await open_database(load_settings(database_url=workspace.database_url))
                 try:
-                    singles, hundreds = await _time(database)
+                    singles, hundreds = await time_claims(database)
                 finally:
                     await database.close()
             yield Sample("claims", "runlane", f"1 of {what}", repeat, "ms", singles)
@@ -72,7 +72,8 @@ async def _fill(workspace: Workspace, queued: int, lanes: int) -> None:
         await connection.close()
 
 
-async def _time(database: Database) -> tuple[list[float], list[float]]:
+async def time_claims(database: Database) -> tuple[list[float], list[float]]:
+    """Return the times of claims of one run and of a hundred."""
     await declare_lanes(database, {"default"})
     await register(
         database,

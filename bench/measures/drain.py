@@ -15,11 +15,12 @@ from bench.samples import Sample
 from bench.servers import Servers, query, wait_for_rows
 
 ANALYZED = ", after ANALYZE"
+UNWOKEN = ", without wake-ups over Postgres"
 _TIMEOUT_SECONDS = 300
 
 
 async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Yield one sample per repeat, system and state of the statistics; Runlane also with many slots."""
+    """Yield one sample per repeat, system and state of the statistics; Runlane also with many slots and unwoken."""
     for repeat in range(sizes.repeats):
         for name, count in sizes.drain:
             if name not in sizes.systems:
@@ -27,6 +28,7 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
             yield await _drain(servers, name, count, sizes.slots, repeat)
             if name == "runlane":
                 yield await _drain(servers, name, count, sizes.many_slots, repeat)
+                yield await _drain(servers, name, count, sizes.slots, repeat, wake_ups=False)
         for name, count in sizes.drain:
             if name in sizes.select("runlane", "procrastinate"):
                 yield await _drain(servers, name, count, sizes.slots, repeat, analyze=True)
@@ -34,7 +36,10 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
                 yield await _drain(servers, name, count, sizes.many_slots, repeat, analyze=True)
 
 
-async def _drain(servers: Servers, name: str, count: int, slots: int, repeat: int, *, analyze: bool = False) -> Sample:
+async def _drain(
+    servers: Servers, name: str, count: int, slots: int, repeat: int, *, analyze: bool = False, wake_ups: bool = True
+) -> Sample:
+    environment = {} if wake_ups else {"RUNLANE_POSTGRES_WAKEUPS": "false"}
     with servers.workspace() as workspace:
         system = SYSTEMS[name](workspace)
         await system.prepare()
@@ -44,12 +49,12 @@ async def _drain(servers: Servers, name: str, count: int, slots: int, repeat: in
             await query(workspace.database_url, "analyze")
         await servers.checkpoint()
         servers.receiver.clear()
-        with running(system.worker(slots), servers.environment(workspace, count), servers.log):
+        with running(system.worker(slots), {**servers.environment(workspace, count), **environment}, servers.log):
             first = await servers.receiver.next("counted", 1, _TIMEOUT_SECONDS)
             last = await servers.receiver.next("counted", count, _TIMEOUT_SECONDS)
             seconds = (last.at_ns - first.at_ns) / 1e9
             if system.drained_sql is not None:
                 row = await wait_for_rows(workspace.database_url, system.drained_sql, count, _TIMEOUT_SECONDS)
                 seconds = float(row["last"]) - float(row["first"])
-        variant = f"{slots} slots{ANALYZED if analyze else ''}"
+        variant = f"{slots} slots{ANALYZED if analyze else ''}{'' if wake_ups else UNWOKEN}"
         return Sample("drain", name, variant, repeat, "runs/s", [count / seconds], remark=f"{count} runs")

@@ -1,8 +1,8 @@
 """Latency: the time from the call that submits a run to the first line of its function, with an idle worker.
 
 Measured from before the call, which includes the accept, and from its return. Client and worker run in one process or
-in two; with two, Runlane is measured without and with Redis. The pauses between tries are random; if a worker polls,
-they are longer than its interval, so that tries are spread over it.
+in two; with two, Runlane is measured without and with Redis. The pauses between tries are random; without Redis they
+are longer than the interval at which a worker without wake-ups polls, so that tries are spread over it.
 """
 
 from __future__ import annotations

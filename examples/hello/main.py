@@ -24,7 +24,7 @@ from runlane import Client, Event, LiveEvent, Run, RunlaneError, Status
 from runlane.client import RetryPolicy
 
 HERE = Path(__file__).parent
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 PARTS = 16
 KILL_AFTER_PART = 5
 POEM = "The run that was accepted is the run that ends, whatever ends the one that runs the run."

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 class StartError(Exception):

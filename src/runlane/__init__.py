@@ -13,16 +13,27 @@ if typing.TYPE_CHECKING:
     from runlane.app import App
     from runlane.client import Client, RetryPolicy
     from runlane.client.administration import Administration
+    from runlane.client.failures import BulkJobs, DeadLetters
+    from runlane.client.schedules import ScheduleCalls
     from runlane.client.secrets import Secrets
+    from runlane.client.webhook_sources import SourceAccess, WebhookSources
+    from runlane.client.webhooks import Webhooks
     from runlane.domain.access import ApiKey, AuditEntry, Role
+    from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
+    from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary
     from runlane.domain.events import Event
-    from runlane.domain.lane import Lane
+    from runlane.domain.firing import Firing, ScheduledSlot
+    from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.options import RunOptions
+    from runlane.domain.quota import QuotaUse
     from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
     from runlane.domain.run import Accepted, ChildRun, Run, Status
+    from runlane.domain.scaling import Demand
+    from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
     from runlane.domain.secret import RotatedSecrets, Secret
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
+    from runlane.domain.tenant_event import EventReceipt, TenantEvent, TriggerOutcome, TriggerReplay
     from runlane.domain.usage import UsageReport, UsageRow
     from runlane.domain.views import (
         Attempt,
@@ -33,10 +44,21 @@ if typing.TYPE_CHECKING:
         LogLine,
         Logs,
         ServerHealth,
+        StatusCount,
         Step,
         WorkerInfo,
     )
     from runlane.domain.wait import Question
+    from runlane.domain.webhook import (
+        WebhookAttempt,
+        WebhookDelivery,
+        WebhookDeliveryLog,
+        WebhookEndpoint,
+        WebhookKey,
+        WebhookReplay,
+        WebhookSecret,
+    )
+    from runlane.domain.webhook_source import WebhookSource
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
     from runlane.resources import Resources
@@ -44,6 +66,7 @@ if typing.TYPE_CHECKING:
     from runlane.store.sql.database import Database
     from runlane.submit.chat import ChatRequest
     from runlane.submit.orchestrations import StartRequest
+    from runlane.submit.schedules import Schedules
     from runlane.submit.tasks import TaskRequest
     from runlane.worker.context import Context
     from runlane.worker.worker import Worker
@@ -55,6 +78,11 @@ __all__: list[str] = [
     "App",
     "Attempt",
     "AuditEntry",
+    "Backfill",
+    "BulkItem",
+    "BulkJob",
+    "BulkJobs",
+    "BulkPreview",
     "ChatMessage",
     "ChatPost",
     "ChatRequest",
@@ -65,32 +93,63 @@ __all__: list[str] = [
     "CredentialLimits",
     "CredentialUsage",
     "Database",
+    "DeadLetter",
+    "DeadLetterGroup",
+    "DeadLetterSummary",
+    "DeadLetters",
+    "Demand",
     "Event",
+    "EventReceipt",
+    "Firing",
     "Lane",
+    "LaneHold",
     "LiveEvent",
     "LogLine",
     "Logs",
     "ModelRegistry",
     "PeriodicService",
     "Question",
+    "QuotaUse",
     "Resources",
     "RetryPolicy",
     "Role",
     "RotatedSecrets",
     "Run",
     "RunOptions",
+    "Schedule",
+    "ScheduleCalls",
+    "SchedulePreview",
+    "ScheduleSettings",
+    "ScheduledSlot",
+    "Schedules",
     "Secret",
     "Secrets",
     "ServerHealth",
     "Settings",
+    "SourceAccess",
     "StartRequest",
     "Status",
+    "StatusCount",
     "Step",
     "Task",
     "TaskRequest",
     "Tenant",
+    "TenantEvent",
+    "TriggerOutcome",
+    "TriggerReplay",
+    "UpcomingSlot",
     "UsageReport",
     "UsageRow",
+    "WebhookAttempt",
+    "WebhookDelivery",
+    "WebhookDeliveryLog",
+    "WebhookEndpoint",
+    "WebhookKey",
+    "WebhookReplay",
+    "WebhookSecret",
+    "WebhookSource",
+    "WebhookSources",
+    "Webhooks",
     "Worker",
     "WorkerInfo",
 ]
@@ -104,6 +163,11 @@ _HOMES = {
     "App": "runlane.app",
     "Attempt": "runlane.domain.views",
     "AuditEntry": "runlane.domain.access",
+    "Backfill": "runlane.domain.schedule",
+    "BulkItem": "runlane.domain.bulk",
+    "BulkJob": "runlane.domain.bulk",
+    "BulkJobs": "runlane.client.failures",
+    "BulkPreview": "runlane.domain.bulk",
     "ChatMessage": "runlane.domain.views",
     "ChatPost": "runlane.domain.views",
     "ChatRequest": "runlane.submit.chat",
@@ -114,32 +178,63 @@ _HOMES = {
     "CredentialLimits": "runlane.domain.rate_limit",
     "CredentialUsage": "runlane.domain.rate_limit",
     "Database": "runlane.store.sql.database",
+    "DeadLetter": "runlane.domain.dead_letter",
+    "DeadLetterGroup": "runlane.domain.dead_letter",
+    "DeadLetterSummary": "runlane.domain.dead_letter",
+    "DeadLetters": "runlane.client.failures",
+    "Demand": "runlane.domain.scaling",
     "Event": "runlane.domain.events",
+    "Firing": "runlane.domain.firing",
+    "EventReceipt": "runlane.domain.tenant_event",
     "Lane": "runlane.domain.lane",
+    "LaneHold": "runlane.domain.lane",
     "LiveEvent": "runlane.domain.views",
     "LogLine": "runlane.domain.views",
     "Logs": "runlane.domain.views",
     "ModelRegistry": "runlane.llm.models",
     "PeriodicService": "runlane.maintenance.service",
     "Question": "runlane.domain.wait",
+    "QuotaUse": "runlane.domain.quota",
     "Resources": "runlane.resources",
     "RetryPolicy": "runlane.client",
     "Role": "runlane.domain.access",
     "RotatedSecrets": "runlane.domain.secret",
     "Run": "runlane.domain.run",
     "RunOptions": "runlane.domain.options",
+    "Schedule": "runlane.domain.schedule",
+    "ScheduleCalls": "runlane.client.schedules",
+    "SchedulePreview": "runlane.domain.schedule",
+    "ScheduleSettings": "runlane.domain.schedule",
+    "ScheduledSlot": "runlane.domain.firing",
+    "Schedules": "runlane.submit.schedules",
     "Secret": "runlane.domain.secret",
     "Secrets": "runlane.client.secrets",
     "ServerHealth": "runlane.domain.views",
     "Settings": "runlane.settings",
+    "SourceAccess": "runlane.client.webhook_sources",
     "StartRequest": "runlane.submit.orchestrations",
     "Status": "runlane.domain.run",
+    "StatusCount": "runlane.domain.views",
     "Step": "runlane.domain.views",
     "Task": "runlane.domain.task",
     "TaskRequest": "runlane.submit.tasks",
     "Tenant": "runlane.domain.tenant",
+    "UpcomingSlot": "runlane.domain.schedule",
+    "TenantEvent": "runlane.domain.tenant_event",
+    "TriggerOutcome": "runlane.domain.tenant_event",
+    "TriggerReplay": "runlane.domain.tenant_event",
     "UsageReport": "runlane.domain.usage",
     "UsageRow": "runlane.domain.usage",
+    "WebhookSource": "runlane.domain.webhook_source",
+    "WebhookSources": "runlane.client.webhook_sources",
+    "WebhookAttempt": "runlane.domain.webhook",
+    "WebhookDelivery": "runlane.domain.webhook",
+    "WebhookDeliveryLog": "runlane.domain.webhook",
+    "WebhookEndpoint": "runlane.domain.webhook",
+    "WebhookKey": "runlane.domain.webhook",
+    "WebhookReplay": "runlane.domain.webhook",
+    "WebhookSecret": "runlane.domain.webhook",
+    "Webhooks": "runlane.client.webhooks",
     "Worker": "runlane.worker.worker",
     "WorkerInfo": "runlane.domain.views",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -19,6 +19,7 @@ from runlane.domain.options import (
     AgentOptions,
     BulkOptions,
     ChatOptions,
+    ForkOptions,
     OrchestrationOptions,
     TaskOptions,
     run_options,
@@ -30,7 +31,7 @@ from runlane.domain.text import check_text
 from runlane.domain.views import ChatPost
 from runlane.errors import Unavailable, UnknownTask, WrongState
 from runlane.resources import ResourcePool, Resources
-from runlane.run_reader import RunReader
+from runlane.run_operator import RunOperator
 from runlane.settings import Settings, load_settings
 from runlane.store.access.tenants import is_free
 from runlane.store.orchestration.children import wake_parents
@@ -38,20 +39,22 @@ from runlane.store.queue import run_changes
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
 from runlane.store.sql.database import Database
-from runlane.submit.tasks import MAX_KEY, SubmitRules, TaskRequest, check_priority, task_run
+from runlane.submit.tasks import MAX_KEY, SubmitRules, TaskRequest, task_run
+from runlane.triggers.sending import EventSender
 
 if TYPE_CHECKING:
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
     from runlane.submit.chat import ChatRequest
     from runlane.submit.orchestrations import StartRequest
+    from runlane.submit.schedules import Schedules
     from runlane.worker.worker import Worker
     from runlane.worker_factory import WorkerFactory
 
 T = TypeVar("T")
 
 
-class App(TaskRegistry, RunReader):
+class App(TaskRegistry, RunOperator, EventSender):
     """Tasks by name, and their runs. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -187,7 +190,7 @@ class App(TaskRegistry, RunReader):
         from runlane.submit.chat import post
 
         connection = await self.connect()
-        posted = await post(connection.database, request, **self._rules(tenant, trace))
+        posted = await post(connection.database, request, connection.seal_webhook, **self._rules(tenant, trace))
         accepted = posted.accepted
         connection.bus.ring({accepted.lane})
         # The turn's number takes the place of an event's number for followers of the session.
@@ -211,13 +214,11 @@ class App(TaskRegistry, RunReader):
                 connection.bus.ring(await wake_parents(connection.database, [run_id]))
         return change.status
 
-    async def approve(self, run_id: str) -> Status:
-        """Approve a held run."""
-        return await self._publish_change(run_changes.approve_run(await self.database(), run_id))
+    async def retry(self, run_id: str, *, latest: bool = False, actor: str = "local") -> Status:
+        """Retry a failed run with all of its attempts; with `latest`, on the current versions of its definitions."""
+        from runlane.submit.repair import retry
 
-    async def retry(self, run_id: str) -> Status:
-        """Retry a failed run with all of its attempts."""
-        return await self._publish_change(run_changes.retry_run(await self.database(), run_id))
+        return await self._publish_change(retry(await self.database(), run_id, latest=latest, actor=actor))
 
     async def sync(
         self,
@@ -301,26 +302,15 @@ class App(TaskRegistry, RunReader):
         return await self._publish_change(send_event(await self.database(), run_id, name, data, sent_by))
 
     async def fork(
-        self, run_id: str, from_step: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+        self, run_id: str, from_step: str, state: Mapping[str, Any] | None = None, **options: Unpack[ForkOptions]
     ) -> Accepted:
         """Accept a new run from a recorded step of this one, with a changed state; earlier steps are not repeated."""
         from runlane.submit.orchestrations import fork
 
         connection = await self.connect()
-        accepted = await fork(connection.database, run_id, from_step, state or {}, idempotency_key)
+        accepted = await fork(connection.database, run_id, from_step, state or {}, **options)
         connection.bus.ring({accepted.lane})
         return accepted
-
-    async def release(self, run_id: str) -> Status:
-        """Unblock the runs queued behind a failed run that was accepted with on_dead="block"."""
-        return await self._publish_change(run_changes.release_run(await self.database(), run_id))
-
-    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> Status:
-        """Change the priority of a waiting run. `actor` is for the audit log."""
-        check_priority(priority)
-        return await self._publish_change(
-            run_changes.set_priority(await self.database(), run_id, priority, actor=actor)
-        )
 
     @property
     def models(self) -> ModelRegistry:
@@ -354,12 +344,27 @@ class App(TaskRegistry, RunReader):
         """Return a worker for this app's tasks; the caller starts and stops it."""
         return await self._factory.worker(lanes, concurrency)
 
-    async def maintenance_services(self) -> list[PeriodicService]:
-        """Return the maintenance services that every process runs; the caller starts and stops them."""
+    async def maintenance_services(self, *, triggers: bool = True) -> list[PeriodicService]:
+        """Return the maintenance services of a process; the caller starts and stops them.
+
+        A process without a worker leaves out the evaluation of triggers.
+        """
+        from runlane.domain.maintenance import MaintenanceService
+        from runlane.failures.bulk_runner import bulk_service
         from runlane.maintenance.registry import maintenance_services
+        from runlane.triggers.evaluator import trigger_services
 
         connection = await self.connect()
-        return maintenance_services(self.settings, connection.database, connection.bus)
+        planner = (await self.schedules()).planner
+        more = trigger_services(self.settings, connection, self._tasks) if triggers else {}
+        more[MaintenanceService.BULK] = bulk_service(connection.database, connection.bus)
+        return maintenance_services(connection, planner, more)
+
+    async def schedules(self) -> Schedules:
+        """Return the schedules: create, change, pause, trigger and read them."""
+        from runlane.submit.schedules import Schedules
+
+        return Schedules.of(await self.connect(), self._tasks)
 
     @property
     def _factory(self) -> WorkerFactory:
@@ -384,10 +389,6 @@ class App(TaskRegistry, RunReader):
             raise UnknownTask(request.task, self._tasks)
         settings = self.settings
         return task_run(task, request, settings.max_input_bytes, settings.max_losses, tenant=tenant, trace=trace)
-
-    async def _publish_change(self, changing: Awaitable[run_changes.RunChange]) -> Status:
-        change = await changing
-        return (await self.connect()).publish_change(change).status
 
     def _lanes(self) -> set[str]:
         return {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -19,10 +19,12 @@ from runlane.errors import ConfigurationError
 from runlane.settings import Settings, redact_settings, unknown_variables
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import Committer
+from runlane.store.queue.dependencies import check_parents
 from runlane.store.queue.lanes import declare_lanes
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.sql.database import Database
 from runlane.store.sql.migrate import open_ready
+from runlane.webhooks.keys import seal_run_secret
 
 log = structlog.get_logger(__name__)
 
@@ -44,11 +46,22 @@ class Resources:
         if not new_runs:
             return []
         await self._declare({run.lane for run in new_runs})
+        await check_parents(self.database, new_runs)
+        if any(run.webhook is not None for run in new_runs):
+            new_runs = [await self.seal_webhook(run) for run in new_runs]
         verdicts = await self.committer.accept(new_runs, self.settings.database_timeout_seconds)
         for verdict in verdicts:
             if isinstance(verdict, Exception):
                 raise verdict
         return cast("list[Accepted]", verdicts)
+
+    async def seal_webhook(self, run: NewRun) -> NewRun:
+        """Encrypt the secret of a run's webhook, if it has one. Raises NoSecretKey without an encryption key."""
+        webhook = run.webhook
+        if webhook is None or webhook.secret is None:
+            return run
+        sealed = await asyncio.to_thread(seal_run_secret, self.vault.keyring, run.id, run.tenant, webhook.secret)
+        return run._replace(webhook=replace(webhook, secret=None, sealed=sealed))
 
     async def _declare(self, lanes: set[str]) -> None:
         """Create the lanes of tasks that were registered after the app connected. A sync creates others."""
@@ -61,6 +74,8 @@ class Resources:
         """Notify workers and readers of a change."""
         self.bus.ring(change.ready_lanes)
         self.bus.publish(change.notices)
+        if change.due_seconds is not None:
+            self.bus.report_timer(change.due_seconds)
         return change
 
 

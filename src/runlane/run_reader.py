@@ -11,7 +11,7 @@ from runlane.domain.events import Event, LiveType
 from runlane.domain.lane import Lane
 from runlane.domain.log_pages import LOG_PAGE, read_log_lines
 from runlane.domain.run import Run, Status
-from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, Step, WorkerInfo
+from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, StatusCount, Step, WorkerInfo
 from runlane.domain.wait import Question
 from runlane.errors import Unavailable
 from runlane.store.queue.lanes import list_lanes
@@ -77,13 +77,15 @@ class RunReader:
         tenant: str | None = None,
         text: str | None = None,
         id_prefix: str | None = None,
+        tag: str | Sequence[str] | None = None,
+        parent: str | None = None,
         cursor: str | None = None,
         page: int = 100,
     ) -> AsyncGenerator[Run]:
         """Yield runs, newest first, without input and result, read page by page.
 
-        With several statuses, runs in any of them are listed. An ordering key belongs to one tenant: to the default
-        one if no tenant is given.
+        With several statuses, runs in any of them are listed; with several tags, runs that have all of them. An
+        ordering key belongs to one tenant: to the default one if no tenant is given.
         """
         statuses = [status] if isinstance(status, str) else status or ()
         wanted = RunFilter(
@@ -94,6 +96,8 @@ class RunReader:
             ordering_key=ordering_key,
             text=text,
             id_prefix=id_prefix,
+            tags=(tag,) if isinstance(tag, str) else tuple(tag or ()),
+            parent=parent,
         )
         while True:
             found = await search_runs(await self.database(), wanted, below=cursor, limit=page)
@@ -102,6 +106,15 @@ class RunReader:
             cursor = found.cursor
             if cursor is None:
                 return
+
+    async def counts(
+        self, *, tenant: str | None = None, target: str | None = None, lane: str | None = None
+    ) -> Sequence[StatusCount]:
+        """Return the number of runs in each status, up to 1,000 of each; of every tenant without one."""
+        # Imported here: its statements take megabytes, and a worker counts no runs.
+        from runlane.store.queue.run_counts import count_runs
+
+        return await count_runs(await self.database(), tenant, target=target, lane=lane)
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
         """Return the run's stored events after a number."""

@@ -42,6 +42,12 @@ async def wait(ctx: Context, seconds: float) -> int:
 """
 
 
+@pytest.fixture(scope="session", autouse=True)
+def forked_commands() -> None:
+    """Start the process that forks commands while no event loop runs."""
+    forking.prepare()
+
+
 @dataclass
 class Answer:
     """The output and the exit code of a command."""

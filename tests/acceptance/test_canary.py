@@ -109,7 +109,7 @@ async def test_no_secret_is_anywhere(canary_settings: Settings, collector: Colle
                 answers = await _use_it(client)
             shown = [
                 command(tmp_path, *words, **variables).stdout
-                for words in (("runs", "list"), ("dead-letters",), ("secrets", "list"), ("audit", "list"))
+                for words in (("runs", "list"), ("dead-letters", "list"), ("secrets", "list"), ("audit", "list"))
             ]
         outputs: dict[str, str | bytes] = {
             "the answers": "\n".join(answers),

@@ -100,6 +100,39 @@ def test_reads_and_changes_are_the_same_over_http_and_on_the_database(
 
 
 @pytest.mark.parametrize("over_http", [True, False])
+def test_tags_counts_and_quotas_are_the_same_over_http_and_on_the_database(
+    folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
+) -> None:
+    way = {"RUNLANE_URL": server.url} if over_http else database
+    name = "http" if over_http else "database"
+
+    def output(*arguments: str) -> str:
+        done = command(folder, *arguments, **way)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    given = ("--input", '{"count": 1}', "--hold", "--tag", name, "--tag", "cli", "--json")
+    run_id = json.loads(command(folder, "run", "talk", *given, RUNLANE_URL=server.url).stdout)["run_id"]
+    (listed,) = json.loads(output("runs", "list", "--tag", name, "--tag", "cli", "--json"))
+    assert (listed["id"], listed["tags"]) == (run_id, ["cli", name])
+    assert output("runs", "tag", run_id, "--add", "seen", "--remove", "cli") == f"{run_id}: {name} seen\n"
+    assert run_id not in output("runs", "list", "--tag", name, "--tag", "cli")
+    assert json.loads(output("runs", "tag", run_id, "--set", name, "--json")) == {"run_id": run_id, "tags": [name]}
+    assert f"tags  {name}" in output("runs", "show", run_id)
+    counts = {row["status"]: row["count"] for row in json.loads(output("runs", "count", "--task", "talk", "--json"))}
+    assert counts["awaiting_approval"] >= 1
+    output("quotas", "set", "runs_per_day", "100000")
+    quotas = {row["name"]: row for row in json.loads(output("quotas", "list", "--json"))}
+    assert quotas["runs_per_day"]["limit"] == 100000
+    assert quotas["runs_per_day"]["used"] >= 1
+    output("quotas", "set", "runs_per_day", "--no-limit")
+    refused = command(folder, "quotas", "set", "runs_per_dya", "1", **way)
+    assert refused.returncode == 1
+    assert 'did you mean "runs_per_day"' in refused.stderr
+    output("runs", "cancel", run_id)
+
+
+@pytest.mark.parametrize("over_http", [True, False])
 def test_runs_are_named_by_a_unique_prefix_or_as_the_last_one(
     folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
 ) -> None:

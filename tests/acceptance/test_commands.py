@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -65,7 +66,7 @@ def test_the_commands_show_the_runs_of_a_worker(worked: Worked) -> None:
     shell, (done, dead, later, held) = worked
 
     listed = shell.run("runs", "list")
-    assert listed.lines[0] == ["run", "task", "status", "lane", "attempt", "accepted", "took", "key"]
+    assert listed.lines[0] == ["run", "task", "status", "lane", "attempt", "accepted", "took", "key", "tags"]
     assert [line[0] for line in listed.lines[1:]] == [held, later, dead, done]
     assert [line[2] for line in listed.lines[1:]] == ["awaiting_approval", "scheduled", "failed", "completed"]
     as_json = shell.run("runs", "list", "--json").json
@@ -90,13 +91,13 @@ def test_the_commands_show_the_runs_of_a_worker(worked: Worked) -> None:
     assert [attempt["outcome"] for attempt in whole["attempts"]] == ["completed"]
     assert "ValueError: it broke" in shell.run("runs", "show", dead).out
 
-    letters = shell.run("dead-letters")
+    letters = shell.run("dead-letters", "list")
     assert letters.lines[1][0] == dead
     assert "ValueError: it broke" in letters.lines[1][-1]
-    assert [letter["run_id"] for letter in shell.run("dead-letters", "--json").json] == [dead]
-    letter = shell.run("dead-letters", dead).json
+    assert [letter["run_id"] for letter in shell.run("dead-letters", "list", "--json").json] == [dead]
+    letter = shell.run("dead-letters", "show", dead).json
     assert "raise ValueError" in letter["attempts"][0]["error"]["traceback"]
-    assert dead in on_a_terminal(shell, "dead-letters")
+    assert dead in on_a_terminal(shell, "dead-letters", "list")
 
     lanes = shell.run("lanes", "list")
     assert [line[0] for line in lanes.lines[1:]] == ["default", "fragile", "slow"]
@@ -121,8 +122,8 @@ def test_operators_change_runs(worked: Worked) -> None:
     assert shell.run("runs", "cancel", later, "--json").json == {"run_id": later, "status": "cancelled"}
     assert shell.run("runs", "release", dead).out == f"{dead}: failed\n"
     assert shell.run("runs", "retry", dead, "--json").json == {"run_id": dead, "status": "queued"}
-    assert shell.run("dead-letters", "--json").json == []
-    assert "No dead letters." in on_a_terminal(shell, "dead-letters")
+    assert shell.run("dead-letters", "list", "--json").json == []
+    assert "No dead letters." in on_a_terminal(shell, "dead-letters", "list")
     for arguments, output in (
         (["approve", done], "is completed. Only a run that awaits approval can be approved"),
         (["retry", done], "is completed. Only a failed run can be retried"),
@@ -133,8 +134,37 @@ def test_operators_change_runs(worked: Worked) -> None:
     assert "must be between -100 and 100" in shell.refused("runs", "priority", held, "101", code="invalid_request")
     for verb in ("show", "cancel", "retry", "approve", "release"):
         assert 'The run "run_x" does not exist' in shell.refused("runs", verb, "run_x", code="run_not_found")
-    assert "has no dead letter" in shell.refused("dead-letters", done, code="invalid_request")
+    assert "has no dead letter" in shell.refused("dead-letters", "show", done, code="not_found")
     assert 'did you mean "failed"' in shell.refused("runs", "list", "--status", "fialed", code="invalid_request")
+
+
+def test_operators_handle_dead_letters_and_change_runs_in_bulk(worked: Worked) -> None:
+    """On the database alone: no server and no worker runs."""
+    shell, (done, dead, later, held) = worked
+    (group,) = shell.run("dead-letters", "groups", "--json").json
+    assert (group["count"], group["code"], group["sample"]["run_id"]) == (1, "ValueError", dead)
+    assert shell.run("dead-letters", "assign", dead, "--to", "ann").out == f"{dead}: open, assigned to ann\n"
+    assert shell.run("dead-letters", "ack", dead, "--note", "seen", "--json").json["note"] == "seen"
+    assert shell.run("dead-letters", "list", "--state", "open", "--json").json == []
+    assert [line["run_id"] for line in map(json.loads, shell.run("dead-letters", "export").out.splitlines())] == [dead]
+    assert "1 would be changed" in shell.run("dead-letters", "retry", "--code", "ValueError", "--dry-run").out
+    job = shell.run("dead-letters", "retry", "--code", "ValueError", "--spread", "60", "--json").json
+    assert (job["state"], job["changed"], job["refused"]) == ("completed", 1, 0)
+    assert shell.run("runs", "show", dead, "--json").json["priority"] == -10
+    moved = shell.run("bulk", "start", "priority", "--task", "greet", "--priority", "7", "--json").json
+    assert (moved["total"], moved["changed"]) == (2, 2)
+    assert {shell.run("runs", "show", run, "--json").json["priority"] for run in (later, held)} == {7}
+    refused = shell.run("bulk", "start", "cancel", "--run", done)
+    assert "0 of 1 changed, 1 refused" in refused.out
+    (latest, *_) = shell.run("bulk", "list", "--json").json
+    assert shell.run("bulk", "items", latest["job_id"], "--state", "refused", "--json").json[0]["code"] == "wrong_state"
+    assert "completed" in shell.run("bulk", "stop", latest["job_id"]).out
+    assert shell.run("bulk", "show", latest["job_id"], "--json").json["refused"] == 1
+    assert "Name either runs or a filter" in shell.refused("bulk", "start", "cancel", code="invalid_request")
+    assert "matches nothing" in shell.refused("bulk", "start", "cancel", "--task", "none", code="invalid_request")
+    shell.run("runs", "cancel", dead)
+    assert shell.run("dead-letters", "show", dead).json["state"] == "discarded"
+    assert "can become discarded" in shell.refused("dead-letters", "discard", dead, code="wrong_state")
 
 
 def test_operators_change_lanes(shell: Shell) -> None:
@@ -142,6 +172,8 @@ def test_operators_change_lanes(shell: Shell) -> None:
         "media: enabled None -> True",
         "media: max_slots None -> 3",
         "media: poll_interval_ms None -> 250",
+        "media: fair None -> True",
+        "media: priority_seconds None -> 600",
     ]
     assert shell.run("lanes", "set", "media", "--disable", "--poll-interval-ms", "100").out.splitlines() == [
         "media: enabled True -> False",

@@ -196,7 +196,8 @@ def test_graphs(project: Path) -> None:
 def test_schemas(tmp_path: Path) -> None:
     assert json.loads(command(tmp_path, "schema", "agent").stdout)["$id"] == "urn:runlane:agent"
     assert json.loads(command(tmp_path, "schema", "mcp-servers").stdout)["$id"] == "urn:runlane:mcp_server"
-    assert set(json.loads(command(tmp_path, "schema").stdout)) == {"orchestration", "agent", "tool", "mcp_server"}
+    kinds = {"orchestration", "agent", "tool", "mcp_server", "schedule", "trigger"}
+    assert set(json.loads(command(tmp_path, "schema").stdout)) == kinds
     done = command(tmp_path, "schema", "agnt")
     assert done.returncode == 1
     assert 'did you mean "agent"' in done.stderr
@@ -205,7 +206,10 @@ def test_schemas(tmp_path: Path) -> None:
 def test_bundles(project: Path) -> None:
     command(project, "sync")
     done = command(project, "bundle", "export", "hello", "--out", "b.json")
-    assert done.stdout == "Wrote b.json: 1 orchestrations, 1 agents, 0 custom_tools, 0 mcp_servers.\n"
+    assert (
+        done.stdout
+        == "Wrote b.json: 1 orchestrations, 1 agents, 0 custom_tools, 0 mcp_servers, 0 schedules, 0 triggers.\n"
+    )
     assert json.loads(command(project, "bundle", "export", "hello", "--alone").stdout)["agents"] == []
     assert command(project, "bundle", "export", "helo").returncode == 1
     other = {"RUNLANE_DATABASE_URL": f"sqlite:///{project}/other.db"}

@@ -50,7 +50,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 OPENAPI: dict[str, Any] = build_api(App()).openapi()
 COMMAND: Any = typer.main.get_command(cli)
-READ_ONLY = ("runs list", "lanes list", "workers", "db current", "dead-letters")
+READ_ONLY = ("runs list", "lanes list", "workers", "db current", "dead-letters list")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ SERVED = [block for block in BLOCKS if block.language == "sh" and "server" in bl
 SHELL_LINES = [
     (block, line.split("#")[0].strip())
     for block in BLOCKS
-    if block.language == "sh"
+    # A script that is written to a file is executed by the test of its page.
+    if block.language == "sh" and "file" not in block.words
     for line in block.text.splitlines()
     if line.split("#")[0].strip()
 ]
@@ -210,13 +211,13 @@ def test_shell_blocks_with_a_server_run(page: Path, tmp_path: Path) -> None:
                 words = shlex.split(line.replace("http://127.0.0.1:8765", variables["RUNLANE_URL"]))
                 if words[0] == "runlane":
                     words = [sys.executable, "-m", *words]
-                done = subprocess.run(
+                done = forking.run(
                     [*words, "-f"] if words[0] == "curl" else words,
                     cwd=tmp_path,
                     env=environment(**variables),
                     capture_output=True,
                     text=True,
-                    timeout=120,
+                    timeout=250,
                     check=False,
                 )
                 assert done.returncode == 0, f"{block}: {line}\n{done.stdout}{done.stderr}"
@@ -444,13 +445,13 @@ def _options(parameter: Any) -> list[str]:
 
 
 def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forking.run(
         [sys.executable, *arguments],
         cwd=folder,
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=250,
         check=False,
     )
 

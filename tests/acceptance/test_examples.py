@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello" / "main.py"
 NEWSROOM = ROOT / "examples" / "newsroom" / "main.py"
 SHOP = ROOT / "examples" / "shop"
-SECONDS = 180
+SECONDS = 280
 
 
 def test_make_run_starts_the_newsroom() -> None:
@@ -162,7 +162,7 @@ def test_shop_does_its_work(tmp_path: Path) -> None:
 
 
 def _run(arguments: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forking.run(
         [sys.executable, *arguments],
         cwd=folder,
         env=_environment(**variables),

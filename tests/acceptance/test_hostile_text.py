@@ -332,8 +332,8 @@ def test_operating_commands(folder: Path, database: Mapping[str, str], runs: Map
         ("roles", "set", "reader", "--permissions", "runs:read"),
         ("roles", "delete", "reader"),
         ("audit", "list"),
-        ("dead-letters",),
-        ("dead-letters", runs["crash"]),
+        ("dead-letters", "list"),
+        ("dead-letters", "show", runs["crash"]),
         ("workers", "--all"),
         ("lanes", "list"),
         ("lanes", "set", "default", "--kinds", EVIL),
@@ -350,11 +350,80 @@ def test_operating_commands(folder: Path, database: Mapping[str, str], runs: Map
     ):
         in_a_pipe(folder, *arguments, code=None, way=database)
         in_a_pipe(folder, *arguments, "--json", code=None, way=database)
-    for arguments in (("keys", "list"), ("tenants", "list"), ("audit", "list"), ("dead-letters",), ("lanes", "list")):
+    listed = ("keys", "tenants", "audit", "dead-letters", "lanes")
+    for arguments in ((name, "list") for name in listed):
         at_a_terminal(folder, *arguments, way=database)
     in_a_pipe(folder, "keys", "revoke", json.loads(key)["id"], way=database)
     in_a_pipe(folder, "secrets", "set", "TOKEN", given="x", code=None, way=database)
     in_a_pipe(folder, "secrets", "new-key")
+
+
+def test_operations(folder: Path, server: ServerProcess, runs: Mapping[str, str]) -> None:
+    named = ("--settings", json.dumps({"name": EVIL}))
+    for arguments in (
+        ("runs", "count", "--task", EVIL),
+        ("runs", "tag", runs["crash"], "--add", "nightly"),
+        ("runs", "tag", runs["crash"], "--add", EVIL),
+        ("events", "send", "order.paid", "--data", json.dumps({"text": EVIL})),
+        ("events", "send", EVIL),
+        ("events", "list", "--name", EVIL),
+        ("events", "outcomes", EVIL),
+        ("triggers", "outcomes", EVIL),
+        ("triggers", "replay", EVIL, "--from", EVIL),
+        ("webhook-sources", "set", EVIL, "--verifier", "bearer"),
+        ("webhook-sources", "list"),
+        ("webhook-sources", "token", EVIL),
+        ("webhook-sources", "delete", EVIL),
+        ("schedules", "create", "nightly", "--task", "crash", "--every", "3600", *named),
+        ("schedules", "list"),
+        ("schedules", "show", "nightly"),
+        ("schedules", "show", EVIL),
+        ("schedules", "set", "nightly", *named),
+        ("schedules", "pause", "nightly", "--reason", EVIL),
+        ("schedules", "resume", EVIL),
+        ("schedules", "trigger", EVIL),
+        ("schedules", "backfill", EVIL, "--from", EVIL, "--to", EVIL),
+        ("schedules", "next", EVIL),
+        ("schedules", "preview", "--cron", EVIL),
+        ("schedules", "firings", EVIL),
+        ("schedules", "delete", EVIL),
+        ("admin", "workers"),
+        ("admin", "scaling", "--lanes", EVIL),
+        ("lanes", "unassign", "default", EVIL),
+        ("lanes", "delete", EVIL),
+        ("lanes", "hold", "default", "--reason", EVIL, "--minutes", "0.001"),
+        ("lanes", "holds", "default"),
+        ("quotas", "list"),
+        ("quotas", "set", EVIL, "1"),
+        ("webhooks", "create", "https://example.com/hook", "--description", EVIL),
+        ("webhooks", "list"),
+        ("webhooks", "show", EVIL),
+        ("webhooks", "set", EVIL, "--rate", "1"),
+        ("webhooks", "enable", EVIL, "--held", "send"),
+        ("webhooks", "disable", EVIL),
+        ("webhooks", "rotate", EVIL),
+        ("webhooks", "secret", EVIL),
+        ("webhooks", "test", EVIL),
+        ("webhooks", "deliveries"),
+        ("webhooks", "delivery", EVIL),
+        ("webhooks", "replay", EVIL),
+        ("webhooks", "delete", EVIL),
+        ("webhooks", "types"),
+        ("dead-letters", "groups"),
+        ("dead-letters", "ack", runs["crash"], "--note", EVIL),
+        ("dead-letters", "assign", runs["crash"], "--to", EVIL),
+        ("dead-letters", "discard", EVIL),
+        ("dead-letters", "export"),
+        ("bulk", "start", "cancel", "--task", EVIL),
+        ("bulk", "list"),
+        ("bulk", "show", EVIL),
+        ("bulk", "items", EVIL),
+        ("bulk", "stop", EVIL),
+    ):
+        # Some are refused; what they print is harmless either way.
+        in_a_pipe(folder, *arguments, code=None, way={"RUNLANE_URL": server.url})
+    for arguments in (("schedules", "list"), ("dead-letters", "groups"), ("webhooks", "list")):
+        at_a_terminal(folder, *arguments, way={"RUNLANE_URL": server.url})
 
 
 def test_definitions(tmp_path: Path, folder: Path, server: ServerProcess, database: Mapping[str, str]) -> None:

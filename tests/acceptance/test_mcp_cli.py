@@ -12,21 +12,23 @@ from typing import Any
 import pytest
 
 from runlane.testing import FakeMcp
+from tests import forking
 from tests.server_process import environment
 
 
 @pytest.fixture(scope="module")
 def fake() -> Generator[FakeMcp]:
+    forking.prepare(forking.MCP)
     with FakeMcp() as fake:
         yield fake
 
 
 def run(folder: Path, *arguments: str, secret: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "runlane", *arguments]
-    return subprocess.run(
+    return forking.run(
         command,
         cwd=folder,
-        env=environment(RUNLANE_OUTBOUND_ALLOW="127.0.0.1"),
+        env=environment(RUNLANE_OUTBOUND_ALLOW="127.0.0.1", **forking.MCP),
         input=secret,
         capture_output=True,
         text=True,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.domain.run import Status
 from runlane.testing.fake_provider import FakeAnswer, FakeProvider
+from tests import forking
 from tests.chaos.cluster import ROOT, RUNLANE, Cluster, Row, eventually
 
 MODEL = "acme:big"
@@ -32,12 +32,12 @@ def priced(text: str = "Done.", **more: Any) -> FakeAnswer:
 
 
 def environment(provider: FakeProvider, **more: str) -> dict[str, str]:
-    """Return the variables with which workers call this provider and take over quickly."""
+    """Return the variables with which workers call this provider."""
     price = {"input_usd_per_million": 0, "output_usd_per_million": PRICE_USD / TOKENS_OUT * 1_000_000}
     open_ = {"base_url": provider.openai_url, "prices": {"big": price}}
     return {
         "RUNLANE_PROVIDERS": json.dumps({"acme": open_ | {"secret": "ACME_KEY"}, "open": open_}), "ACME_KEY": KEY,
-        "RUNLANE_SILENCE_SECONDS": "0.2", "RUNLANE_REAPER_SECONDS": "0.1", **more,
+        **forking.PROVIDERS, **more,
     }  # fmt: skip
 
 
@@ -92,7 +92,7 @@ async def has_status(cluster: Cluster, run_id: str, status: Status) -> Row:
 async def cli_json(cluster: Cluster, *command: str) -> Any:
     """Run a command with --json and return its output."""
     done = await asyncio.to_thread(
-        subprocess.run,
+        forking.run,
         [*RUNLANE, *command, "--json"],
         cwd=ROOT,
         env=cluster.environment,

@@ -35,6 +35,9 @@ TASKS = "tests.chaos.chaos_tasks"
 RUNLANE = (sys.executable, "-m", "runlane")
 PATIENCE_SECONDS = 60.0
 LOG_LINES = 60
+# A dead worker is noticed sooner than with the shipped defaults, which a few tests use on purpose. Neither makes a
+# worker that lives lose its runs: before silence counts, its liveness lock must be free.
+QUICK_DETECTION = {"silence_seconds": 0.2, "reaper_seconds": 0.1}
 Row = dict[str, Any]
 
 
@@ -128,11 +131,13 @@ class Process:
 class Cluster:
     """The processes over one database, and queries about them."""
 
-    def __init__(self, url: str, folder: Path, **environment: str) -> None:
+    def __init__(self, url: str, folder: Path, *, shipped_defaults: bool = False, **environment: str) -> None:
         self.url = url
         self.folder = folder
+        detection: dict[str, Any] = {} if shipped_defaults else QUICK_DETECTION
         self.environment = {
             **os.environ,
+            **{f"RUNLANE_{name.upper()}": str(value) for name, value in detection.items()},
             "RUNLANE_DATABASE_URL": url,
             "RUNLANE_WORKER_HEALTH_PORT": "0",
             "RUNLANE_MAX_LOSSES": "1000",
@@ -141,9 +146,11 @@ class Cluster:
             **environment,
         }
         self.sink = Sink(folder / "sink.db")
-        self.app = App(Settings(database_url=SecretStr(url), worker_health_port=0, max_losses=1000))
+        self.app = App(Settings(database_url=SecretStr(url), worker_health_port=0, max_losses=1000, **detection))
         self.app.include(chaos_tasks.app)
         self.processes: list[Process] = []
+        self._link: Any = None
+        self._link_lock = asyncio.Lock()
         # A test of what a process imports, or of its memory, sets subprocess.Popen.
         self.popen: type[subprocess.Popen[Any]] = forking.Popen
 
@@ -152,6 +159,8 @@ class Cluster:
             if process.alive:
                 process.thaw()
                 process.kill()
+        if self._link is not None:
+            self._link.terminate()
         await self.app.close()
         self.sink.close()
         for process in self.processes:
@@ -238,14 +247,24 @@ class Cluster:
     # --- queries
 
     async def rows(self, query: str) -> list[Row]:
-        """Return the rows of a query over a connection of its own."""
+        """Return the rows of a query over a connection that no other part of the test uses."""
         if self.url.startswith("sqlite"):
             return await asyncio.to_thread(self._sqlite_rows, query)
-        link = await cast("Any", asyncpg).connect(self.url)
-        try:
-            return [dict(row) for row in await link.fetch(query)]
-        finally:
-            await link.close()
+        async with self._link_lock:
+            try:
+                return await self._postgres_rows(query)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                if self._link is not None and not self._link.is_closed():
+                    raise
+            # The test has crashed the server or ended the connection; the server may be back.
+            self._link = None
+            return await self._postgres_rows(query)
+
+    async def _postgres_rows(self, query: str) -> list[Row]:
+        if self._link is None:
+            # Without cached statements: some tests change the tables meanwhile.
+            self._link = await cast("Any", asyncpg).connect(self.url, statement_cache_size=0)
+        return [dict(row) for row in await self._link.fetch(query)]
 
     def _sqlite_rows(self, query: str) -> list[Row]:
         link = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)

@@ -13,8 +13,21 @@ from pydantic import SecretStr
 from runlane.settings import Settings
 from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer, RedisServer
+from tests import forking
 from tests.chaos.cluster import Cluster, MakeCluster
 from tests.conftest import in_new_loop
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_commands() -> None:
+    """Start the process that forks commands while no event loop runs."""
+    forking.prepare()
+
+
+@pytest.fixture(scope="session")
+def forked_providers() -> None:
+    """Start the process that forks workers with the packages of model providers."""
+    forking.prepare(forking.PROVIDERS)
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +64,9 @@ async def make_cluster(
     """Yield a function that makes a cluster on a new database: make_cluster("postgres", RUNLANE_LEASE_SECONDS="3")."""
     clusters: list[Cluster] = []
 
-    async def make(kind: str = "postgres", url: str | None = None, **environment: str) -> Cluster:
+    async def make(
+        kind: str = "postgres", url: str | None = None, *, shipped_defaults: bool = False, **environment: str
+    ) -> Cluster:
         folder = tmp_path / f"cluster-{len(clusters)}"
         folder.mkdir()
         monkeypatch.setenv("CHAOS_FOLDER", str(folder))
@@ -62,7 +77,7 @@ async def make_cluster(
         else:
             shutil.copyfile(sqlite_template, folder / "runlane.db")
             url = f"sqlite:///{folder / 'runlane.db'}"
-        cluster = Cluster(url, folder, **environment)
+        cluster = Cluster(url, folder, shipped_defaults=shipped_defaults, **environment)
         clusters.append(cluster)
         return cluster
 
@@ -73,5 +88,5 @@ async def make_cluster(
 
 @pytest.fixture
 async def cluster(make_cluster: MakeCluster) -> Cluster:
-    """Return a cluster on Postgres with the defaults."""
+    """Return a cluster on Postgres that notices dead workers quickly."""
     return await make_cluster()

@@ -96,7 +96,7 @@ class Flows:
         """Return how often each step has called the model."""
         return Counter(call["step"] for call in self.calls())
 
-    async def called(self, step: str, times: int = 1, within_seconds: float = 30) -> Row:
+    async def called(self, step: str, times: int = 1, within_seconds: float = 60) -> Row:
         """Wait for the n-th call of a step and return it."""
 
         async def made() -> Row | None:

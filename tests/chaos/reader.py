@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,11 +20,10 @@ API = "/api/v2"
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEvent:
-    """A frame with a number: its data as it came, and when, by the clock that the database uses too."""
+    """A frame with a number, and its data as it came."""
 
     seq: int
     data: bytes
-    at: float
 
     @property
     def type(self) -> str:
@@ -92,9 +90,7 @@ class Reader:
         for frame in frames:
             if frame.startswith(b"id: "):
                 number, data = frame.split(b"\n", 1)
-                self.received.append(
-                    ReceivedEvent(int(number.removeprefix(b"id: ")), data.removeprefix(b"data: "), time.time())
-                )
+                self.received.append(ReceivedEvent(int(number.removeprefix(b"id: ")), data.removeprefix(b"data: ")))
                 self.frames.append(self.received[-1].data)
             elif frame.startswith(b"data: "):
                 self.unnumbered.append(frame.removeprefix(b"data: "))

@@ -36,6 +36,9 @@ CAPPED_CALLS = 7
 CAP = CAPPED_CALLS * PRICE_USD
 
 
+pytestmark = pytest.mark.usefixtures("forked_providers")
+
+
 @pytest.fixture
 def provider() -> Iterator[FakeProvider]:
     with FakeProvider([priced(delay_seconds=0.2)]) as provider:

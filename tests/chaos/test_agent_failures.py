@@ -15,6 +15,9 @@ from tests.chaos.cluster import Cluster, MakeCluster
 STEP = {"id": "ask", "type": "agent", "agent_id": "helper", "prompt_template": "Do it.", "output_key": "ask"}
 
 
+pytestmark = pytest.mark.usefixtures("forked_providers")
+
+
 @pytest.fixture
 def first() -> Iterator[FakeProvider]:
     with FakeProvider(["From the first."]) as provider:

@@ -11,7 +11,7 @@ from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.flows import in_a_row, say
 
 HEAVY = ["anthropic", "google.genai", "mcp", "openai", "pydantic_ai"]
-IDLE_MB = 80
+IDLE_MB = 90
 # With an HTTP client, JSON schemas and a sandbox in use.
 BUSY_MB = 100
 

@@ -17,6 +17,9 @@ CALL_SECONDS = 1.0
 RETRY_AFTER_SECONDS = 4.0
 
 
+pytestmark = pytest.mark.usefixtures("forked_providers")
+
+
 @pytest.fixture
 def provider() -> Iterator[FakeProvider]:
     with FakeProvider([priced(delay_seconds=CALL_SECONDS)]) as provider:

@@ -63,6 +63,9 @@ class Fold:
             self.live[place] = known + delta["text"]
 
 
+pytestmark = pytest.mark.usefixtures("forked_providers")
+
+
 @pytest.fixture
 def provider() -> Iterator[FakeProvider]:
     with FakeProvider([TURNS[0].model_copy(update=SLOW), TURNS[1].model_copy(update=SLOWER)]) as provider:

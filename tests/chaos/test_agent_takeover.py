@@ -23,6 +23,7 @@ from runlane.store.orchestration.calls import read_calls
 from runlane.store.orchestration.waits import read_waits
 from runlane.testing.crash_points import CrashPoint
 from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeProvider
+from tests import forking
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.test_orchestration_crash_points import ends_or_dies
 
@@ -56,6 +57,9 @@ TOOLS = [
 STEPS = [{"id": "work", "type": "agent", "agent_id": "helper", "output_key": "work"}]
 
 
+pytestmark = pytest.mark.usefixtures("forked_providers")
+
+
 @pytest.fixture(params=["openai:gpt-test", "anthropic:claude-test"])
 def model(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -82,7 +86,7 @@ def where(provider: FakeProvider) -> dict[str, str]:
     return {
         "OPENAI_BASE_URL": provider.openai_url, "OPENAI_API_KEY": "sk-canary-of-openai",
         "ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "sk-canary-of-anthropic",
-        "RUNLANE_SILENCE_SECONDS": "0.2", "RUNLANE_REAPER_SECONDS": "0.1",
+        **forking.PROVIDERS,
     }  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from runlane.testing.crash_points import CrashPoint, Fate
 from tests.chaos.agents import has_status
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
-QUICK = {"RUNLANE_SILENCE_SECONDS": "0.2", "RUNLANE_REAPER_SECONDS": "0.1"}
 NAMES = ("outer", "middle", "inner")
 
 
@@ -40,7 +39,7 @@ def bodies() -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture
 async def family(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Cluster:
-    cluster = await make_cluster(getattr(request, "param", "postgres"), **QUICK)
+    cluster = await make_cluster(getattr(request, "param", "postgres"))
     await sync_definitions(await cluster.app.database(), "default", parse_bodies(bodies()), actor="test")
     return cluster
 

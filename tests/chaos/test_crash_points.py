@@ -227,5 +227,13 @@ def test_no_point_is_forgotten() -> None:
         "call.answered", "tool.answered", "journal.kept",
         # In tests/chaos/test_children.py.
         "child.announced", "child.started", "children.before_cancel",
+        # In tests/chaos/test_events.py.
+        "dependents.before_commit", "dependents.committed", "triggers.matched", "triggers.claimed", "triggers.started",
+        # In tests/chaos/test_schedules.py.
+        "schedules.before_commit", "schedules.committed",
+        # In tests/chaos/test_bulk_jobs.py.
+        "bulk.before_commit", "bulk.item_committed",
+        # In tests/chaos/test_webhooks.py.
+        "webhook.claimed", "webhook.sent", "webhook.recorded",
     }  # fmt: skip
     assert tested == set(POINTS)

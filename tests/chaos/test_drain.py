@@ -113,7 +113,7 @@ async def drain_in_the_first_step(
 
 async def test_an_orchestration_completes_within_the_grace_period(cluster: Cluster) -> None:
     flows, run_id, leaving, _ = await drain_in_the_first_step(
-        cluster, {f"step{number}": 0.5 for number in range(1, 7)}, RUNLANE_GRACE_SECONDS="120"
+        cluster, {f"step{number}": 0.2 for number in range(1, 7)}, RUNLANE_GRACE_SECONDS="120"
     )
     assert await leaving.ended() == 0
     run = await cluster.app.get(run_id)
@@ -126,7 +126,7 @@ async def test_an_orchestration_completes_within_the_grace_period(cluster: Clust
 async def test_an_orchestration_is_handed_back_when_the_grace_period_is_nearly_over(cluster: Cluster) -> None:
     """It continues after the signal, and stops between two steps, before it would be interrupted."""
     flows, run_id, leaving, staying = await drain_in_the_first_step(
-        cluster, {"step1": 3.0, "step2": 18.0}, RUNLANE_GRACE_SECONDS="24"
+        cluster, {"step1": 2.0, "step2": 12.0}, RUNLANE_GRACE_SECONDS="16"
     )
     assert await leaving.ended() == 0
     assert (await cluster.app.wait(run_id, 60)).attempt == 2

@@ -14,7 +14,7 @@ import pytest
 
 from runlane import Status
 from runlane.testing.crash_points import CrashPoint
-from tests.chaos.cluster import TASKS, Cluster, MakeCluster, Process, eventually
+from tests.chaos.cluster import TASKS, Cluster, Process, eventually
 from tests.chaos.flows import Flows, Steps, ask, fan, human, in_a_row, say
 
 # The reach at which each worker but the first dies: the first that leaves the run further than it was. Records are
@@ -59,9 +59,7 @@ async def ends_or_dies(cluster: Cluster, worker: Process) -> bool:
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
-    # A dead worker is noticed sooner than by default, so that many deaths fit into a minute.
-    cluster = await make_cluster(RUNLANE_SILENCE_SECONDS="0.2", RUNLANE_REAPER_SECONDS="0.1")
+async def test_workers_die_at(cluster: Cluster, point: str) -> None:
     flows = Flows(cluster)
     await flows.sync({"id": "flow", "steps": flow(), "entry_step_id": "first"}, INNER)
     run_id = (await cluster.app.orchestrate("flow", "m")).run_id

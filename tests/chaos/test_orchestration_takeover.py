@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-
 from runlane import Status
 from tests.chaos.cluster import Cluster
 from tests.chaos.flows import Flows, ask, fan, human, in_a_row, say, worker_of
+from tests.scale import scaled
 
-KILLS = 5
+KILLS = scaled(2, 5)
 FIVE = [f"s{number}" for number in range(1, 6)]
 
 
@@ -17,15 +15,12 @@ async def test_a_kill_in_step_3_of_5_repeats_that_step_alone(cluster: Cluster) -
     flows = Flows(cluster)
     flows.script({"s3": 1.5})
     await cluster.start_workers(2)
-    seconds: list[float] = []
     for _ in range(KILLS):
         before = flows.counts()
         run_id = await flows.start(in_a_row(*(ask(name) for name in FIVE)))
         first = await flows.called("s3", before["s3"] + 1)
         worker_of(cluster, first["pid"]).kill()
-        killed_at = time.monotonic()
         again = await flows.called("s3", before["s3"] + 2)
-        seconds.append(time.monotonic() - killed_at)
         assert again["pid"] != first["pid"]
         assert again["key"] == first["key"], "the repeated call must be known as the same one"
         await cluster.start_workers(1)
@@ -37,27 +32,20 @@ async def test_a_kill_in_step_3_of_5_repeats_that_step_alone(cluster: Cluster) -
         assert await flows.paths(run_id, "step_complete") == FIVE
         await flows.check_once(run_id)
     await cluster.check_story()
-    print("seconds from the kill to the repeated call:", [round(value, 2) for value in seconds])
-    assert statistics.median(seconds) <= 2.5, seconds
 
 
-async def test_three_branches_of_3_seconds_end_in_under_4(cluster: Cluster) -> None:
+async def test_three_branches_run_at_the_same_time(cluster: Cluster) -> None:
+    """All of them have called the model before one has its answer."""
     flows = Flows(cluster)
-    flows.script(dict.fromkeys("abc", 3.0))
+    flows.script(dict.fromkeys("abc", 55.0))
     await cluster.start_workers(1)
-    seconds: list[float] = []
-    # The best of three: others may need the machine for a while.
-    while len(seconds) < 3 and min(seconds, default=4.0) >= 4:
-        run_id = await flows.start(
-            fan(*([ask(name)] for name in "abc"), after=say("join", "{state.a} {state.b} {state.c}"))
-        )
-        ended = await cluster.app.wait(run_id, 30)
-        assert ended.result == "said a said b said c"
-        [*_, begun] = await cluster.events("worker_picked_up")
-        [*_, done] = await cluster.events("done")
-        seconds.append((done["at"] - begun["at"]) / 1_000_000)
-        assert flows.counts() == dict.fromkeys("abc", len(seconds))
-    assert 3.0 <= min(seconds) < 4.0, seconds
+    run_id = await flows.start(fan(*([ask(name)] for name in "abc"), after=say("join")))
+    for name in "abc":
+        await flows.called(name)
+    assert await flows.done(run_id) == []
+    await cluster.app.cancel(run_id)
+    assert (await cluster.app.wait(run_id, 60)).status is Status.CANCELLED
+    assert flows.counts() == dict.fromkeys("abc", 1)
 
 
 async def test_branches_that_were_finished_before_a_kill_are_not_run_again(cluster: Cluster) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import statistics
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -17,10 +14,10 @@ from runlane.testing import RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 from tests.chaos.reader import API
 
-# Long enough to distinguish a run that the poll found from one that a bell announced.
+# Longer than a test waits for a run, so that only a bell can start one in time.
+NO_POLL_SECONDS = 120.0
 POLL_SECONDS = 2.0
-BELL_SECONDS = 0.5
-TRIES = 5
+TRIES = 3
 TASK = {"task": "short", "input": {"milliseconds": 1}}
 
 
@@ -61,23 +58,18 @@ async def serve() -> AsyncGenerator[Serve]:
         await replica.close()
 
 
-async def slow_polls(cluster: Cluster) -> None:
-    """Without a bell a run is found after two seconds at the latest, not after a quarter of one."""
+async def slow_polls(cluster: Cluster, seconds: float) -> None:
+    """Without a bell a run is found after this time at the latest, not after a quarter of a second."""
     database = await cluster.app.database()
     for lane in ("default", "capped"):
-        await set_lane(database, lane, LaneChange(poll_interval_ms=int(POLL_SECONDS * 1000)))
+        await set_lane(database, lane, LaneChange(poll_interval_ms=int(seconds * 1000)))
 
 
-async def start_seconds(cluster: Cluster, replica: Replica, dice: random.Random) -> list[float]:
-    """Return how long some runs, accepted one at a time at any moment, waited for an idle worker."""
-    waited: list[float] = []
+async def check_starts(cluster: Cluster, replica: Replica) -> None:
+    """Check that runs, accepted one at a time, are executed by an idle worker."""
     for _ in range(TRIES):
-        await asyncio.sleep(dice.uniform(0, POLL_SECONDS / 2))
         run = await cluster.app.wait(await replica.run("short", milliseconds=1), 60)
         assert (run.status, run.attempt) == ("completed", 1)
-        assert run.claimed_at_us is not None
-        waited.append((run.claimed_at_us - run.accepted_at_us) / 1_000_000)
-    return waited
 
 
 async def check_once(cluster: Cluster, run_ids: list[str]) -> None:
@@ -89,28 +81,49 @@ async def check_once(cluster: Cluster, run_ids: list[str]) -> None:
     cluster.check_effects(run_ids)
 
 
-async def test_runs_start_by_the_poll_without_redis_and_by_bells_when_it_is_back(
+async def test_runs_start_by_bells_before_and_after_redis_was_away(
     make_cluster: MakeCluster, chaos_redis: RedisServer, serve: Serve
 ) -> None:
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
-    await slow_polls(cluster)
-    dice = random.Random(3)
+    await slow_polls(cluster, NO_POLL_SECONDS)
+    replica = await serve(cluster)
+    [worker] = await cluster.start_workers(1, concurrency=1)
+    for process in (replica.process, worker):
+        await cluster.logged(process, "redis_connected")
+    await check_starts(cluster, replica)
+    # The only slot is in use meanwhile: a worker that waits for a bell when Redis dies would sleep until its next poll.
+    held = await replica.run("gated", gate="go")
+    await cluster.running()
+    chaos_redis.kill()
+    for process in (replica.process, worker):
+        await cluster.logged(process, "redis_away")
+    await asyncio.to_thread(chaos_redis.start)
+    for process in (replica.process, worker):
+        await cluster.logged(process, "redis_connected", times=2)
+    # The first wait over a connection that Redis has closed fails, and ends with a poll.
+    await slow_polls(cluster, POLL_SECONDS)
+    cluster.open_gate("go")
+    await cluster.app.wait(held, 60)
+    await check_starts(cluster, replica)
+    # With the first of these runs the worker gets the interval again. Only bells can start the others.
+    await slow_polls(cluster, NO_POLL_SECONDS)
+    await check_starts(cluster, replica)
+    await check_once(cluster, [row["id"] for row in await cluster.rows("select id from runs")])
+
+
+async def test_runs_start_by_the_poll_without_redis(
+    make_cluster: MakeCluster, chaos_redis: RedisServer, serve: Serve
+) -> None:
+    cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
+    await slow_polls(cluster, POLL_SECONDS)
     replica = await serve(cluster)
     [worker] = await cluster.start_workers(1)
     for process in (replica.process, worker):
         await cluster.logged(process, "redis_connected")
-    by_bell = await start_seconds(cluster, replica, dice)
     chaos_redis.kill()
     for process in (replica.process, worker):
         await cluster.logged(process, "redis_away")
-    by_poll = await start_seconds(cluster, replica, dice)
-    await asyncio.to_thread(chaos_redis.start)
-    for process in (replica.process, worker):
-        await cluster.logged(process, "redis_connected", times=2)
-    by_bell_again = await start_seconds(cluster, replica, dice)
-    assert statistics.median(by_bell) <= BELL_SECONDS
-    assert statistics.median(by_bell_again) <= BELL_SECONDS
-    assert BELL_SECONDS < statistics.median(by_poll) <= POLL_SECONDS
+    await check_starts(cluster, replica)
     await check_once(cluster, [row["id"] for row in await cluster.rows("select id from runs")])
 
 
@@ -153,7 +166,7 @@ async def test_redis_loses_every_bell_of_what_was_accepted(
 ) -> None:
     """No worker waited for the bells yet, and one that starts later finds neither them nor Redis."""
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
-    await slow_polls(cluster)
+    await slow_polls(cluster, POLL_SECONDS)
     replica = await serve(cluster)
     await cluster.logged(replica.process, "redis_connected")
     accepted = [await replica.run("short", milliseconds=1) for _ in range(20)]
@@ -165,21 +178,17 @@ async def test_redis_loses_every_bell_of_what_was_accepted(
     await check_once(cluster, accepted)
 
 
-HEARTBEAT_SECONDS = 0.5
-# With a heartbeat this slow, only the signal over Redis can be in time.
-SLOW_HEARTBEAT = {"RUNLANE_HEARTBEAT_SECONDS": "5", "RUNLANE_LEASE_SECONDS": "30"}
-CANCELS = 9
+# With a heartbeat slower than the test waits, only the signal over Redis can be in time.
+SLOW_HEARTBEAT = {"RUNLANE_HEARTBEAT_SECONDS": "120", "RUNLANE_LEASE_SECONDS": "600"}
+CANCELS = 3
 
 
-@pytest.mark.parametrize(
-    ("with_redis", "limit_seconds"),
-    [("there", 1.0), ("stopped", 2 * HEARTBEAT_SECONDS), ("none", 2 * HEARTBEAT_SECONDS)],
-)
-async def test_a_cancel_through_another_process_stops_async_code_in_time(
-    make_cluster: MakeCluster, chaos_redis: RedisServer, serve: Serve, with_redis: str, limit_seconds: float
+@pytest.mark.parametrize("with_redis", ["running", "stopped", "none"])
+async def test_a_cancel_through_another_process_stops_async_code(
+    make_cluster: MakeCluster, chaos_redis: RedisServer, serve: Serve, with_redis: str
 ) -> None:
     environment = {} if with_redis == "none" else {"RUNLANE_REDIS_URL": chaos_redis.url}
-    cluster = await make_cluster(**environment, **(SLOW_HEARTBEAT if with_redis == "there" else {}))
+    cluster = await make_cluster(**environment, **(SLOW_HEARTBEAT if with_redis == "running" else {}))
     replica = await serve(cluster)
     [worker] = await cluster.start_workers(1)
     for process in (replica.process, worker) if environment else ():
@@ -190,18 +199,13 @@ async def test_a_cancel_through_another_process_stops_async_code_in_time(
             await cluster.logged(process, "redis_away")
     run_ids = [await replica.run("endless") for _ in range(CANCELS)]
     await cluster.running(CANCELS)
-    dice = random.Random(4)
-    took: list[float] = []
     for run_id in run_ids:
-        await asyncio.sleep(dice.uniform(0, HEARTBEAT_SECONDS))
-        asked_ns = time.monotonic_ns()
         assert (await replica.post(f"/runs/{run_id}/cancel"))["run_id"] == run_id
 
         async def stopped(run_id: str = run_id) -> int | None:
             return next(span.ended_ns for span in cluster.sink.spans() if span.run_id == run_id)
 
-        took.append((await eventually(stopped, "the end of the code", every=0.01) - asked_ns) / 1e9)
-    assert statistics.median(took) <= limit_seconds, took
+        await eventually(stopped, "the end of the code", every=0.01)
     await cluster.all_ended()
     assert await cluster.count("status = 'cancelled' and attempt = 1") == CANCELS
     await cluster.check_story()

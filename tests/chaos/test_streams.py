@@ -8,7 +8,6 @@ import random
 import secrets
 import signal
 import socket
-import statistics
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
@@ -17,7 +16,7 @@ import pytest
 
 from runlane.testing import RedisServer
 from runlane.testing.crash_points import CrashPoint
-from tests.chaos.cluster import Cluster, MakeCluster, Process, Row, eventually
+from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 from tests.chaos.reader import API, Reader, wire
 
 RUNS = 200
@@ -149,14 +148,6 @@ async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeClus
 
 # Failpoints between a commit and its publication, and what the dead process would have published.
 UNPUBLISHED = {"claim.committed": "worker_picked_up", "record.committed": "log", "finish.committed": "done"}
-SOON_SECONDS = 2.0
-TRIES = 3
-
-
-def seconds_late(readers: list[Reader], row: Row) -> float:
-    """Return how long after it was stored an event was read."""
-    [reader] = [reader for reader in readers if reader.run_id == row["run_id"]]
-    return next(event.at for event in reader.received if event.seq == row["seq"]) - row["at"] / 1_000_000
 
 
 def start_reading(run_ids: list[str], url: str) -> tuple[list[Reader], list[asyncio.Task[None]]]:
@@ -182,27 +173,26 @@ async def check_end(cluster: Cluster, readers: list[Reader], reading: list[async
 
 
 @pytest.mark.parametrize("point", UNPUBLISHED)
-async def test_an_event_that_was_committed_and_never_published_is_read_soon(
+async def test_an_event_that_was_committed_and_never_published_is_read(
     make_cluster: MakeCluster, chaos_redis: RedisServer, point: str
 ) -> None:
-    cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
-    server = cluster.start_server()
+    """While no worker runs and none is declared lost, nothing else is published that could bring it along."""
+    cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url, RUNLANE_LEASE_SECONDS="3600")
+    server = cluster.start_server(environment={"RUNLANE_SILENCE_SECONDS": "3600"})
     url = await cluster.url_of(server)
     await cluster.logged(server, "redis_connected")
-    readers, reading = start_reading(await accept([url], "lines", TRIES, lines=2), url)
+    readers, reading = start_reading(await accept([url], "lines", 1, lines=2), url)
     await have_received(readers, "queued")
-    for _ in range(TRIES):
-        victim = cluster.start_worker(concurrency=1, crash=CrashPoint(point))
-        assert await victim.ended() == -signal.SIGKILL, victim.log_text()
-    rows = await cluster.events(UNPUBLISHED[point])
-    assert len(rows) == TRIES, "one of each victim"
+    victim = cluster.start_worker(concurrency=1, crash=CrashPoint(point))
+    assert await victim.ended() == -signal.SIGKILL, victim.log_text()
+    assert len(await cluster.events(UNPUBLISHED[point])) == 1
+    await have_received(readers, UNPUBLISHED[point])
     await cluster.start_workers(1)
     await check_end(cluster, readers, reading)
-    assert statistics.median(seconds_late(readers, row) for row in rows) <= SOON_SECONDS
     await cluster.check_story()
 
 
-async def test_a_cancel_that_was_committed_and_never_published_is_read_and_obeyed_soon(
+async def test_a_cancel_that_was_committed_and_never_published_is_read_and_obeyed(
     make_cluster: MakeCluster, chaos_redis: RedisServer
 ) -> None:
     """The replica of the request dies; the worker gets the cancel by its heartbeat, the readers from the database."""
@@ -211,19 +201,16 @@ async def test_a_cancel_that_was_committed_and_never_published_is_read_and_obeye
     url = await cluster.url_of(server)
     await cluster.logged(server, "redis_connected")
     await cluster.start_workers(1)
-    run_ids = await accept([url], "endless", TRIES)
-    readers, reading = start_reading(run_ids, url)
+    [run_id] = await accept([url], "endless", 1)
+    readers, reading = start_reading([run_id], url)
     await have_received(readers, "worker_picked_up")
-    for run_id in run_ids:
-        victim = cluster.start_server(crash=CrashPoint("operate.committed"))
-        asked = await cluster.url_of(victim)
-        async with httpx2.AsyncClient(timeout=60, trust_env=False) as client:
-            with pytest.raises(httpx2.TransportError):
-                await client.post(f"{asked}{API}/runs/{run_id}/cancel")
-        assert await victim.ended() == -signal.SIGKILL
+    victim = cluster.start_server(crash=CrashPoint("operate.committed"))
+    asked = await cluster.url_of(victim)
+    async with httpx2.AsyncClient(timeout=60, trust_env=False) as client:
+        with pytest.raises(httpx2.TransportError):
+            await client.post(f"{asked}{API}/runs/{run_id}/cancel")
+    assert await victim.ended() == -signal.SIGKILL
     await check_end(cluster, readers, reading)
-    rows = await cluster.events("cancel_requested")
-    assert len(rows) == TRIES
-    assert statistics.median(seconds_late(readers, row) for row in rows) <= SOON_SECONDS
-    assert await cluster.count("status = 'cancelled'") == TRIES
+    assert len(await cluster.events("cancel_requested")) == 1
+    assert await cluster.count("status = 'cancelled'") == 1
     await cluster.check_story()

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import signal
-import time
 
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 
-async def test_a_killed_workers_run_starts_again_elsewhere(cluster: Cluster) -> None:
+async def test_a_killed_workers_run_starts_again_elsewhere(make_cluster: MakeCluster) -> None:
+    # A lease that long distinguishes a takeover from a lease that expired.
+    cluster = await make_cluster(shipped_defaults=True, RUNLANE_LEASE_SECONDS="600")
     first, second = await cluster.start_workers(2)
     accepted = await cluster.app.enqueue("gated", {"gate": "go"})
     [run] = await cluster.running()
     victim, survivor = (first, second) if run["worker_id"] == await cluster.online(first) else (second, first)
     lost = await cluster.online(victim)
     victim.kill()
-    killed_at = time.monotonic()
 
     async def started_again() -> bool:
         return any(span.pid == survivor.pid for span in cluster.sink.spans())
 
-    # The benchmark measures how fast it is; this bound only distinguishes a takeover from a lease that expired.
-    await eventually(started_again, "a start elsewhere", 10)
-    assert time.monotonic() - killed_at < 10
+    await eventually(started_again, "a start elsewhere")
     cluster.open_gate("go")
     await cluster.all_ended()
     await cluster.check_story()
@@ -98,7 +96,7 @@ async def test_neighbours_that_come_and_go_take_nothing_from_a_busy_worker(clust
     busy_id = await cluster.online(busy)
     runs = await cluster.app.enqueue_many([("gated", {"gate": "go"})] * 20)
     await cluster.running(20)
-    for turn in range(20):
+    for turn in range(6):
         neighbour = cluster.start_worker()
         await cluster.online(neighbour)
         neighbour.signal(signal.SIGTERM if turn % 2 else signal.SIGINT)

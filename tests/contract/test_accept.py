@@ -7,6 +7,9 @@ import pytest
 from runlane.domain.run import PRIORITY_STEP_US, Accepted, Status
 from runlane.store.queue.lanes import declare_lanes, move_kinds, unassign_kinds
 from tests.harness import Store, new_run
+from tests.scale import scaled
+
+MANY = scaled(1_000, 5_000)
 
 
 async def test_a_run_is_stored_whole(store: Store) -> None:
@@ -20,16 +23,16 @@ async def test_a_run_is_stored_whole(store: Store) -> None:
     assert [(event.type, event.attempt, event.data) for event in events] == [("queued", 0, {"status": "queued"})]
 
 
-async def test_five_thousand_runs_keep_their_order(store: Store) -> None:
-    requests = [new_run() for _ in range(5_000)]
+async def test_many_runs_keep_their_order(store: Store) -> None:
+    requests = [new_run() for _ in range(MANY)]
     verdicts = await store.add_all(*requests)
     assert [verdict.run_id for verdict in verdicts] == [request.id for request in requests]
     assert {table: await store.count(table) for table in ("runs", "run_inputs", "run_events")} == {
-        "runs": 5_000,
-        "run_inputs": 5_000,
-        "run_events": 5_000,
+        "runs": MANY,
+        "run_inputs": MANY,
+        "run_events": MANY,
     }
-    claims = await store.claim(await store.worker(), 5_000)
+    claims = await store.claim(await store.worker(), MANY)
     assert [claimed.run_id for claimed in claims] == [request.id for request in requests]
 
 

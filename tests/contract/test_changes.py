@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import pytest
 
 from runlane import RunNotFound, WrongState
+from runlane.domain.dead_letter import LetterState
 from runlane.domain.run import Run, Status
-from runlane.store.queue.dead_letters import list_dead_letters, read_dead_letter
+from runlane.store.failures.letters import LetterFilter, list_letters, read_letter
 from runlane.store.queue.events import read_events
 from runlane.store.queue.record import AttemptOutcome, Finish
-from runlane.store.queue.run_changes import RunChange, approve_run, cancel_run, release_run, retry_run, set_priority
+from runlane.store.queue.revival import retry_run
+from runlane.store.queue.run_changes import RunChange, approve_run, cancel_run, release_run, set_priority
 from runlane.store.queue.runs import read_attempts
 from runlane.store.queue.search import RunFilter, search_runs
 from runlane.store.sql.compound import CompoundWrite
@@ -135,18 +137,21 @@ async def test_an_approved_run_waits_for_its_time(store: Store) -> None:
 async def test_a_retried_run_has_its_attempts_again_and_keeps_its_history(store: Store) -> None:
     run_id = await store.add(max_attempts=1)
     await store.finish(await store.claim_one(), dead())
-    assert await read_dead_letter(store.database, run_id) is not None
+    assert await read_letter(store.database, run_id) is not None
     await retry_run(store.database, run_id)
     run = await store.get(run_id)
     assert (run.status, run.failures, run.losses, run.attempt) == (Status.QUEUED, 0, 0, 1)
     assert run.ended_at_us is run.error is None
-    assert await read_dead_letter(store.database, run_id) is None
+    letter = await read_letter(store.database, run_id)
+    assert letter is not None
+    assert letter.state is LetterState.RETRYING
     claimed = await store.claim_one()
     assert claimed.attempt == 2
     await store.finish(claimed, dead("again"))
-    letter = await read_dead_letter(store.database, run_id)
+    letter = await read_letter(store.database, run_id)
     assert letter is not None
-    assert [attempt["attempt"] for attempt in letter["attempts"]] == [1, 2]
+    assert [attempt.attempt for attempt in letter.attempts] == [1, 2]
+    assert (letter.state, letter.times_died, letter.message) == (LetterState.OPEN, 2, "again")
     await store.check_stream(run_id)
 
 
@@ -243,15 +248,16 @@ async def test_a_dead_letter_keeps_input_attempts_and_tracebacks(store: Store) -
     await store.finish(await store.claim_one(worker), failed_once(delay_us=1))
     await store.sql("update runs set status = 'queued'")
     await store.finish(await store.claim_one(worker), dead("broken"))
-    letter = await read_dead_letter(store.database, run_id)
+    letter = await read_letter(store.database, run_id)
     assert letter is not None
-    assert letter["input"] == {"path": "a.png"}
-    assert (letter["target"], letter["lane"]) == ("job", "default")
-    assert letter["error"] == {"type": "Error", "message": "broken", "traceback": "tb"}
-    assert [attempt["error"]["message"] for attempt in letter["attempts"]] == ["again", "broken"]
-    assert all(attempt["error"]["traceback"] == "tb" for attempt in letter["attempts"])
-    assert [attempt["worker_id"] for attempt in letter["attempts"]] == [worker, worker]
-    assert await read_dead_letter(store.database, "run_unknown") is None
+    assert letter.input == {"path": "a.png"}
+    assert (letter.target, letter.lane) == ("job", "default")
+    assert letter.error == {"type": "Error", "message": "broken", "traceback": "tb"}
+    errors = [attempt.error or {} for attempt in letter.attempts]
+    assert [error["message"] for error in errors] == ["again", "broken"]
+    assert all(error["traceback"] == "tb" for error in errors)
+    assert [attempt.worker_id for attempt in letter.attempts] == [worker, worker]
+    assert await read_letter(store.database, "run_unknown") is None
 
 
 async def test_dead_letters_are_listed_newest_first(store: Store) -> None:
@@ -260,8 +266,12 @@ async def test_dead_letters_are_listed_newest_first(store: Store) -> None:
     for _ in range(3):
         ids.append(await store.add())
         await store.finish(await store.claim_one(worker), dead())
-    assert [letter["run_id"] for letter in await list_dead_letters(store.database)] == ids[::-1]
-    assert len(await list_dead_letters(store.database, limit=2)) == 2
+    page = await list_letters(store.database, LetterFilter())
+    assert [letter.run_id for letter in page.dead_letters] == ids[::-1]
+    assert (page.open, page.next_cursor) == (3, None)
+    first = await list_letters(store.database, LetterFilter(tenant="default"), limit=2)
+    rest = await list_letters(store.database, LetterFilter(tenant="default"), limit=2, cursor=first.next_cursor)
+    assert [letter.run_id for letter in (*first.dead_letters, *rest.dead_letters)] == ids[::-1]
 
 
 async def found(store: Store, **filters: Any) -> list[Run]:

@@ -15,7 +15,8 @@ from runlane.store.orchestration.children import announce_child, child_is_seen, 
 from runlane.store.orchestration.waits import NewWait
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish
-from runlane.store.queue.run_changes import cancel_run, retry_run
+from runlane.store.queue.revival import retry_run
+from runlane.store.queue.run_changes import cancel_run
 from tests.contract.test_timers_retention import age, retention_of
 from tests.harness import Store, completed, dead, entry_of, new_run
 

@@ -11,7 +11,8 @@ from runlane.errors import InvalidRequest, UnknownLane
 from runlane.settings import Settings
 from runlane.store.queue.claim import claim
 from runlane.store.queue.claim_locks import LaneMemory
-from runlane.store.queue.lanes import LaneChange, check_lanes, declare_lanes, list_lanes, move_kinds, set_lane
+from runlane.store.queue.lane_names import check_lanes
+from runlane.store.queue.lanes import LaneChange, declare_lanes, list_lanes, move_kinds, set_lane
 from runlane.store.queue.workers import begin_draining
 from runlane.store.sql.database import Database, open_database
 from tests.harness import Store, completed, dead, eventually, new_run

@@ -12,7 +12,7 @@ from runlane.maintenance.retention import Retention
 from runlane.settings import Settings
 from runlane.store.queue import retention
 from runlane.store.queue.retention import EVENTS_AT_ONCE
-from runlane.store.queue.run_changes import retry_run
+from runlane.store.queue.revival import retry_run
 from tests.contract.test_timers_retention import age, into_state
 from tests.harness import Store, dead, entry_of, settings_for
 

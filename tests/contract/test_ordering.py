@@ -11,7 +11,8 @@ from runlane import WrongState
 from runlane.domain.run import Status
 from runlane.store.queue.committer import Committer
 from runlane.store.queue.record import AttemptOutcome, Finish
-from runlane.store.queue.run_changes import approve_run, cancel_run, release_run, retry_run
+from runlane.store.queue.revival import retry_run
+from runlane.store.queue.run_changes import approve_run, cancel_run, release_run
 from runlane.store.queue.timers import queue_due
 from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 

@@ -203,10 +203,8 @@ async def test_a_limit_changes_while_calls_wait_for_it(store: Store, make: Make)
 
     tasks = [asyncio.create_task(call(limiters[number % 2])) for number in range(6)]
     await eventually(lambda: meter.now == 1)
-    began = time.monotonic()
     await limit(store, "acme", in_flight=4)
     await eventually(lambda: meter.now == 4)
-    assert time.monotonic() - began < 5
     await limit(store, "acme", unlimited=frozenset({"in_flight"}))
     await eventually(lambda: meter.now == 6)
     gate.set()

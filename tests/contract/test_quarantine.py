@@ -12,7 +12,7 @@ from runlane.maintenance.reaper import Reaper
 from runlane.store.access.tenants import create_tenant
 from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.lanes import LaneChange, set_lane
-from runlane.store.queue.run_changes import retry_run
+from runlane.store.queue.revival import retry_run
 from tests.harness import Store
 
 

@@ -7,12 +7,12 @@ import pytest
 from runlane.bus.memory import MemoryBus
 from runlane.domain.run import Status
 from runlane.maintenance.reaper import Reaper
-from runlane.store.queue.dead_letters import read_dead_letter
+from runlane.store.failures.letters import read_letter
 from runlane.store.queue.liveness_lock import LivenessConnection, open_line
 from runlane.store.queue.reaping import take_over
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.queue.runs import read_attempts
-from runlane.store.queue.workers import begin_draining, list_workers, register, renew, sign_off
+from runlane.store.queue.workers import Interrupt, begin_draining, list_workers, register, renew, sign_off
 from tests.harness import Store, entry_of, eventually, new_run
 
 
@@ -88,10 +88,10 @@ async def test_losses_are_bounded_and_end_in_a_dead_letter(store: Store) -> None
         assert (run.losses, run.failures) == (loss, 0)
         assert run.status is {1: Status.QUEUED, 2: Status.SCHEDULED, 3: Status.FAILED}[loss]
         await store.make_due()
-    letter = await read_dead_letter(store.database, run_id)
+    letter = await read_letter(store.database, run_id)
     assert letter is not None
-    assert letter["error"]["type"] == "WorkerLost"
-    assert [attempt["outcome"] for attempt in letter["attempts"]] == ["lost", "lost", "lost"]
+    assert letter.error["type"] == "WorkerLost"
+    assert [attempt.outcome for attempt in letter.attempts] == ["lost", "lost", "lost"]
     events = await store.check_stream(run_id)
     assert [event.type for event in events][-2:] == ["worker_lost", "done"]
 
@@ -190,7 +190,7 @@ async def test_a_renewal_returns_what_was_cancelled(store: Store) -> None:
     claimed = await store.claim_one(worker)
     assert await renew(store.database, worker, 600, 1) == []
     await cancel_run(store.database, run_id)
-    assert await renew(store.database, worker, 600, 1) == [(run_id, claimed.attempt)]
+    assert await renew(store.database, worker, 600, 1) == [Interrupt(run_id, claimed.attempt)]
     assert await renew(store.database, "wrk_unknown", 600, 1) is None
 
 

@@ -34,7 +34,15 @@ CLAIMS = {"claim_lane", "claim_limited", "claim_quarantined"}
 def test_the_statements_were_found() -> None:
     assert len(STATEMENTS) > 400
     assert {"survey_lanes", "delete_runs"} <= set(FOUND["sqlite"])
-    assert set(COMPOUND_WRITES) == {"accept", "accept_alone", *CLAIMS, "grant_slots", "record", "take_back_runs"}
+    assert set(COMPOUND_WRITES) == {
+        "accept",
+        "accept_alone",
+        *CLAIMS,
+        "grant_slots",
+        "record",
+        "take_back_runs",
+        "record_webhook_tries",
+    }
     assert {"lock", "take_liveness_lock"} <= set(FOUND["postgresql"]) - set(FOUND["sqlite"])
 
 

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from runlane.bus.memory import MemoryBus
+from runlane.domain.dead_letter import OPEN_KEPT_DAYS
 from runlane.domain.run import Status
 from runlane.maintenance.retention import Retention
 from runlane.maintenance.timers import Timers
 from runlane.settings import Settings
 from runlane.store.access.audit import list_audit
 from runlane.store.access.tenants import create_tenant
-from runlane.store.queue.dead_letters import read_dead_letter
-from runlane.store.queue.run_changes import cancel_run, retry_run
+from runlane.store.failures.handling import discard
+from runlane.store.failures.letters import read_letter
+from runlane.store.queue.revival import retry_run
+from runlane.store.queue.run_changes import cancel_run
 from tests.harness import Store, dead, entry_of, failed_once, new_run, settings_for
 
 DAY_US = 86_400_000_000
@@ -84,16 +87,28 @@ async def test_an_old_run_goes_with_everything_that_belongs_to_it(store: Store) 
     assert not (await store.add_all(new_run(idempotency_key="k", fingerprint="other")))[0].replayed
 
 
-async def test_a_dead_letter_outlives_its_run(store: Store) -> None:
+async def test_a_handled_dead_letter_outlives_its_run(store: Store) -> None:
     run_id = await store.add()
     await store.finish(await store.claim_one(), dead())
+    await discard(store.database, run_id)
     await age(store, run_id, 2)
     await retention_of(store).run_once()
     assert await store.count("runs") == 0
-    assert await read_dead_letter(store.database, run_id) is not None
+    assert await read_letter(store.database, run_id) is not None
     await age(store, run_id, 1.5)
     await retention_of(store).run_once()
-    assert await read_dead_letter(store.database, run_id) is None
+    assert await read_letter(store.database, run_id) is None
+
+
+async def test_an_open_dead_letter_is_kept_for_half_a_year(store: Store) -> None:
+    run_id = await store.add()
+    await store.finish(await store.claim_one(), dead())
+    await age(store, run_id, OPEN_KEPT_DAYS - 1)
+    await retention_of(store).run_once()
+    assert await read_letter(store.database, run_id) is not None
+    await age(store, run_id, 2)
+    await retention_of(store).run_once()
+    assert await read_letter(store.database, run_id) is None
 
 
 async def test_a_dead_run_that_blocks_its_key_is_kept(store: Store) -> None:

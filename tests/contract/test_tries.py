@@ -6,7 +6,7 @@ from runlane.bus.memory import MemoryBus
 from runlane.domain.run import Status
 from runlane.maintenance.reaper import Reaper
 from runlane.store.queue.record import AttemptOutcome, Finish
-from runlane.store.queue.run_changes import retry_run
+from runlane.store.queue.revival import retry_run
 from tests.harness import Store
 
 

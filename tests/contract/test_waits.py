@@ -292,7 +292,7 @@ async def test_a_fork_does_not_pay_for_the_tries_that_it_took_over(store: Store)
     claimed = await begun(store)
     await store.record(entry_of(claimed, steps=[retrying("a", 1), done("b", 2)]))
     fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"edits":[]}}')
-    await fork_run(store.database, claimed.run_id, 2, fresh)
+    await fork_run(store.database, claimed.run_id, 2, fresh, actor="test")
     (fork,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
     await store.record(entry_of(fork, steps=[done("a", 2, cost_usd=0.25)]))
     costs = {step.path: step.cost_usd for step in await read_replay_records(store.database, fork.run_id)}
@@ -305,7 +305,7 @@ async def test_a_fork_has_the_steps_before_the_chosen_one(store: Store) -> None:
     await store.record(entry_of(claimed, steps=[done("a", 1), done("b", 2), done("c", 3), failed]))
     fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"edits":[]}}')
     assert await step_number(store.database, claimed.run_id, "c") == 3
-    accepted = await fork_run(store.database, claimed.run_id, 3, fresh)
+    accepted = await fork_run(store.database, claimed.run_id, 3, fresh, actor="test")
     copied = await read_replay_records(store.database, accepted.run_id)
     assert [(step.path, step.attempt) for step in copied] == [("a", 0), ("b", 0)]
     assert len(await read_replay_records(store.database, claimed.run_id)) == 4

@@ -18,6 +18,7 @@ from runlane.store.orchestration.calls import read_calls
 from runlane.store.orchestration.waits import read_inbox
 from runlane.testing import FakeMcp
 from runlane.testing.crash_points import VARIABLE
+from tests import forking
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_agents import STEP, events_of, is_paused
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.settings(outbound_allow="127.0.0.1")
 
 @pytest.fixture(scope="module")
 def running() -> Generator[FakeMcp]:
+    forking.prepare(forking.MCP)
     with FakeMcp() as fake:
         yield fake
 
@@ -152,9 +154,10 @@ def worker(settings: Settings, crash: str = "") -> Generator[subprocess.Popen[by
         "RUNLANE_SILENCE_SECONDS": "0.2",
         "RUNLANE_OUTBOUND_ALLOW": "127.0.0.1",
         VARIABLE: crash,
+        **forking.MCP,
     }
     command = [sys.executable, "-m", "runlane", "worker", "tests.integration.mcp_app:app"]
-    process = subprocess.Popen(command, env=environment(**variables), stdout=subprocess.DEVNULL)
+    process = forking.Popen(command, env=environment(**variables), stdout=subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -195,6 +198,7 @@ async def test_a_person_decides_about_a_call_that_was_not_recorded(process: Proc
     assert len(fake.calls("once")) == before + 1
 
 
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 async def test_a_worker_that_calls_no_server_does_not_load_the_library(process: Process) -> None:
     """In a process of its own: this one has loaded it."""
     code = (

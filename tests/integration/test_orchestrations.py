@@ -24,7 +24,12 @@ from runlane.store.sql.statement import Statement
 from tests.harness import eventually
 from tests.integration.process import Process
 
-FOLDERS = {Orchestration: "orchestrations", Agent: "agents", Tool: "tools", McpServer: "mcp_servers"}
+FOLDERS: dict[type[Definition], str] = {
+    Orchestration: "orchestrations",
+    Agent: "agents",
+    Tool: "tools",
+    McpServer: "mcp_servers",
+}
 
 
 async def sync(process: Process, *definitions: Definition) -> None:

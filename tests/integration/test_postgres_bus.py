@@ -13,8 +13,8 @@ from runlane.bus import postgres as postgres_bus
 from runlane.bus.choice import make_bus
 from runlane.bus.memory import MemoryBus
 from runlane.bus.notification import MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, Unpacker, pack
-from runlane.bus.postgres import APPLICATION, PostgresBus
-from runlane.bus.wire import encode
+from runlane.bus.postgres import APPLICATION, CHANNEL, PostgresBus
+from runlane.bus.wire import Bell, encode
 from runlane.domain.events import Delta, Notice, StoredEvent
 from runlane.settings import Settings
 from tests.harness import eventually, settings_for
@@ -77,6 +77,28 @@ async def test_a_bell_wakes_a_worker_of_another_process(make: MakeBus) -> None:
     sender.ring(["other"])
     sender.ring(["default"])
     assert await waiting is True
+
+
+async def test_a_process_sends_no_bells_while_it_is_alone(settings: Settings, make: MakeBus) -> None:
+    assert settings.database_url is not None
+    sent: list[str] = []
+
+    def receive(connection: object, pid: int, channel: str, payload: object) -> None:
+        sent.append(str(payload))
+
+    observer = cast("asyncpg.Connection", await asyncpg.connect(settings.database_url.get_secret_value()))
+    try:
+        await observer.add_listener(CHANNEL, receive)
+        alone = await make()
+        alone.ring(["default"])
+        alone.signal_cancel("run_1")
+        await eventually(lambda: any("run_1" in payload for payload in sent), "what is not a bell")
+        bell = encode(Bell("default")).decode()
+        assert not any(bell in payload for payload in sent)
+        await make()
+        await eventually(lambda: any(bell in payload for payload in sent), "the bell, for the process that joined")
+    finally:
+        await observer.close()
 
 
 async def test_a_served_bell_wakes_no_further_worker(make: MakeBus, monkeypatch: pytest.MonkeyPatch) -> None:

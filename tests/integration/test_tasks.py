@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from runlane import Context, Fail, InvalidRequest, Retry, RunCancelled, Status
 from runlane.domain.task import make_task
-from runlane.store.queue.dead_letters import read_dead_letter
+from runlane.store.failures.letters import read_letter
 from runlane.store.queue.runs import read_attempts
 from tests.harness import eventually
 from tests.integration.process import Process
@@ -221,14 +221,15 @@ async def test_a_failure_backs_off_and_ends_in_a_dead_letter(process: Process, m
     run = await process.run("job", {"path": "a.png"})
     assert (run.status, run.attempt, run.failures) == (Status.FAILED, 3, 3)
     assert waits == [1, 2]
-    letter = await read_dead_letter(await process.app.database(), run.id)
+    letter = await read_letter(await process.app.database(), run.id)
     assert letter is not None
-    assert letter["input"] == {"path": "a.png"}
-    for position, attempt in enumerate(letter["attempts"], start=1):
-        assert attempt["error"]["type"] == "ValueError"
-        assert attempt["error"]["message"] == f"attempt {position} of a.png"
-        assert "Traceback" in attempt["error"]["traceback"]
-        assert "raise ValueError" in attempt["error"]["traceback"]
+    assert letter.input == {"path": "a.png"}
+    for position, attempt in enumerate(letter.attempts, start=1):
+        assert attempt.error is not None
+        assert attempt.error["type"] == "ValueError"
+        assert attempt.error["message"] == f"attempt {position} of a.png"
+        assert "Traceback" in attempt.error["traceback"]
+        assert "raise ValueError" in attempt.error["traceback"]
     assert (await process.types(run.id)).count("attempt_failed") == 3
     await process.app.retry(run.id)
     assert (await process.end(run.id)).attempt == 6

@@ -18,12 +18,15 @@ from runlane.definitions.parser import STEP_TYPES
 from runlane.definitions.schema.base import ID_PATTERN, KEY_PATTERN
 from runlane.definitions.schema.definition import Agent, McpServer, ModelSettings, Orchestration, StateField, Tool
 from runlane.definitions.schema.step import EndStep, HumanField, StepRetry
+from runlane.definitions.schema.trigger import Trigger
 from runlane.domain.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
+from runlane.domain.schedule import Exclusion, ScheduleSettings, ScheduleTarget, TimeSpec
 
 _INTRO: Final = """\
 # Definitions
 
-Orchestrations, agents, tools and MCP servers are JSON files in a directory, by default `definitions`:
+Orchestrations, agents, tools, MCP servers, schedules and triggers are JSON files in a directory, by default
+`definitions`:
 
 ```text
 definitions/
@@ -31,6 +34,8 @@ definitions/
   agents/
   tools/
   mcp_servers/
+  triggers/
+  schedules/
 ```
 
 A file contains one definition or a list of definitions; the folder determines their kind. Files that do not end in
@@ -166,6 +171,10 @@ _RUN_CODES: Final = """\
 These end the whole run, and `retry` must not name them:
 """
 
+_SCHEDULES: Final = """\
+A moment is a string with an offset, such as `2026-01-31T12:00:00Z`. See [schedules](../how-to/schedules.md).
+"""
+
 
 def page() -> str:
     """Return the page as Markdown."""
@@ -189,6 +198,11 @@ def page() -> str:
         _section("Model settings", ModelSettings),
         _section("Tools", Tool),
         _section("MCP servers", McpServer),
+        f"{_section('Schedules', ScheduleSettings)}\n{_SCHEDULES}",
+        _section("Targets of schedules", ScheduleTarget, level=3),
+        _section("Times of schedules", TimeSpec, level=3),
+        _section("Exclusions of schedules", Exclusion, level=3),
+        _section("Triggers", Trigger),
     ]
     return "\n".join(parts)
 
@@ -236,6 +250,9 @@ def _words(annotation: Any) -> str:
         StateField: "state fields",
         StepRetry: "[retry](#retry)",
         ModelSettings: "[settings](#model-settings)",
+        ScheduleTarget: "[target](#targets-of-schedules)",
+        TimeSpec: "[times](#times-of-schedules)",
+        Exclusion: "[exclusions](#exclusions-of-schedules)",
     }
     origin = get_origin(annotation)
     if annotation in plain:
@@ -250,6 +267,8 @@ def _words(annotation: Any) -> str:
         return f"object of {_many(get_args(annotation)[1])}"
     metadata = getattr(annotation, "__metadata__", None)
     if metadata:
+        if any(getattr(item, "json_schema", {}).get("format") == "date-time" for item in metadata):
+            return "moment"
         for item in metadata:
             pattern = next((getattr(part, "pattern", None) for part in getattr(item, "metadata", [])), None)
             if pattern in (ID_PATTERN, KEY_PATTERN):

@@ -23,17 +23,37 @@ from runlane.errors import Forbidden, InvalidRequest, NotFound, RunNotFound
 
 ALLOWED = {
     "viewer": {"runs:read", "workers:view"},
-    "operator": {"runs:read", "workers:view", "runs:write", "workers:manage"},
-    "developer": {"runs:read", "workers:view", "runs:write", "definitions:write", "secrets:manage"},
+    "operator": {
+        "runs:read",
+        "workers:view",
+        "runs:write",
+        "workers:manage",
+        "events:write",
+        "schedules:write",
+        "webhooks:write",
+    },
+    "developer": {
+        "runs:read",
+        "workers:view",
+        "runs:write",
+        "definitions:write",
+        "secrets:manage",
+        "events:write",
+        "schedules:write",
+        "webhooks:write",
+    },
     "platform_admin": {
         "runs:read",
         "runs:write",
         "workers:view",
         "workers:manage",
         "definitions:write",
+        "schedules:write",
         "keys:manage",
         "secrets:manage",
         "audit:read",
+        "events:write",
+        "webhooks:write",
     },
 }
 

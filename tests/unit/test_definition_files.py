@@ -60,7 +60,7 @@ def test_files_that_are_not_read_are_reported(tmp_path: Path) -> None:
     write(tmp_path, ".git/config.json", "not json")
     loaded = load_directory(tmp_path)
     assert list(loaded.definitions) == []
-    folders = "orchestrations, agents, tools, mcp_servers."
+    folders = "orchestrations, agents, tools, mcp_servers, schedules, triggers."
     assert warnings(loaded) == [
         "agents/old/: Nested folders are ignored.",
         f'orchestration/: This folder is ignored (did you mean "orchestrations"?). Folders: {folders}',

@@ -115,8 +115,9 @@ def test_clock_and_dead_letters() -> None:
     assert clock_finding(-0.4).level is Level.OK
     assert "12.0 s behind" in clock_finding(12).message
     assert "12.0 s ahead of" in clock_finding(-12).message
-    assert letters_finding(0).level is Level.OK
-    assert "1000 or more" in letters_finding(1000).message
+    assert letters_finding(0, 0).level is Level.OK
+    assert letters_finding(1000, 3 * 86400).message == "1000 open, the oldest for 3.0 days"
+    assert "may be deleted" in letters_finding(1, 170 * 86400).message
 
 
 def test_secrets_without_their_key_are_broken_and_older_keys_are_reported() -> None:

@@ -43,6 +43,7 @@ NOT_OF_STEPS = {
     "invalid_settings",
     "outbound_timeout",  # reported as tool_timeout
     "run_not_found",
+    "schedules_limited",
     "schema_outdated",
     "schema_too_new",
     "secret_quota_exceeded",
@@ -50,6 +51,7 @@ NOT_OF_STEPS = {
     "unauthorized",
     "unexpected_answer",
     "unknown_lane",
+    "version_mismatch",
     "wrong_state",
 }
 

@@ -36,6 +36,7 @@ BANNED = re.compile(
 ALLOWED = (
     re.compile(r"is no longer", re.IGNORECASE),  # conventional
     re.compile(r"is no (?:secret|limit)\b", re.IGNORECASE),  # "is not a secret" says the same
+    re.compile(r"It's a Secret to Everybody"),  # the secret in GitHub's documentation of signatures
     re.compile(r'"nobody"'),  # an account of Unix systems
     re.compile(r'"duty"'),  # part of the keys of advisory locks, which processes of different versions share
     re.compile(r"The script says so"),  # the default message of a fake provider's fault, which clients see

@@ -28,7 +28,12 @@ times = st.integers(0, 4_000_000_000_000_000)
 EXPECTED = {
     "awaiting_approval": {"approve": "scheduled queued", "cancel": "cancelled"},
     "scheduled": {"due": "queued", "cancel": "cancelled"},
-    "blocked": {"approve": "blocked", "key_free": "awaiting_approval scheduled queued", "cancel": "cancelled"},
+    "blocked": {
+        "approve": "blocked",
+        "key_free": "awaiting_approval scheduled queued blocked",
+        "dependencies_met": "awaiting_approval scheduled queued blocked",
+        "cancel": "cancelled",
+    },
     "queued": {"claim": "running", "cancel": "cancelled"},
     "running": {
         "finish": "completed",
@@ -41,7 +46,7 @@ EXPECTED = {
     },
     "paused": {"resume": "queued", "due": "queued", "cancel": "cancelled"},
     "completed": {},
-    "failed": {"revive": "queued blocked"},
+    "failed": {"revive": "queued scheduled blocked"},
     "cancelled": {},
 }
 

@@ -66,12 +66,14 @@ def test_app_and_client_take_the_same_options(method: str) -> None:
 
 def test_a_body_has_what_differs_from_the_defaults_and_gives_the_options_back() -> None:
     assert RunOptions(idempotency_key="once", session_id="s").to_body() == {"session_id": "s"}
-    chosen = RunOptions("once", 3, "k", "block", 1.5, True, "https://example.com", "s")
+    chosen = RunOptions(
+        "once", 3, "k", "block", 1.5, True, "https://example.com", "s", "f", ("run_1",), "end", ("a", "b"), "my secret"
+    )
     body = chosen.to_body()
     assert body.keys() == set(RunOptions._fields) - {"idempotency_key"}
     assert OrchestrationRequest.model_validate(body).options("once") == chosen
 
 
 def test_an_option_of_another_kind_of_run_is_an_error() -> None:
-    with pytest.raises(TypeError, match="webhook_url is not an option of this call"):
-        run_options(TaskOptions, {"webhook_url": "https://example.com"})
+    with pytest.raises(TypeError, match="session_id is not an option of this call"):
+        run_options(TaskOptions, {"session_id": "s"})

@@ -211,12 +211,8 @@ LIMITED = {
 @pytest.mark.parametrize("code", LIMITED.values(), ids=LIMITED.keys())
 async def test_limits_hold_and_the_next_evaluation_works(hasty: Sandbox, code: str) -> None:
     assert await hasty.expression("state.n", STATE) == 3
-    began = time.monotonic()
     error = await failure(hasty.script(code, STATE))
     assert error.code == "sandbox_limit"
-    # The limit, the grace for instructions that do not look at the clock, and much for a busy machine, though less than
-    # the limit that scripts have by default.
-    assert time.monotonic() - began < SECONDS + 0.5 + 8
     assert await hasty.expression("state.n", STATE) == 3
 
 

@@ -136,7 +136,7 @@ def test_a_remote_reference_is_not_fetched() -> None:
         def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/schema.json"

@@ -38,14 +38,25 @@ def test_every_public_name_of_the_package_is_listed() -> None:
         _ = runlane.Wrker  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 
 
-@pytest.mark.parametrize("kind", [runlane.App, runlane.Client, runlane.Administration, runlane.Secrets])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        runlane.App,
+        runlane.Client,
+        runlane.Administration,
+        runlane.Secrets,
+        runlane.ScheduleCalls,
+        runlane.Schedules,
+        runlane.Webhooks,
+    ],
+)
 def test_everything_that_a_public_method_returns_is_exported(kind: type) -> None:
     returned: set[str] = set()
     for name, member in inspect.getmembers(kind):
         function = member.fget if isinstance(member, property) else member
         if not name.startswith("_") and callable(function):
             returned |= set(re.findall(r"\b[A-Z]\w+", str(inspect.signature(function).return_annotation)))
-    generic = {"Any", "AsyncGenerator", "Callable", "F", "Mapping", "None", "Sequence", "T"}
+    generic = {"Any", "AsyncGenerator", "Callable", "F", "Mapping", "None", "Self", "Sequence", "T"}
     assert returned - generic <= set(runlane.__all__)
 
 

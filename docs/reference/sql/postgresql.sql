@@ -7,41 +7,51 @@ WITH admitted AS materialized
 (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
     max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
-    limited, batch.ordering_key AS ordering_key, batch.key_position AS key_position, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS at
+    limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
+    batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
+    batch.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
 FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
     $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::BOOLEAN[], $15::TEXT[],
-    $16::INTEGER[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us, hold, on_dead, input,
-    tenant, trace, plan, limited, ordering_key, key_position)
+    $16::SMALLINT[], $17::TEXT[], $18::TEXT[], $19::INTEGER[], $20::TEXT[], $21::BOOLEAN[], $22::BIGINT[],
+    $23::BIGINT[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us, hold, on_dead, input,
+    tenant, trace, plan, limited, origin, hooks, tags, ordering_key, key_position, fairness_key, placed, rank,
+    start_tag)
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
-    tenants.rate_per_second IS NULL))),
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND (batch.placed OR NOT tenants.shares_lanes)))),
 link_1 AS
-(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
-    AS trace, admitted.plan AS plan
+(INSERT INTO run_inputs (run_id, input, trace, plan, origin) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.origin AS origin
 FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited) SELECT admitted.id AS id, admitted.target AS
-    target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
+    admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key)))) THEN 'blocked' ELSE CASE WHEN admitted.hold
-    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2, admitted.at
-    - CAST(admitted.priority AS BIGINT) * 600000000 AS anon_3, admitted.priority AS priority, admitted.max_attempts AS
-    max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN (admitted.delay_us > 0) THEN
-    admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold, admitted.on_dead AS on_dead,
-    admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN
-    coalesce((SELECT max(waiting.key_no) AS max_1
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0) THEN 'blocked'
+    ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued'
+    END END AS anon_2, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
+    CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_3, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN
+    (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_5, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_6, admitted.limited AS limited
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
+    admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
+    tags
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -57,41 +67,51 @@ WITH admitted AS materialized
 (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
     max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
-    limited, batch.ordering_key AS ordering_key, batch.key_position AS key_position, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS at
+    limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
+    batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
+    batch.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
     max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
     $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan, $14::BOOLEAN AS limited,
-    $15::VARCHAR AS ordering_key, $16::INTEGER AS key_position) AS batch
+    $15::VARCHAR AS origin, $16::SMALLINT AS hooks, $17::VARCHAR AS tags, $18::VARCHAR AS ordering_key, $19::INTEGER AS
+    key_position, $20::VARCHAR AS fairness_key, $21::BOOLEAN AS placed, $22::BIGINT AS rank, $23::BIGINT AS start_tag)
+    AS batch
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
-    tenants.rate_per_second IS NULL))),
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND (batch.placed OR NOT tenants.shares_lanes)))),
 link_1 AS
-(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
-    AS trace, admitted.plan AS plan
+(INSERT INTO run_inputs (run_id, input, trace, plan, origin) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.origin AS origin
 FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited) SELECT admitted.id AS id, admitted.target AS
-    target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
+    admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key)))) THEN 'blocked' ELSE CASE WHEN admitted.hold
-    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2, admitted.at
-    - CAST(admitted.priority AS BIGINT) * 600000000 AS anon_3, admitted.priority AS priority, admitted.max_attempts AS
-    max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN (admitted.delay_us > 0) THEN
-    admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold, admitted.on_dead AS on_dead,
-    admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN
-    coalesce((SELECT max(waiting.key_no) AS max_1
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0) THEN 'blocked'
+    ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued'
+    END END AS anon_2, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
+    CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_3, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN
+    (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_5, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_6, admitted.limited AS limited
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
+    admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
+    tags
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -115,7 +135,7 @@ FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $
 WHERE EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
-    tenants.rate_per_second IS NULL)),
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
 link_1 AS
 (INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
     AS trace, admitted.plan AS plan
@@ -125,11 +145,15 @@ changed AS
     hold, on_dead, tenant) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN admitted.hold THEN 'awaiting_approval'
-    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_2, admitted.at - CAST(admitted.priority AS
-    BIGINT) * 600000000 AS anon_3, admitted.priority AS priority, admitted.max_attempts AS max_attempts,
-    admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
-    admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS
-    tenant
+    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_2, CASE WHEN (admitted.priority = 0) THEN
+    admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant
 FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
 link_2 AS
 (INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
@@ -150,7 +174,7 @@ FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::
 WHERE EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
-    tenants.rate_per_second IS NULL)),
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
 link_1 AS
 (INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
     AS trace, admitted.plan AS plan
@@ -160,11 +184,15 @@ changed AS
     hold, on_dead, tenant) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN admitted.hold THEN 'awaiting_approval'
-    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_2, admitted.at - CAST(admitted.priority AS
-    BIGINT) * 600000000 AS anon_3, admitted.priority AS priority, admitted.max_attempts AS max_attempts,
-    admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
-    admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS
-    tenant
+    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_2, CASE WHEN (admitted.priority = 0) THEN
+    admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant
 FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
 link_2 AS
 (INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
@@ -173,23 +201,56 @@ FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at
 FROM changed;
 
+-- active_holds
+-- Read the active holds of all lanes.
+SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at, lane_holds.expires_at
+FROM lane_holds
+WHERE lane_holds.expires_at IS NULL OR lane_holds.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    ORDER BY lane_holds.id;
+
+-- active_holds_of_lane
+-- Read the active holds of a lane.
+SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at, lane_holds.expires_at
+FROM lane_holds
+WHERE lane_holds.lane = $1::VARCHAR AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint) ORDER BY lane_holds.id;
+
 -- add_credential
 INSERT INTO provider_states (credential) VALUES ($1::VARCHAR) ON CONFLICT (credential) DO NOTHING;
 
 -- add_dead_letters
--- Add dead letters.
-INSERT INTO dead_letters (run_id, target, lane, input, error, attempts, died_at) SELECT batch.run_id, batch.target,
-    batch.lane, batch.input, batch.error, batch.attempts, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+-- Add dead letters, or open those of runs that have failed again.
+INSERT INTO dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint,
+    fingerprint_version, last_step, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
+    batch.target, batch.lane, batch.input, batch.error, batch.attempts, batch.code, batch.message, batch.fingerprint,
+    batch.fingerprint_version, batch.last_step, batch.times_died, coalesce(batch.first_failed_at, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint) AS coalesce_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
     now_us_1
-FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[]) AS batch(run_id, target, lane,
-    input, error, attempts);
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::TEXT[],
+    $10::TEXT[], $11::SMALLINT[], $12::TEXT[], $13::INTEGER[], $14::BIGINT[]) AS batch(run_id, tenant, target, lane,
+    input, error, attempts, code, message, fingerprint, fingerprint_version, last_step, times_died, first_failed_at)
+WHERE true ON CONFLICT (run_id) DO UPDATE SET lane = excluded.lane, input = excluded.input, error = excluded.error,
+    attempts = excluded.attempts, died_at = excluded.died_at, state = 'open', code = excluded.code, message =
+    excluded.message, fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version, last_step
+    = excluded.last_step, times_died = (dead_letters.times_died + 1), handled_by = NULL, handled_at = NULL, note = NULL,
+    retry_run_id = NULL RETURNING dead_letters.run_id, dead_letters.tenant, dead_letters.times_died;
 
 -- add_dead_letters (one member)
-INSERT INTO dead_letters (run_id, target, lane, input, error, attempts, died_at) SELECT batch.run_id, batch.target,
-    batch.lane, batch.input, batch.error, batch.attempts, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+INSERT INTO dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint,
+    fingerprint_version, last_step, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
+    batch.target, batch.lane, batch.input, batch.error, batch.attempts, batch.code, batch.message, batch.fingerprint,
+    batch.fingerprint_version, batch.last_step, batch.times_died, coalesce(batch.first_failed_at, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint) AS coalesce_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
     now_us_1
-FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::VARCHAR AS input, $5::VARCHAR AS
-    error, $6::VARCHAR AS attempts) AS batch;
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane, $5::VARCHAR AS
+    input, $6::VARCHAR AS error, $7::VARCHAR AS attempts, $8::VARCHAR AS code, $9::VARCHAR AS message, $10::VARCHAR AS
+    fingerprint, $11::SMALLINT AS fingerprint_version, $12::VARCHAR AS last_step, $13::INTEGER AS times_died,
+    $14::BIGINT AS first_failed_at) AS batch
+WHERE true ON CONFLICT (run_id) DO UPDATE SET lane = excluded.lane, input = excluded.input, error = excluded.error,
+    attempts = excluded.attempts, died_at = excluded.died_at, state = 'open', code = excluded.code, message =
+    excluded.message, fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version, last_step
+    = excluded.last_step, times_died = (dead_letters.times_died + 1), handled_by = NULL, handled_at = NULL, note = NULL,
+    retry_run_id = NULL RETURNING dead_letters.run_id, dead_letters.tenant, dead_letters.times_died;
 
 -- add_definition_versions
 -- Store versions of definitions that do not exist yet.
@@ -203,6 +264,90 @@ INSERT INTO definition_versions (tenant, kind, id, version, body, created_at) SE
     batch.id, batch.version, batch.body, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
 FROM (SELECT $2::VARCHAR AS kind, $3::VARCHAR AS id, $4::VARCHAR AS version, $5::VARCHAR AS body) AS batch
 WHERE true ON CONFLICT (tenant, kind, id, version) DO NOTHING;
+
+-- add_dependencies
+-- Store which runs a new run starts after.
+INSERT INTO run_dependencies (parent_id, run_id, after_on, parent_status) SELECT batch.parent_id, batch.run_id,
+    batch.after_on, batch.parent_status
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(parent_id, run_id, after_on, parent_status)
+WHERE true ON CONFLICT (parent_id, run_id) DO NOTHING;
+
+-- add_dependencies (one member)
+INSERT INTO run_dependencies (parent_id, run_id, after_on, parent_status) SELECT batch.parent_id, batch.run_id,
+    batch.after_on, batch.parent_status
+FROM (SELECT $1::VARCHAR AS parent_id, $2::VARCHAR AS run_id, $3::VARCHAR AS after_on, $4::VARCHAR AS parent_status) AS
+    batch
+WHERE true ON CONFLICT (parent_id, run_id) DO NOTHING;
+
+-- add_dependency_work
+-- Leave dependents to the maintenance service.
+INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batch.kind, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(run_id, kind)
+WHERE true ON CONFLICT (run_id, kind) DO NOTHING;
+
+-- add_dependency_work (one member)
+INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batch.kind, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS kind) AS batch
+WHERE true ON CONFLICT (run_id, kind) DO NOTHING;
+
+-- add_neutral_webhook
+-- Add a replay or a test of a webhook, which does not change the health of its endpoint.
+INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, status, max_tries, next_at, fence,
+    neutral, replay_of, body, created_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR,
+    $6::VARCHAR, $7::VARCHAR, $8::INTEGER, ((date_part('epoch', clock_timestamp()) * 1000000)::bigint + $9::BIGINT), 1,
+    $10::BOOLEAN, $11::VARCHAR, $12::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- add_pending_outcomes
+-- Add events and triggers to be evaluated.
+INSERT INTO event_outcomes (event_id, trigger, tenant, outcome, created_at) SELECT batch.event_id, batch.trigger,
+    batch.tenant, 'pending', (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(event_id, trigger, tenant)
+WHERE true ON CONFLICT (event_id, trigger) DO NOTHING;
+
+-- add_pending_outcomes (one member)
+INSERT INTO event_outcomes (event_id, trigger, tenant, outcome, created_at) SELECT batch.event_id, batch.trigger,
+    batch.tenant, 'pending', (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS event_id, $2::VARCHAR AS trigger, $3::VARCHAR AS tenant) AS batch
+WHERE true ON CONFLICT (event_id, trigger) DO NOTHING;
+
+-- add_run_listeners
+-- Add the triggers of a tenant that listen to ends of runs.
+INSERT INTO run_listeners (tenant, trigger, event, target) SELECT batch.tenant, batch.trigger, batch.event, batch.target
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(tenant, trigger, event, target);
+
+-- add_run_listeners (one member)
+INSERT INTO run_listeners (tenant, trigger, event, target) SELECT batch.tenant, batch.trigger, batch.event, batch.target
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS trigger, $3::VARCHAR AS event, $4::VARCHAR AS target) AS batch;
+
+-- add_run_webhooks
+-- Store the webhook URLs of new runs.
+INSERT INTO run_webhooks (run_id, tenant, url) SELECT batch.run_id, batch.tenant, batch.url
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(run_id, tenant, url)
+WHERE true ON CONFLICT (run_id) DO NOTHING;
+
+-- add_run_webhooks (one member)
+INSERT INTO run_webhooks (run_id, tenant, url) SELECT batch.run_id, batch.tenant, batch.url
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS tenant, $3::VARCHAR AS url) AS batch
+WHERE true ON CONFLICT (run_id) DO NOTHING;
+
+-- add_tags
+-- Add runs to the lists of their tags.
+INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(tenant, tag, run_id)
+WHERE true ON CONFLICT DO NOTHING;
+
+-- add_tags (one member)
+INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS tag, $3::VARCHAR AS run_id) AS batch
+WHERE true ON CONFLICT DO NOTHING;
+
+-- add_test_message
+-- Add the message of a webhook test.
+INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, $4::VARCHAR);
 
 -- add_turn
 -- Add a turn to a chat session.
@@ -236,6 +381,87 @@ WHERE batch.attempt > $12::INTEGER ON CONFLICT (tenant, day, agent, model, shard
     (usage_daily.calls + excluded.calls), unpriced_calls = (usage_daily.unpriced_calls + excluded.unpriced_calls),
     tokens_in = (usage_daily.tokens_in + excluded.tokens_in), tokens_out = (usage_daily.tokens_out +
     excluded.tokens_out), cost_usd = (usage_daily.cost_usd + excluded.cost_usd);
+
+-- add_webhook_deliveries
+-- Add the deliveries of webhook messages.
+INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, max_tries, body, status, next_at,
+    created_at) SELECT batch.id, batch.message_id, batch.endpoint_id, batch.tenant, batch.type, batch.run_id,
+    batch.max_tries, batch.body, 'pending', (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::INTEGER[], $8::TEXT[]) AS
+    batch(id, message_id, endpoint_id, tenant, type, run_id, max_tries, body);
+
+-- add_webhook_deliveries (one member)
+INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, max_tries, body, status, next_at,
+    created_at) SELECT batch.id, batch.message_id, batch.endpoint_id, batch.tenant, batch.type, batch.run_id,
+    batch.max_tries, batch.body, 'pending', (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS message_id, $3::VARCHAR AS endpoint_id, $4::VARCHAR AS tenant,
+    $5::VARCHAR AS type, $6::VARCHAR AS run_id, $7::INTEGER AS max_tries, $8::VARCHAR AS body) AS batch;
+
+-- add_webhook_messages
+-- Add webhook messages, in the transaction of what they report.
+INSERT INTO webhook_messages (id, tenant, type, run_id, occurred_at, created_at, body) SELECT batch.id, batch.tenant,
+    batch.type, batch.run_id, batch.occurred_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1,
+    batch.body
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::BIGINT[], $6::TEXT[]) AS batch(id, tenant, type, run_id,
+    occurred_at, body);
+
+-- add_webhook_messages (one member)
+INSERT INTO webhook_messages (id, tenant, type, run_id, occurred_at, created_at, body) SELECT batch.id, batch.tenant,
+    batch.type, batch.run_id, batch.occurred_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1,
+    batch.body
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS type, $4::VARCHAR AS run_id, $5::BIGINT AS
+    occurred_at, $6::VARCHAR AS body) AS batch;
+
+-- add_webhook_origins
+-- Add the origins of webhook URLs of runs, which share a rate and a circuit.
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
+    updated_at) SELECT batch.id, batch.tenant, 'run', batch.url, batch.url AS url__1, 10, 4, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_2
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(id, tenant, url)
+WHERE true ON CONFLICT (id) DO NOTHING;
+
+-- add_webhook_origins (one member)
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
+    updated_at) SELECT batch.id, batch.tenant, 'run', batch.url, batch.url AS url__1, 10, 4, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_2
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS url) AS batch
+WHERE true ON CONFLICT (id) DO NOTHING;
+
+-- add_webhook_secrets
+-- Store webhook secrets.
+INSERT INTO webhook_secrets (owner, version, tenant, key_id, value, public_key, created_at) SELECT batch.owner,
+    batch.version, batch.tenant, batch.key_id, batch.value, batch.public_key, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[]) AS batch(owner, version, tenant,
+    key_id, value, public_key)
+WHERE true ON CONFLICT (owner, version) DO NOTHING;
+
+-- add_webhook_secrets (one member)
+INSERT INTO webhook_secrets (owner, version, tenant, key_id, value, public_key, created_at) SELECT batch.owner,
+    batch.version, batch.tenant, batch.key_id, batch.value, batch.public_key, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS owner, $2::INTEGER AS version, $3::VARCHAR AS tenant, $4::VARCHAR AS key_id, $5::VARCHAR AS
+    value, $6::VARCHAR AS public_key) AS batch
+WHERE true ON CONFLICT (owner, version) DO NOTHING;
+
+-- advance_schedules
+-- Move schedules to their next slot.
+UPDATE schedules SET template=coalesce(batch.template, schedules.template), cursor_at=batch.cursor_at, last_slot=CASE
+    WHEN (schedules.cursor_at = batch.cursor_at) THEN schedules.last_slot ELSE batch.cursor_at END,
+    next_at=batch.next_at, next_due_at=batch.next_due_at, fired=(schedules.fired + batch.fired) FROM unnest($1::TEXT[],
+    $2::BIGINT[], $3::BIGINT[], $4::BIGINT[], $5::INTEGER[], $6::TEXT[]) AS batch(uid, cursor_at, next_at, next_due_at,
+    fired, template) WHERE schedules.uid = batch.uid;
+
+-- advance_schedules (one member)
+UPDATE schedules SET template=coalesce(batch.template, schedules.template), cursor_at=batch.cursor_at, last_slot=CASE
+    WHEN (schedules.cursor_at = batch.cursor_at) THEN schedules.last_slot ELSE batch.cursor_at END,
+    next_at=batch.next_at, next_due_at=batch.next_due_at, fired=(schedules.fired + batch.fired) FROM (SELECT $1::VARCHAR
+    AS uid, $2::BIGINT AS cursor_at, $3::BIGINT AS next_at, $4::BIGINT AS next_due_at, $5::INTEGER AS fired, $6::VARCHAR
+    AS template) AS batch WHERE schedules.uid = batch.uid;
 
 -- advance_session
 -- Note the number and time of a new turn of a chat session.
@@ -271,6 +497,21 @@ LIMIT 1;
 INSERT INTO audit (id, at, actor, tenant, action, subject, "old", "new") VALUES ($1::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR);
 
+-- append_audits
+-- Add several audit entries.
+INSERT INTO audit (id, actor, tenant, action, subject, "old", "new", at) SELECT batch.id, batch.actor, batch.tenant,
+    batch.action, batch.subject, batch."old", batch."new", (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[]) AS batch(id, actor,
+    tenant, action, subject, "old", "new");
+
+-- append_audits (one member)
+INSERT INTO audit (id, actor, tenant, action, subject, "old", "new", at) SELECT batch.id, batch.actor, batch.tenant,
+    batch.action, batch.subject, batch."old", batch."new", (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS actor, $3::VARCHAR AS tenant, $4::VARCHAR AS action, $5::VARCHAR AS
+    subject, $6::VARCHAR AS "old", $7::VARCHAR AS "new") AS batch;
+
 -- append_events
 -- Add events to runs.
 INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT batch.run_id, batch.seq, batch.attempt, batch.type,
@@ -302,7 +543,19 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS seq, $3::INTEGER AS attempt, 
 UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (runs.due_at > (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END, last_seq=(runs.last_seq + 1),
     hold=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.hold AND runs.status IN ('awaiting_approval', 'blocked')
-    RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key;
+    RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
+    runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
+
+-- assign_dead_letter
+-- Assign a dead letter to a person, or to none.
+UPDATE dead_letters SET assigned_to=$1::VARCHAR WHERE dead_letters.run_id = $2::VARCHAR RETURNING dead_letters.run_id,
+    dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error, dead_letters.attempts,
+    dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code, dead_letters.message,
+    dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at,
+    dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at, dead_letters.note,
+    dead_letters.assigned_to, dead_letters.retry_run_id;
 
 -- assign_kinds
 -- Assign kinds of runs to a lane.
@@ -317,6 +570,66 @@ INSERT INTO lane_kinds (kind, lane, updated_at) SELECT batch.kind, batch.lane, (
 FROM (SELECT $1::VARCHAR AS kind, $2::VARCHAR AS lane) AS batch
 WHERE true ON CONFLICT (kind) DO UPDATE SET lane = excluded.lane, updated_at = excluded.updated_at;
 
+-- assign_start_tags
+-- Assign the next start tags of tenants in lanes.
+WITH charged AS
+(SELECT batch.lane AS lane, batch.tenant AS tenant, batch.fairness_key AS fairness_key, batch.virtual_ns AS virtual_ns,
+    CAST(CAST(batch.count * 10000 * (1 + (SELECT count(*) AS count_1
+FROM (SELECT other.finish_tag AS finish_tag
+FROM lane_shares AS other
+WHERE other.lane = batch.lane AND other.tenant = batch.tenant AND other.fairness_key != batch.fairness_key
+LIMIT 1000) AS others
+WHERE others.finish_tag > batch.virtual_ns)) AS FLOAT) / CAST(tenants.weight AS FLOAT) AS BIGINT) AS charge
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BOOLEAN[]) AS batch(lane, tenant,
+    fairness_key, count, virtual_ns, limited) JOIN tenants ON tenants.id = batch.tenant
+WHERE tenants.shares_lanes AND (batch.limited OR tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running
+    IS NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered))
+INSERT INTO lane_shares (lane, tenant, fairness_key, finish_tag, charge) SELECT charged.lane, charged.tenant,
+    charged.fairness_key, charged.virtual_ns + charged.charge AS anon_1, charged.charge
+FROM charged
+WHERE true ORDER BY charged.lane, charged.tenant, charged.fairness_key ON CONFLICT (lane, tenant, fairness_key) DO
+    UPDATE SET finish_tag = CASE WHEN (excluded.finish_tag > lane_shares.finish_tag + excluded.charge) THEN
+    excluded.finish_tag ELSE lane_shares.finish_tag + excluded.charge END, charge = excluded.charge RETURNING
+    lane_shares.lane, lane_shares.tenant, lane_shares.fairness_key, lane_shares.finish_tag, lane_shares.charge;
+
+-- assign_start_tags (one member)
+WITH charged AS
+(SELECT batch.lane AS lane, batch.tenant AS tenant, batch.fairness_key AS fairness_key, batch.virtual_ns AS virtual_ns,
+    CAST(CAST(batch.count * 10000 * (1 + (SELECT count(*) AS count_1
+FROM (SELECT other.finish_tag AS finish_tag
+FROM lane_shares AS other
+WHERE other.lane = batch.lane AND other.tenant = batch.tenant AND other.fairness_key != batch.fairness_key
+LIMIT 1000) AS others
+WHERE others.finish_tag > batch.virtual_ns)) AS FLOAT) / CAST(tenants.weight AS FLOAT) AS BIGINT) AS charge
+FROM (SELECT $1::VARCHAR AS lane, $2::VARCHAR AS tenant, $3::VARCHAR AS fairness_key, $4::BIGINT AS count, $5::BIGINT AS
+    virtual_ns, $6::BOOLEAN AS limited) AS batch JOIN tenants ON tenants.id = batch.tenant
+WHERE tenants.shares_lanes AND (batch.limited OR tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running
+    IS NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered))
+INSERT INTO lane_shares (lane, tenant, fairness_key, finish_tag, charge) SELECT charged.lane, charged.tenant,
+    charged.fairness_key, charged.virtual_ns + charged.charge AS anon_1, charged.charge
+FROM charged
+WHERE true ORDER BY charged.lane, charged.tenant, charged.fairness_key ON CONFLICT (lane, tenant, fairness_key) DO
+    UPDATE SET finish_tag = CASE WHEN (excluded.finish_tag > lane_shares.finish_tag + excluded.charge) THEN
+    excluded.finish_tag ELSE lane_shares.finish_tag + excluded.charge END, charge = excluded.charge RETURNING
+    lane_shares.lane, lane_shares.tenant, lane_shares.fairness_key, lane_shares.finish_tag, lane_shares.charge;
+
+-- awaited_events
+-- Find the events that a run may wait for.
+SELECT batch.id, batch.tenant
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(id, tenant, name)
+WHERE EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.tenant = batch.tenant AND run_waits.name = batch.name AND run_waits.match IS NOT NULL AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL);
+
+-- awaited_events (one member)
+SELECT batch.id, batch.tenant
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS name) AS batch
+WHERE EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.tenant = batch.tenant AND run_waits.name = batch.name AND run_waits.match IS NOT NULL AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL);
+
 -- begin_draining
 -- Note that a worker is draining.
 UPDATE workers SET status='draining' WHERE workers.id = $1::VARCHAR AND workers.status IN ('online', 'draining')
@@ -327,6 +640,13 @@ UPDATE workers SET status='draining' WHERE workers.id = $1::VARCHAR AND workers.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES ($1::VARCHAR,
     $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- buffered_slots
+-- Read the buffered slots of schedules.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.outcome = 'buffered' ORDER BY
+    schedule_firings.schedule_uid, schedule_firings.slot;
 
 -- busy_providers
 SELECT provider_states.credential, (SELECT count(*) AS count_1
@@ -368,18 +688,47 @@ FROM run_calls
 WHERE run_calls.run_id = $1::VARCHAR AND run_calls.path = any ($2::TEXT[]) ORDER BY run_calls.at, run_calls.path,
     run_calls.key;
 
+-- cancel_impossible
+-- Cancel runs whose dependencies cannot be met any more.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, holds_key=$1::BOOLEAN, hooks=(runs.hooks & -129) WHERE runs.id = any ($2::TEXT[]) AND runs.status
+    = 'blocked' AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
+    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies;
+
 -- cancel_running
 -- Request the cancellation of a running run.
 UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint WHERE runs.id = $1::VARCHAR AND (runs.status || '') = 'running' AND runs.cancel_requested_at IS
-    NULL RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key;
+    NULL RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
+    runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
 -- cancel_waiting
 -- Cancel a run that no worker is executing.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint, cancel_requested_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     holds_key=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked',
-    'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key;
+    'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key,
+    runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies;
+
+-- changed_bulk_items
+-- Read the runs that a bulk job has changed.
+SELECT bulk_items.run_id
+FROM bulk_items
+WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
 
 -- children_of_run
 -- Read the child runs of a run.
@@ -435,7 +784,11 @@ FROM changed)
 SELECT changed.id, changed.target, changed.lane, changed.rank, changed.attempt, changed.failures, changed.losses,
     changed.max_attempts, changed.ordering_key, changed.accepted_at, changed.claimed_at, changed.last_seq,
     changed.worker_id, changed.tenant, changed.max_neighbors, changed.mark, run_inputs.input, run_inputs.trace,
-    run_inputs.plan, run_steps.output AS saved
+    run_inputs.plan, run_inputs.origin, run_steps.output AS saved, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN run_steps ON run_steps.run_id =
     changed.id AND run_steps.path = 'checkpoint';
 
@@ -464,9 +817,26 @@ FROM changed)
 SELECT changed.id, changed.target, changed.lane, changed.rank, changed.attempt, changed.failures, changed.losses,
     changed.max_attempts, changed.ordering_key, changed.accepted_at, changed.claimed_at, changed.last_seq,
     changed.worker_id, changed.tenant, changed.max_neighbors, changed.mark, run_inputs.input, run_inputs.trace,
-    run_inputs.plan, run_steps.output AS saved
+    run_inputs.plan, run_inputs.origin, run_steps.output AS saved, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN run_steps ON run_steps.run_id =
     changed.id AND run_steps.path = 'checkpoint';
+
+-- claim_outcomes
+-- Claim events and triggers to evaluate, for a moment.
+WITH open_pairs AS
+(SELECT event_outcomes.event_id AS event_id, event_outcomes.trigger AS trigger
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY event_outcomes.claimed_until
+LIMIT 20 FOR UPDATE SKIP LOCKED)
+UPDATE event_outcomes SET claimed_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT *
+    $2::INTEGER AS BIGINT)) FROM open_pairs WHERE event_outcomes.event_id = open_pairs.event_id AND
+    event_outcomes.trigger = open_pairs.trigger RETURNING event_outcomes.event_id, event_outcomes.trigger,
+    event_outcomes.tenant;
 
 -- claim_quarantined
 -- Assign quarantined runs to a worker, and increase their fencing tokens.
@@ -491,9 +861,26 @@ FROM changed)
 SELECT changed.id, changed.target, changed.lane, changed.rank, changed.attempt, changed.failures, changed.losses,
     changed.max_attempts, changed.ordering_key, changed.accepted_at, changed.claimed_at, changed.last_seq,
     changed.worker_id, changed.tenant, changed.max_neighbors, changed.mark, run_inputs.input, run_inputs.trace,
-    run_inputs.plan, run_steps.output AS saved
+    run_inputs.plan, run_inputs.origin, run_steps.output AS saved, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN run_steps ON run_steps.run_id =
     changed.id AND run_steps.path = 'checkpoint';
+
+-- close_firings
+-- Note that the runs of some firings have ended.
+UPDATE schedule_firings SET open=$1::BOOLEAN FROM unnest($2::TEXT[], $3::BIGINT[]) AS batch(uid, slot) WHERE
+    schedule_firings.schedule_uid = batch.uid AND schedule_firings.slot = batch.slot;
+
+-- close_firings (one member)
+UPDATE schedule_firings SET open=$1::BOOLEAN FROM (SELECT $2::VARCHAR AS uid, $3::BIGINT AS slot) AS batch WHERE
+    schedule_firings.schedule_uid = batch.uid AND schedule_firings.slot = batch.slot;
+
+-- close_firings_of_runs
+-- Note that the runs of firings have ended.
+UPDATE schedule_firings SET open=$1::BOOLEAN WHERE schedule_firings.run_id = any ($2::TEXT[]) AND schedule_firings.open;
 
 -- close_waits
 -- Close waits that an attempt has consumed, through the fence.
@@ -509,6 +896,20 @@ UPDATE run_waits SET settled_at=(date_part('epoch', clock_timestamp()) * 1000000
     run_waits.path = batch.path AND (EXISTS (SELECT *
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
+
+-- complete_bulk_job
+-- End a bulk job that has no runs left.
+UPDATE bulk_jobs SET state='completed', ended_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    lease_until=0, owner=$1::VARCHAR WHERE bulk_jobs.id = $2::VARCHAR AND bulk_jobs.state = 'running' AND
+    bulk_jobs.fence = $3::INTEGER AND NOT (EXISTS (SELECT *
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id AND bulk_items.state = 'pending')) RETURNING bulk_jobs.id;
+
+-- content_for_webhooks
+-- Read the inputs and results of runs that webhooks include.
+SELECT run_inputs.run_id, run_inputs.input, run_results.result, run_results.state
+FROM run_inputs LEFT OUTER JOIN run_results ON run_results.run_id = run_inputs.run_id
+WHERE run_inputs.run_id = any ($1::TEXT[]);
 
 -- copy_steps
 -- Copy the step records of a run to its fork.
@@ -557,6 +958,242 @@ WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_s
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
 
+-- count_active_schedules
+-- Count active schedules, and those that are overdue.
+SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 60000000) THEN 1 ELSE 0 END), 0) AS overdue
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
+-- count_bulk_items
+-- Count the items of bulk jobs by state.
+SELECT bulk_items.job_id, bulk_items.state, count(*) AS count
+FROM bulk_items
+WHERE bulk_items.job_id = any ($1::TEXT[]) GROUP BY bulk_items.job_id, bulk_items.state;
+
+-- count_by_lane
+-- Count runs by status, through the index by lane.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($2::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.target AND next_run.ended_at IS NOT NULL
+    ORDER BY next_run.target, next_run.lane
+LIMIT 1))),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($2::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1)))
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN unnest($3::TEXT[]) AS ended_statuses(value) ON 1 = 1
+WHERE ended_kinds.lane = $4::VARCHAR) AS ranges UNION ALL SELECT ranges.status, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($5::TEXT[]) AS waiting_statuses(value) ON 1 = 1
+WHERE waiting_kinds.lane = $4::VARCHAR) AS ranges UNION ALL SELECT $6::VARCHAR AS status, count(*) AS count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant = any ($2::TEXT[]) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR
+    found.target = $7::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR);
+
+-- count_by_status
+-- Count runs by status, through the index by status.
+WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($2::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1)))
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT NULL
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
+FROM unnest($2::TEXT[]) AS tenants(value) JOIN unnest($3::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges UNION ALL
+    SELECT ranges.status, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($4::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges UNION ALL SELECT $5::VARCHAR
+    AS status, count(*) AS count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant = any ($2::TEXT[]) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    found.target = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR found.lane = $7::VARCHAR);
+
+-- count_by_target
+-- Count runs by status, through the index by target.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($2::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = $3::VARCHAR ORDER BY
+    next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL AND next_run.target = $3::VARCHAR ORDER BY next_run.lane
+LIMIT 1)),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($2::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
+    = $3::VARCHAR ORDER BY next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target = $3::VARCHAR
+    ORDER BY next_run.lane
+LIMIT 1))
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN unnest($4::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges UNION ALL SELECT ranges.status,
+    (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($5::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges UNION ALL SELECT $6::VARCHAR
+    AS status, count(*) AS count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant = any ($2::TEXT[]) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
+    found.target = $3::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR found.lane = $7::VARCHAR);
+
+-- count_by_target_and_lane
+-- Count runs by status, through the index by target and lane.
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, $2::VARCHAR AS target, $3::VARCHAR AS lane
+FROM unnest($4::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($5::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges
+    UNION ALL SELECT ranges.status, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT $1::INTEGER) AS bounded) AS count
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, $2::VARCHAR AS target, $3::VARCHAR AS lane
+FROM unnest($4::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($6::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
+    ranges UNION ALL SELECT $7::VARCHAR AS status, count(*) AS count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant = any ($4::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    found.target = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.lane = $3::VARCHAR);
+
+-- count_dependencies
+-- Count the runs that dependents wait for, by how they ended.
+SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
+    (run_dependencies.parent_status IS NULL) THEN 1 ELSE 0 END) AS open, sum(CASE WHEN (run_dependencies.parent_status =
+    'failed') THEN 1 ELSE 0 END) AS failed, sum(CASE WHEN (run_dependencies.parent_status = 'cancelled') THEN 1 ELSE 0
+    END) AS cancelled
+FROM run_dependencies
+WHERE run_dependencies.run_id = any ($1::TEXT[]) GROUP BY run_dependencies.run_id;
+
+-- count_items_of_job
+-- Count the items of a bulk job.
+SELECT count(*) AS count
+FROM bulk_items
+WHERE bulk_items.job_id = $1::VARCHAR;
+
+-- count_open_letters
+-- Count the open dead letters of all tenants.
+SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
+FROM dead_letters
+WHERE dead_letters.state = 'open';
+
+-- count_open_letters_by_target
+-- Count the open dead letters of each target.
+SELECT dead_letters.target, count(*) AS count, min(dead_letters.died_at) AS oldest
+FROM dead_letters
+WHERE dead_letters.state = 'open' GROUP BY dead_letters.target ORDER BY dead_letters.target;
+
+-- count_overdue_bulk_jobs
+-- Count the bulk jobs that no process works on.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    60000000 AND bulk_jobs.lease_until < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
+
+-- count_runs_of_day
+-- Note how many runs tenants have started today.
+UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::INTEGER[], $3::BIGINT[]) AS
+    batch(tenant, day, used) WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = 'runs_per_day' RETURNING
+    tenant_quotas.tenant;
+
+-- count_runs_of_day (one member)
+UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR AS tenant, $2::INTEGER AS day,
+    $3::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = 'runs_per_day'
+    RETURNING tenant_quotas.tenant;
+
+-- count_schedules
+-- Count the schedules of a tenant.
+SELECT count(*) AS count
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR;
+
 -- count_secrets_by_key
 -- Count the secrets encrypted with each key.
 SELECT secrets.key_id, count(*) AS n
@@ -570,12 +1207,42 @@ SELECT count(*) AS secrets, CAST(coalesce(sum(length(secrets.value)), $1::INTEGE
 FROM secrets
 WHERE secrets.tenant = $4::VARCHAR;
 
+-- count_tenant_open_letters
+-- Count the open dead letters of a tenant.
+SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
+FROM dead_letters
+WHERE dead_letters.state = 'open' AND dead_letters.tenant = $1::VARCHAR;
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
 FROM api_keys
 WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint);
+
+-- count_webhook_endpoints
+-- Count the webhook endpoints of a tenant.
+SELECT count(*) AS n
+FROM webhook_endpoints
+WHERE webhook_endpoints.tenant = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint';
+
+-- count_webhook_secrets_by_key
+-- Count the webhook secrets encrypted with each key.
+SELECT webhook_secrets.key_id, count(*) AS n
+FROM webhook_secrets GROUP BY webhook_secrets.key_id;
+
+-- count_webhook_sources
+-- Count the webhook sources of a tenant.
+SELECT count(*) AS n
+FROM webhook_sources
+WHERE webhook_sources.tenant = $1::VARCHAR;
+
+-- create_bulk_job
+-- Create a bulk job.
+INSERT INTO bulk_jobs (id, tenant, action, options, selection, state, total, rate, created_by, created_at, next_at,
+    lease_until, fence) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, 'running', $6::INTEGER,
+    $7::FLOAT, $8::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, 0, 0);
 
 -- create_key
 -- Add an API key.
@@ -586,20 +1253,56 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
     api_keys.role, api_keys.created_at, api_keys.expires_at, api_keys.revoked_at, api_keys.last_used_at,
     api_keys.created_by;
 
+-- create_schedule
+-- Add a schedule.
+INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES
+    ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::BOOLEAN, $8::VARCHAR,
+    $9::VARCHAR, $10::INTEGER, $11::INTEGER, $12::BIGINT, $13::BIGINT, $14::BIGINT, $15::BIGINT, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, $16::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    $17::VARCHAR) ON CONFLICT (tenant, id) DO NOTHING RETURNING schedules.uid;
+
 -- create_tenant
 -- Add a tenant.
 INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled, created_at, updated_at,
-    max_cost_usd_per_day, on_cap) VALUES ($1::VARCHAR, $2::VARCHAR, $3::INTEGER, $4::INTEGER, $5::FLOAT, $6::BOOLEAN,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint, $7::FLOAT, $8::VARCHAR) ON CONFLICT (id) DO NOTHING RETURNING tenants.id, tenants.name,
+    max_cost_usd_per_day, on_cap, weight) VALUES ($1::VARCHAR, $2::VARCHAR, $3::INTEGER, $4::INTEGER, $5::FLOAT,
+    $6::BOOLEAN, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, $7::FLOAT, $8::VARCHAR, $9::FLOAT) ON CONFLICT (id) DO NOTHING RETURNING tenants.id, tenants.name,
     tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled, tenants.created_at,
-    tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap;
+    tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap, tenants.weight,
+    tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered;
+
+-- create_webhook_endpoint
+-- Add a webhook endpoint.
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
+    max_in_flight, ordered, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, 'endpoint', $3::VARCHAR,
+    $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR, $8::VARCHAR, $9::FLOAT, $10::INTEGER, $11::BOOLEAN,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) RETURNING webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind,
+    webhook_endpoints.url, webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter,
+    webhook_endpoints.include, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
 SELECT definitions.kind, definitions.id, definitions.version, definitions.origin, definitions.source, definitions.pins
 FROM definitions
 WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL ORDER BY definitions.kind, definitions.id;
+
+-- current_triggers
+-- Read the current triggers of tenants.
+SELECT definitions.tenant, definitions.id, definitions.version
+FROM definitions
+WHERE definitions.tenant = any ($1::TEXT[]) AND definitions.kind = 'trigger' AND definitions.removed_at IS NULL ORDER BY
+    definitions.tenant, definitions.id;
+
+-- cut_bulk_items
+-- Delete the items of a new bulk job beyond its limit.
+DELETE FROM bulk_items WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.no > $2::INTEGER;
 
 -- cut_events
 -- Delete the events before the first kept one of runs.
@@ -615,6 +1318,23 @@ DELETE FROM run_events WHERE run_events.run_id = $1::VARCHAR AND run_events.seq 
 -- Read the clock of the database.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
 
+-- decide_outcome
+-- Store what a trigger made of an event.
+UPDATE event_outcomes SET outcome=$1::VARCHAR, run_id=$2::VARCHAR, reason=$3::VARCHAR, decided_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE event_outcomes.event_id = $4::VARCHAR AND event_outcomes.trigger =
+    $5::VARCHAR AND event_outcomes.outcome = 'pending';
+
+-- decided_slots
+-- Read which of some slots are decided.
+SELECT schedule_firings.schedule_uid AS uid, schedule_firings.slot, schedule_firings.outcome
+FROM unnest($1::TEXT[], $2::BIGINT[]) AS batch(uid, slot) JOIN schedule_firings ON schedule_firings.schedule_uid =
+    batch.uid AND schedule_firings.slot = batch.slot;
+
+-- decided_slots (one member)
+SELECT schedule_firings.schedule_uid AS uid, schedule_firings.slot, schedule_firings.outcome
+FROM (SELECT $1::VARCHAR AS uid, $2::BIGINT AS slot) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid =
+    batch.uid AND schedule_firings.slot = batch.slot;
+
 -- declare_lanes
 -- Create lanes that do not exist yet.
 INSERT INTO lanes (name, tenant, updated_at) SELECT batch.name, batch.tenant, (date_part('epoch', clock_timestamp()) *
@@ -627,6 +1347,23 @@ INSERT INTO lanes (name, tenant, updated_at) SELECT batch.name, batch.tenant, (d
     1000000)::bigint AS now_us_1
 FROM (SELECT $1::VARCHAR AS name, $2::VARCHAR AS tenant) AS batch
 WHERE true ON CONFLICT (name) DO NOTHING;
+
+-- defer_webhooks
+-- Defer the deliveries of a failing webhook endpoint to its next probe.
+WITH waiting AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = $2::VARCHAR AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AND
+    webhook_deliveries.status = 'pending' AND NOT webhook_deliveries.neutral ORDER BY webhook_deliveries.next_at
+LIMIT 1000 FOR UPDATE SKIP LOCKED)
+UPDATE webhook_deliveries SET next_at=$1::BIGINT FROM waiting WHERE webhook_deliveries.id = waiting.id;
+
+-- defined_targets
+-- Read which orchestrations and agents exist.
+SELECT definitions.tenant, definitions.kind, definitions.id
+FROM definitions
+WHERE definitions.removed_at IS NULL AND definitions.kind IN ('orchestration', 'agent');
 
 -- definition_bodies
 -- Read pinned versions of definitions.
@@ -654,9 +1391,17 @@ LIMIT $3::INTEGER;
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL AND api_answers.created_at <
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - 60000000;
 
--- delete_dead_letter
--- Delete the dead letter of a run that is retried.
-DELETE FROM dead_letters WHERE dead_letters.run_id = $1::VARCHAR;
+-- delete_bulk_items
+-- Delete some items of an old bulk job.
+DELETE FROM bulk_items WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.no < (SELECT min(bulk_items.no) AS min_1
+FROM bulk_items
+WHERE bulk_items.job_id = $1::VARCHAR) + 5000;
+
+-- delete_bulk_job
+-- Delete a bulk job without items.
+DELETE FROM bulk_jobs WHERE bulk_jobs.id = $1::VARCHAR AND NOT (EXISTS (SELECT *
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id));
 
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
@@ -666,13 +1411,72 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = $1::VARCHAR;
 
+-- delete_event_ids
+-- Forget ids of senders.
+DELETE FROM event_ids WHERE event_ids.received_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1) - CAST($1::FLOAT * $2::INTEGER AS BIGINT);
+
+-- delete_event_ids_of_tenant
+-- Delete the rows of a deleted tenant in event_ids.
+DELETE FROM event_ids WHERE event_ids.tenant = $1::VARCHAR;
+
+-- delete_event_outcomes
+-- Delete the outcomes of events past their retention.
+DELETE FROM event_outcomes WHERE event_outcomes.event_id = any ($1::TEXT[]);
+
+-- delete_event_outcomes_of_tenant
+-- Delete the rows of a deleted tenant in event_outcomes.
+DELETE FROM event_outcomes WHERE event_outcomes.tenant = $1::VARCHAR;
+
+-- delete_events
+-- Delete stored events past their retention.
+DELETE FROM stored_events WHERE stored_events.id = any ($1::TEXT[]);
+
+-- delete_expired_holds
+-- Delete the holds of a lane that have ended.
+DELETE FROM lane_holds WHERE lane_holds.lane = $1::VARCHAR AND NOT (lane_holds.expires_at IS NULL OR
+    lane_holds.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- delete_firings
+-- Delete the firings of a deleted schedule.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = $1::VARCHAR;
+
+-- delete_firings_of_tenant
+-- Delete the firings of a deleted tenant.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR);
+
 -- delete_idempotency_keys
 -- Delete the rows of runs in idempotency_keys.
 DELETE FROM idempotency_keys WHERE idempotency_keys.run_id = any ($1::TEXT[]);
 
+-- delete_lane
+-- Delete a lane that no run uses.
+DELETE FROM lanes WHERE lanes.name = $1::VARCHAR AND NOT ((EXISTS (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL)) OR (EXISTS
+    (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL)) OR (EXISTS
+    (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.max_neighbors IS NOT NULL)) OR (EXISTS (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running'))) RETURNING lanes.name;
+
 -- delete_lanes_of_tenant
 -- Delete the lanes of a deleted tenant.
 DELETE FROM lanes WHERE lanes.tenant = $1::VARCHAR;
+
+-- delete_left_run_webhooks
+-- Delete the webhook URLs of runs that were deleted before their messages.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = any ($1::TEXT[]) AND NOT (EXISTS (SELECT *
+FROM runs
+WHERE runs.id = run_webhooks.run_id)) AND NOT (EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.status IN ('pending', 'delivering',
+    'held')));
 
 -- delete_letters_of_runs
 -- Delete the dead letters of runs.
@@ -690,10 +1494,29 @@ FROM audit ORDER BY audit.id
 LIMIT 500) AND audit.at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - CAST($1::FLOAT * $2::INTEGER AS
     BIGINT) RETURNING audit.id;
 
+-- delete_old_firings
+-- Delete firings past their retention, but not the newest of a schedule.
+WITH "old" AS
+(SELECT schedule_firings.schedule_uid AS schedule_uid, schedule_firings.slot AS slot
+FROM schedule_firings
+WHERE schedule_firings.decided_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - CAST($1::FLOAT *
+    $2::INTEGER AS BIGINT) AND schedule_firings.outcome != 'buffered' AND NOT schedule_firings.open AND
+    schedule_firings.slot < (SELECT max(newer.slot) AS max_1
+FROM schedule_firings AS newer
+WHERE newer.schedule_uid = schedule_firings.schedule_uid) ORDER BY schedule_firings.decided_at
+LIMIT 1000)
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT "old".schedule_uid
+FROM "old") AND (EXISTS (SELECT 1
+FROM "old"
+WHERE "old".schedule_uid = schedule_firings.schedule_uid AND "old".slot = schedule_firings.slot)) RETURNING
+    schedule_firings.slot;
+
 -- delete_old_letters
--- Delete dead letters past their retention.
+-- Delete dead letters past their retention; those that are not handled are kept longer.
 DELETE FROM dead_letters WHERE dead_letters.died_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-    AS now_us_1) - CAST($1::FLOAT * $2::INTEGER AS BIGINT);
+    AS now_us_1) - CAST($1::FLOAT * $2::INTEGER AS BIGINT) AND (dead_letters.state IN ('resolved', 'discarded') OR
+    dead_letters.died_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) -
+    15552000000000);
 
 -- delete_old_workers
 -- Delete the rows of workers that ended long ago.
@@ -701,6 +1524,10 @@ DELETE FROM workers WHERE workers.status IN ('lost', 'offline') AND workers.ende
     clock_timestamp()) * 1000000)::bigint - CAST($1::FLOAT * $2::INTEGER AS BIGINT) AND NOT (EXISTS (SELECT *
 FROM runs
 WHERE runs.worker_id = workers.id AND runs.status = 'running'));
+
+-- delete_quotas_of_tenant
+-- Delete the quotas of a deleted tenant.
+DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR;
 
 -- delete_result
 -- Delete the result of a run that is retried.
@@ -722,6 +1549,10 @@ DELETE FROM run_calls WHERE run_calls.run_id = any ($1::TEXT[]);
 -- Delete the rows of runs in run_children.
 DELETE FROM run_children WHERE run_children.run_id = any ($1::TEXT[]);
 
+-- delete_run_dependencies
+-- Delete the rows of runs in run_dependencies.
+DELETE FROM run_dependencies WHERE run_dependencies.run_id = any ($1::TEXT[]);
+
 -- delete_run_events
 -- Delete the rows of runs in run_events.
 DELETE FROM run_events WHERE run_events.run_id = any ($1::TEXT[]);
@@ -729,6 +1560,14 @@ DELETE FROM run_events WHERE run_events.run_id = any ($1::TEXT[]);
 -- delete_run_inputs
 -- Delete the rows of runs in run_inputs.
 DELETE FROM run_inputs WHERE run_inputs.run_id = any ($1::TEXT[]);
+
+-- delete_run_listeners
+-- Remove the triggers of a tenant that listen to ends of runs.
+DELETE FROM run_listeners WHERE run_listeners.tenant = $1::VARCHAR;
+
+-- delete_run_listeners_of_tenant
+-- Delete the rows of a deleted tenant in run_listeners.
+DELETE FROM run_listeners WHERE run_listeners.tenant = $1::VARCHAR;
 
 -- delete_run_results
 -- Delete the rows of runs in run_results.
@@ -738,13 +1577,38 @@ DELETE FROM run_results WHERE run_results.run_id = any ($1::TEXT[]);
 -- Delete the rows of runs in run_steps.
 DELETE FROM run_steps WHERE run_steps.run_id = any ($1::TEXT[]);
 
+-- delete_run_tags
+-- Delete the rows of runs in run_tags.
+DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]);
+
 -- delete_run_waits
 -- Delete the rows of runs in run_waits.
 DELETE FROM run_waits WHERE run_waits.run_id = any ($1::TEXT[]);
 
+-- delete_run_webhook_secrets
+-- Delete the webhook secrets of deleted runs.
+DELETE FROM webhook_secrets WHERE webhook_secrets.owner = any ($1::TEXT[]) AND NOT (EXISTS (SELECT *
+FROM run_webhooks
+WHERE run_webhooks.run_id = webhook_secrets.owner));
+
+-- delete_run_webhooks
+-- Delete the webhook URLs of deleted runs that no delivery needs.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = any ($1::TEXT[]) AND NOT (EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.status IN ('pending', 'delivering',
+    'held')));
+
 -- delete_runs
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NOT NULL;
+
+-- delete_schedule
+-- Delete a schedule.
+DELETE FROM schedules WHERE schedules.uid = $1::VARCHAR;
+
+-- delete_schedules_of_tenant
+-- Delete the schedules of a deleted tenant.
+DELETE FROM schedules WHERE schedules.tenant = $1::VARCHAR;
 
 -- delete_secret
 -- Delete a secret.
@@ -762,6 +1626,18 @@ DELETE FROM chat_sessions WHERE chat_sessions.id = any ($1::TEXT[]);
 -- Delete the chat sessions of a deleted tenant.
 DELETE FROM chat_sessions WHERE chat_sessions.tenant = $1::VARCHAR;
 
+-- delete_shares_of_tenant
+-- Delete the shares of a deleted tenant.
+DELETE FROM lane_shares WHERE lane_shares.tenant = $1::VARCHAR;
+
+-- delete_snapshot
+-- Delete the snapshot of a run that continues on other versions.
+DELETE FROM run_steps WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path = '_cursor';
+
+-- delete_stored_events_of_tenant
+-- Delete the rows of a deleted tenant in stored_events.
+DELETE FROM stored_events WHERE stored_events.tenant = $1::VARCHAR;
+
 -- delete_tenant
 -- Delete a tenant.
 DELETE FROM tenants WHERE tenants.id = $1::VARCHAR RETURNING tenants.id;
@@ -776,19 +1652,189 @@ DELETE FROM chat_turns WHERE chat_turns.session_id IN (SELECT chat_sessions.id
 FROM chat_sessions
 WHERE chat_sessions.tenant = $1::VARCHAR);
 
+-- delete_unused_webhook_endpoints
+-- Delete webhook endpoints that nothing refers to.
+DELETE FROM webhook_endpoints WHERE webhook_endpoints.kind != 'endpoint' AND webhook_endpoints.updated_at < (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - 86400000000 AND webhook_endpoints.served_at
+    < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) - 86400000000 AND NOT (EXISTS
+    (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id));
+
 -- delete_usage
 -- Delete the usage of a deleted tenant.
 DELETE FROM usage_daily WHERE usage_daily.tenant = $1::VARCHAR;
 
+-- delete_webhook_attempts
+-- Delete the tries of old webhook messages.
+DELETE FROM webhook_attempts WHERE webhook_attempts.delivery_id IN (SELECT webhook_deliveries.id
+FROM webhook_deliveries
+WHERE webhook_deliveries.message_id = any ($1::TEXT[]));
+
+-- delete_webhook_deliveries
+-- Delete the deliveries of old webhook messages.
+DELETE FROM webhook_deliveries WHERE webhook_deliveries.message_id = any ($1::TEXT[]);
+
+-- delete_webhook_endpoint
+-- Delete a webhook endpoint; retention removes its row.
+UPDATE webhook_endpoints SET kind='deleted', enabled=$1::BOOLEAN, updated_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint WHERE webhook_endpoints.id = $2::VARCHAR AND webhook_endpoints.kind = 'endpoint';
+
+-- delete_webhook_messages
+-- Delete old webhook messages.
+DELETE FROM webhook_messages WHERE webhook_messages.id = any ($1::TEXT[]);
+
+-- delete_webhook_secrets
+-- Delete the secrets of a deleted webhook endpoint.
+DELETE FROM webhook_secrets WHERE webhook_secrets.owner = $1::VARCHAR;
+
+-- delete_webhook_source
+-- Delete a webhook source.
+DELETE FROM webhook_sources WHERE webhook_sources.tenant = $1::VARCHAR AND webhook_sources.name = $2::VARCHAR RETURNING
+    webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by;
+
+-- delete_webhook_sources_of_tenant
+-- Delete the rows of a deleted tenant in webhook_sources.
+DELETE FROM webhook_sources WHERE webhook_sources.tenant = $1::VARCHAR;
+
+-- dependencies_of_run
+-- Read the runs that a run starts after.
+SELECT run_dependencies.parent_id, run_dependencies.after_on, run_dependencies.parent_status, runs.status = 'blocked'
+    AND (runs.hooks & 128) != 0 AS waits
+FROM run_dependencies JOIN runs ON runs.id = run_dependencies.run_id
+WHERE run_dependencies.run_id = $1::VARCHAR ORDER BY run_dependencies.parent_id;
+
+-- dependency_work
+-- Read what the ends of runs have left to the maintenance service.
+SELECT dependency_work.run_id, dependency_work.kind, runs.ordering_key
+FROM dependency_work LEFT OUTER JOIN runs ON runs.id = dependency_work.run_id ORDER BY dependency_work.created_at,
+    dependency_work.run_id
+LIMIT 100;
+
+-- disable_webhook_endpoint
+-- Disable a webhook endpoint.
+UPDATE webhook_endpoints SET enabled=$1::BOOLEAN, disabled_reason=$2::VARCHAR, disabled_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE webhook_endpoints.id = $3::VARCHAR AND webhook_endpoints.enabled
+    RETURNING webhook_endpoints.id;
+
+-- discard_webhooks
+-- Discard the deliveries of a deleted webhook endpoint.
+WITH waiting AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = $2::VARCHAR AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER
+    BY webhook_deliveries.next_at
+LIMIT 1000 FOR UPDATE SKIP LOCKED)
+UPDATE webhook_deliveries SET status='discarded', next_at=$1::BIGINT, ended_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint FROM waiting WHERE webhook_deliveries.id = waiting.id;
+
+-- drop_held_webhooks
+-- Discard the deliveries that waited for a disabled webhook endpoint.
+UPDATE webhook_deliveries SET status='discarded', ended_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    WHERE webhook_deliveries.endpoint_id = $1::VARCHAR AND webhook_deliveries.status = 'held' RETURNING
+    webhook_deliveries.id;
+
+-- drop_run_webhooks
+-- Delete the run webhooks of a deleted tenant.
+DELETE FROM run_webhooks WHERE run_webhooks.tenant = $1::VARCHAR;
+
+-- drop_webhook_attempts
+-- Delete the webhook attempts of a deleted tenant.
+DELETE FROM webhook_attempts WHERE webhook_attempts.delivery_id IN (SELECT webhook_deliveries.id
+FROM webhook_deliveries
+WHERE webhook_deliveries.tenant = $1::VARCHAR);
+
+-- drop_webhook_deliveries
+-- Delete the webhook deliveries of a deleted tenant.
+DELETE FROM webhook_deliveries WHERE webhook_deliveries.tenant = $1::VARCHAR;
+
+-- drop_webhook_endpoints
+-- Delete the webhook endpoints of a deleted tenant.
+DELETE FROM webhook_endpoints WHERE webhook_endpoints.tenant = $1::VARCHAR;
+
+-- drop_webhook_messages
+-- Delete the webhook messages of a deleted tenant.
+DELETE FROM webhook_messages WHERE webhook_messages.tenant = $1::VARCHAR;
+
+-- drop_webhook_secrets
+-- Delete the webhook secrets of a deleted tenant.
+DELETE FROM webhook_secrets WHERE webhook_secrets.tenant = $1::VARCHAR;
+
+-- due_schedules
+-- Read schedules that are due, longest overdue first.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) ORDER BY schedules.next_due_at, schedules.uid
+LIMIT 100 OFFSET $1::INTEGER;
+
+-- due_webhook_endpoints
+-- Lock the webhook endpoints that have due deliveries, the least recently served first.
+SELECT webhook_endpoints.id, webhook_endpoints.kind, webhook_endpoints.enabled, webhook_endpoints.ordered,
+    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.failures,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    AS now
+FROM webhook_endpoints
+WHERE EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND webhook_deliveries.status IN ('pending', 'delivering')
+    AND webhook_deliveries.next_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1))
+    ORDER BY webhook_endpoints.served_at
+LIMIT 50 FOR UPDATE SKIP LOCKED;
+
+-- due_without_tag
+-- Find due runs that have waited for their time and get their start tag now.
+SELECT runs.id AS run_id, runs.lane, runs.tenant, runs.fairness_key, runs.priority, runs.due_at
+FROM runs
+WHERE (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes)) AND runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND
+    runs.due_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AND runs.attempt = 0
+    AND runs.start_tag IS NULL ORDER BY runs.due_at
+LIMIT $1::BIGINT FOR UPDATE OF runs SKIP LOCKED;
+
 -- enable_tenant
 -- Enable or disable a tenant.
 UPDATE tenants SET enabled=$1::BOOLEAN WHERE tenants.id = $2::VARCHAR RETURNING tenants.id;
+
+-- enable_webhook_endpoint
+-- Enable a webhook endpoint, with a new record of health.
+UPDATE webhook_endpoints SET enabled=$1::BOOLEAN, disabled_reason=$2::VARCHAR, disabled_at=$3::BIGINT,
+    failures=$4::INTEGER, failed_messages=$5::INTEGER, first_failure_at=$6::BIGINT, probe_at=$7::BIGINT,
+    version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    webhook_endpoints.id = $8::VARCHAR AND webhook_endpoints.kind = 'endpoint' RETURNING webhook_endpoints.id,
+    webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.description,
+    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.signature,
+    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
+    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
+    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
+    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
+    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
 
 -- encrypted_secrets
 -- Read the encrypted values of some secrets of a tenant.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.version
 FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND secrets.name = any ($2::TEXT[]);
+
+-- end_webhook_secrets
+-- Bound the time for which the current webhook secret still signs.
+UPDATE webhook_secrets SET valid_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + $1::BIGINT) WHERE
+    webhook_secrets.owner = $2::VARCHAR AND webhook_secrets.valid_until IS NULL RETURNING webhook_secrets.version,
+    webhook_secrets.valid_until;
 
 -- ended_before
 -- Look back over ended runs, newest first, for streams that are still whole.
@@ -797,6 +1843,73 @@ FROM runs
 WHERE runs.ended_at IS NOT NULL AND runs.ended_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
     now_us_1) - CAST($1::FLOAT * $2::INTEGER AS BIGINT) AND runs.ended_at < $3::BIGINT ORDER BY runs.ended_at DESC
 LIMIT 1000;
+
+-- ended_runs_for_webhooks
+-- Read the runs whose end is reported by webhooks.
+SELECT runs.id, runs.tenant, runs.target, runs.lane, runs.status, runs.accepted_at, runs.ended_at, runs.failures,
+    runs.losses, runs.attempt, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, (SELECT
+    sum(run_calls.cost_usd) AS sum_1
+FROM run_calls
+WHERE run_calls.run_id = runs.id) AS cost_usd, run_results.error, chat_turns.session_id, chat_turns.turn,
+    run_webhooks.url
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN chat_turns ON chat_turns.run_id =
+    runs.id LEFT OUTER JOIN run_webhooks ON run_webhooks.run_id = runs.id
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
+
+-- event_rate_left
+-- Read up to when a rate of events is used up.
+SELECT event_rates.paid_until - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS paid_us
+FROM event_rates
+WHERE event_rates.key = $1::VARCHAR;
+
+-- event_was_used
+-- Find the wait of a run that an event of the tenant has answered.
+SELECT run_waits.path
+FROM run_waits
+WHERE run_waits.run_id = $1::VARCHAR AND run_waits.answered_by = $2::VARCHAR;
+
+-- events_before_wait
+-- Read the events that a new wait may use, oldest first.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.tenant = $1::VARCHAR AND stored_events.name = $2::VARCHAR AND stored_events.received_at >=
+    $3::BIGINT ORDER BY stored_events.id
+LIMIT 1000;
+
+-- events_to_replay
+-- Read stored events from a time on, with what a trigger made of them.
+SELECT stored_events.id, stored_events.name, event_outcomes.outcome
+FROM stored_events LEFT OUTER JOIN event_outcomes ON event_outcomes.event_id = stored_events.id AND
+    event_outcomes.trigger = $1::VARCHAR
+WHERE stored_events.tenant = $2::VARCHAR AND stored_events.id > $3::VARCHAR AND stored_events.received_at >= $4::BIGINT
+    AND (CAST($5::BIGINT AS BIGINT) IS NULL OR stored_events.received_at < $5::BIGINT) ORDER BY stored_events.id
+LIMIT $6::INTEGER;
+
+-- failed_schedules
+-- Find schedules whose last slot did not start.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.paused_at IS NULL AND (EXISTS (SELECT *
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.slot = (SELECT max(schedule_firings.slot) AS
+    max_1
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.kind = 'tick') AND schedule_firings.outcome =
+    'failed_to_start')) ORDER BY schedules.id
+LIMIT 5;
+
+-- find_dead_letter
+-- Read a dead letter without its content.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
+    dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
+    dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
+    dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
+    dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.run_id = $1::VARCHAR;
 
 -- find_definition
 -- Read the current version of a definition.
@@ -819,6 +1932,19 @@ WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND de
 FROM definition_versions
 WHERE definition_versions.tenant = $1::VARCHAR AND definition_versions.kind = $2::VARCHAR AND definition_versions.id =
     $3::VARCHAR AND definition_versions.version = $4::VARCHAR;
+
+-- find_event
+-- Read an event of a tenant.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.id = $1::VARCHAR AND stored_events.tenant = $2::VARCHAR;
+
+-- find_event_ids
+-- Find the events that were stored under ids of senders.
+SELECT event_ids.sent_id, event_ids.event_id
+FROM event_ids
+WHERE event_ids.tenant = $1::VARCHAR AND event_ids.sent_id = any ($2::TEXT[]);
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -851,11 +1977,37 @@ SELECT provider_limits.credential, provider_limits.in_flight, provider_limits.re
 FROM provider_limits
 WHERE provider_limits.credential = $1::VARCHAR;
 
+-- find_quota
+-- Read a quota of a tenant.
+SELECT tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = $2::VARCHAR;
+
 -- find_role
 -- Read a role.
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles
 WHERE roles.name = $1::VARCHAR;
+
+-- find_run_listeners
+-- Read the triggers that listen to ends of runs.
+SELECT run_listeners.tenant, run_listeners.trigger, run_listeners.event, run_listeners.target
+FROM run_listeners
+WHERE run_listeners.tenant = any ($1::TEXT[]);
+
+-- find_schedule
+-- Read a schedule.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.id = $2::VARCHAR;
 
 -- find_session
 -- Read a chat session and its current turn.
@@ -876,17 +2028,266 @@ WHERE runs.id = any ($1::TEXT[]);
 -- find_tenant
 -- Read a tenant.
 SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled,
-    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap
+    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap,
+    tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered
 FROM tenants
 WHERE tenants.id = $1::VARCHAR;
+
+-- find_tenants_of_runs
+-- Read the tenants of the runs that a new run starts after.
+SELECT runs.id, runs.tenant
+FROM runs
+WHERE runs.id = any ($1::TEXT[]);
+
+-- find_webhook_endpoint
+-- Read a webhook endpoint.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at
+FROM webhook_endpoints
+WHERE webhook_endpoints.id = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint';
+
+-- find_webhook_source
+-- Read a webhook source.
+SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by
+FROM webhook_sources
+WHERE webhook_sources.tenant = $1::VARCHAR AND webhook_sources.name = $2::VARCHAR;
+
+-- find_webhook_source_by_token
+-- Find the webhook source of a request.
+SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+FROM webhook_sources
+WHERE webhook_sources.token_hash = $1::VARCHAR AND webhook_sources.enabled;
+
+-- finish_dependency_work
+-- Remove what the maintenance service has settled.
+DELETE FROM dependency_work WHERE dependency_work.run_id = any ($1::TEXT[]) AND dependency_work.kind = $2::VARCHAR;
+
+-- first_buffered_slots
+-- Read the first buffered slot of schedules without an open run.
+SELECT schedules.uid, schedule_firings.slot, schedule_firings.prepared, (SELECT tenants.enabled AND tenants.max_queued
+    IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS free
+FROM schedules JOIN schedule_firings ON schedule_firings.schedule_uid = schedules.uid
+WHERE schedules.uid = any ($1::TEXT[]) AND schedules.paused_at IS NULL AND schedule_firings.outcome = 'buffered' AND
+    schedule_firings.slot = (SELECT min(schedule_firings.slot) AS min_1
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.outcome = 'buffered') AND NOT (EXISTS (SELECT *
+FROM schedule_firings AS other, runs AS running
+WHERE other.schedule_uid = schedules.uid AND other.open AND running.id = other.run_id AND running.ended_at IS NULL AND
+    (schedules.paused_counts OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
+
+-- floor_by_id
+-- Find the ids at which a list by id pauses, one for each range.
+SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR ORDER BY found.id DESC
+LIMIT 1 OFFSET $3::INTEGER;
+
+-- floor_by_key
+-- Find the ids at which a list by key pauses, one for each range.
+SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.ordering_key IS NOT NULL AND (found.ordering_key ||
+    '') = $3::VARCHAR ORDER BY found.id DESC
+LIMIT 1 OFFSET $4::INTEGER;
+
+-- floor_by_lane
+-- Find the ids at which a list by lane pauses, one for each range.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($4::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.target AND next_run.ended_at IS NOT NULL
+    ORDER BY next_run.target, next_run.lane
+LIMIT 1))),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($4::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1)))
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.target =
+    ranges.target AND found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN unnest($5::TEXT[]) AS ended_statuses(value) ON 1 = 1
+WHERE ended_kinds.lane = $6::VARCHAR) AS ranges UNION ALL SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.target =
+    ranges.target AND found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND
+    found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($7::TEXT[]) AS waiting_statuses(value) ON 1 = 1
+WHERE waiting_kinds.lane = $6::VARCHAR) AS ranges;
+
+-- floor_by_status
+-- Find the ids at which a list by status pauses, one for each range.
+WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($4::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1)))
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
+FROM unnest($4::TEXT[]) AS tenants(value) JOIN unnest($5::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges UNION ALL
+    SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.target =
+    ranges.target AND found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND
+    found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($6::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges;
+
+-- floor_by_tag
+-- Find the ids at which a list by tag pauses, one for each range.
+SELECT (SELECT tagged.run_id AS id
+FROM run_tags AS tagged
+WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND tagged.tenant = ranges.tenant AND tagged.tag =
+    $3::VARCHAR ORDER BY tagged.run_id DESC
+LIMIT 1 OFFSET $4::INTEGER) AS id
+FROM (SELECT tenants.value AS tenant
+FROM unnest($5::TEXT[]) AS tenants(value)) AS ranges;
+
+-- floor_by_target
+-- Find the ids at which a list by target pauses, one for each range.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($4::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = $5::VARCHAR ORDER BY
+    next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL AND next_run.target = $5::VARCHAR ORDER BY next_run.lane
+LIMIT 1)),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($4::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
+    = $5::VARCHAR ORDER BY next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target = $5::VARCHAR
+    ORDER BY next_run.lane
+LIMIT 1))
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.target =
+    ranges.target AND found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN unnest($6::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges UNION ALL SELECT (SELECT found.id
+    AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.target =
+    ranges.target AND found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND
+    found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($7::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges;
+
+-- floor_by_target_and_lane
+-- Find the ids at which a list by target and lane pauses, one for each range.
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.target =
+    ranges.target AND found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, $4::VARCHAR AS target, $5::VARCHAR AS lane
+FROM unnest($6::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($7::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges
+    UNION ALL SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND found.tenant = ranges.tenant AND found.target =
+    ranges.target AND found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND
+    found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET $3::INTEGER) AS id
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, $4::VARCHAR AS target, $5::VARCHAR AS lane
+FROM unnest($6::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($8::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
+    ranges;
 
 -- forget_provider_seconds
 DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
 
+-- forget_shares
+-- Delete the finish tags of tenants and keys without new runs for a week.
+DELETE FROM lane_shares WHERE lane_shares.finish_tag < ((date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    604800000000) * 1000;
+
 -- fork_source
 -- Read the run that is forked.
-SELECT runs.target, runs.tenant, runs.lane, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs.plan
+SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
+    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs.plan, run_inputs.origin, EXISTS
+    (SELECT *
+FROM chat_turns
+WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
 WHERE runs.id = $1::VARCHAR;
 
@@ -903,7 +2304,10 @@ DELETE FROM idempotency_keys WHERE idempotency_keys.run_id = any ($1::TEXT[]);
 -- free_key
 -- Take the ordering key from a failed run.
 UPDATE runs SET holds_key=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.status = 'failed' AND runs.holds_key
-    RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key;
+    RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
+    runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
 -- grant_slots
 WITH link_1 AS
@@ -933,6 +2337,51 @@ WHERE true ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETUR
 SELECT changed.id
 FROM changed;
 
+-- group_dead_letters
+-- Count the dead letters of all tenants by fingerprint.
+SELECT dead_letters.fingerprint, count(*) AS count, sum(dead_letters.times_died) AS times_died,
+    min(dead_letters.first_failed_at) AS first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') GROUP BY dead_letters.fingerprint ORDER BY count(*) DESC, max(dead_letters.died_at)
+    DESC, dead_letters.fingerprint
+LIMIT $12::INTEGER;
+
+-- group_tenant_dead_letters
+-- Count the dead letters of a tenant by fingerprint.
+SELECT dead_letters.fingerprint, count(*) AS count, sum(dead_letters.times_died) AS times_died,
+    min(dead_letters.first_failed_at) AS first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.tenant = $12::VARCHAR GROUP BY dead_letters.fingerprint ORDER BY
+    count(*) DESC, max(dead_letters.died_at) DESC, dead_letters.fingerprint
+LIMIT $13::INTEGER;
+
+-- handle_dead_letter
+-- Acknowledge or discard a dead letter.
+UPDATE dead_letters SET state=$1::VARCHAR, handled_by=$2::VARCHAR, handled_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, note=coalesce($3::VARCHAR, dead_letters.note) WHERE dead_letters.run_id = $4::VARCHAR AND
+    dead_letters.state = any ($5::TEXT[]) RETURNING dead_letters.run_id, dead_letters.target, dead_letters.lane,
+    dead_letters.input, dead_letters.error, dead_letters.attempts, dead_letters.died_at, dead_letters.tenant,
+    dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
+    dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
+    dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
+    dead_letters.retry_run_id;
+
 -- has_event
 -- Check whether a run has an event of a type.
 SELECT EXISTS (SELECT *
@@ -957,12 +2406,47 @@ UPDATE workers SET active=$1::INTEGER, heartbeat_at=(date_part('epoch', clock_ti
     lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($2::FLOAT * $3::INTEGER AS BIGINT))
     WHERE workers.id = $4::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.status;
 
+-- hold_bulk_job
+-- Check that a process may still work on a bulk job.
+SELECT bulk_jobs.id
+FROM bulk_jobs
+WHERE bulk_jobs.id = $1::VARCHAR AND bulk_jobs.state = 'running' AND bulk_jobs.fence = $2::INTEGER FOR SHARE;
+
+-- hold_lane
+-- Add a hold to a lane.
+INSERT INTO lane_holds (id, lane, owner, reason, created_at, expires_at) SELECT $1::VARCHAR AS anon_1, $2::VARCHAR AS
+    anon_2, $3::VARCHAR AS anon_3, $4::VARCHAR AS anon_4, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($5::FLOAT * $6::INTEGER AS BIGINT) AS
+    anon_5 RETURNING lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at,
+    lane_holds.expires_at;
+
+-- hold_webhooks
+-- Hold the deliveries of a disabled webhook endpoint.
+WITH waiting AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = $2::VARCHAR AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AND
+    webhook_deliveries.status = 'pending' AND NOT webhook_deliveries.neutral ORDER BY webhook_deliveries.next_at
+LIMIT 1000 FOR UPDATE SKIP LOCKED)
+UPDATE webhook_deliveries SET status='held', next_at=$1::BIGINT FROM waiting WHERE webhook_deliveries.id = waiting.id;
+
+-- hook_open_runs
+-- Let the end of open runs start the buffered slots of their schedule.
+UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NULL AND
+    (runs.hooks & 2) = 0;
+
+-- ids_of_tenants
+-- Read the ids of all tenants, for a list of all.
+SELECT tenants.id
+FROM tenants;
+
 -- inbox
 -- Read a page of open questions to people, oldest first.
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
-    run_waits.answered_by, run_waits.settled_at, run_waits.due_at - (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS due_in
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
@@ -980,7 +2464,7 @@ WHERE runs.ordering_key = $1::VARCHAR AND runs.holds_key;
 
 -- key_of_run
 -- Read the ordering key of a run.
-SELECT runs.ordering_key, runs.status, runs.worker_id, runs.tenant, runs.priority
+SELECT runs.ordering_key, runs.status, runs.worker_id, runs.tenant, runs.priority, runs.lane, runs.start_tag
 FROM runs
 WHERE runs.id = $1::VARCHAR;
 
@@ -1004,7 +2488,8 @@ FROM lanes ORDER BY lanes.name;
 
 -- lane_settings
 -- Read the settings of a lane.
-SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms
+SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.fair, lanes.priority_seconds,
+    lanes.stale_timeout_minutes
 FROM lanes
 WHERE lanes.name = $1::VARCHAR;
 
@@ -1019,6 +2504,12 @@ WHERE lanes.name = any ($1::TEXT[]);
 SELECT lanes.name
 FROM lanes
 WHERE lanes.tenant = $1::VARCHAR;
+
+-- lanes_that_start
+-- Read which lanes start runs, and their caps.
+SELECT lanes.name, lanes.max_slots, lanes.enabled AND coalesce(lanes.held_until, 0) <= (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS starts, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+FROM lanes ORDER BY lanes.name;
 
 -- lanes_to_lock
 -- Read the lanes that a new worker locks before its first survey.
@@ -1038,6 +2529,12 @@ INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS credential, $3::BIGINT AS lease_us) AS batch
 WHERE true ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 
+-- letters_of_repeated_runs
+-- Read the dead letters that failed runs were to repeat.
+SELECT dead_letters.retry_run_id, dead_letters.times_died, dead_letters.first_failed_at
+FROM dead_letters
+WHERE dead_letters.retry_run_id = any ($1::TEXT[]) AND dead_letters.state = 'retrying';
+
 -- limit_wait_for_writers
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
@@ -1051,12 +2548,572 @@ WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR audit.id < $1::VARCHAR) AND (CAST($2
     (CAST($4::VARCHAR AS TEXT) IS NULL OR audit.subject = $4::VARCHAR) ORDER BY audit.id DESC
 LIMIT $5::INTEGER;
 
+-- list_bulk_items
+-- Read a page of the items of a bulk job.
+SELECT bulk_items.job_id, bulk_items.no, bulk_items.run_id, bulk_items.state, bulk_items.code, bulk_items.reason,
+    bulk_items.new_run_id, bulk_items.settled_at
+FROM bulk_items
+WHERE bulk_items.job_id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR bulk_items.state = $2::VARCHAR) AND
+    bulk_items.no > $3::INTEGER ORDER BY bulk_items.no
+LIMIT $4::INTEGER;
+
+-- list_bulk_jobs
+-- Read a page of bulk jobs, newest first.
+SELECT bulk_jobs.id, bulk_jobs.tenant, bulk_jobs.action, bulk_jobs.options, bulk_jobs.selection, bulk_jobs.state,
+    bulk_jobs.total, bulk_jobs.changed, bulk_jobs.refused, bulk_jobs.rate, bulk_jobs.created_by, bulk_jobs.created_at,
+    bulk_jobs.ended_at, bulk_jobs.stopped_by, bulk_jobs.next_at, bulk_jobs.lease_until, bulk_jobs.owner, bulk_jobs.fence
+FROM bulk_jobs
+WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR bulk_jobs.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    bulk_jobs.state = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR bulk_jobs.id < $3::VARCHAR) ORDER BY
+    bulk_jobs.id DESC
+LIMIT $4::INTEGER;
+
+-- list_by_id
+-- List runs by id, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
+    $9::VARCHAR) ORDER BY found.id DESC
+LIMIT $10::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_ids
+-- List runs by ids, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
+    $9::VARCHAR) AND found.id = any ($10::TEXT[]) ORDER BY found.id DESC
+LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_key
+-- List runs by key, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
+    $9::VARCHAR) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $10::VARCHAR ORDER BY found.id DESC
+LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_lane
+-- List runs by lane, newest first.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.target AND next_run.ended_at IS NOT NULL
+    ORDER BY next_run.target, next_run.lane
+LIMIT 1))),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1))),
+running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+    AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
+    found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
+    (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT anon_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1
+WHERE ended_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
+    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
+    found.id DESC
+LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1
+WHERE waiting_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
+    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
+    <= chosen.newest ORDER BY found.id DESC
+LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_parent
+-- List runs by parent, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key JOIN runs AS found ON found.id =
+    idempotency_keys.run_id
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
+    $9::VARCHAR) AND run_children.run_id = $10::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '')
+    DESC
+LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_status
+-- List runs by status, newest first.
+WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1))),
+running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+    AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
+    found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
+    (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT anon_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.status AS status, heads.newest AS newest
+FROM (SELECT ranges.tenant AS tenant, ranges.status AS status, (SELECT found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT
+    NULL ORDER BY found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
+FROM unnest($8::TEXT[]) AS tenants(value) JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads
+    ORDER BY heads.newest DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.status = chosen.status AND found.ended_at IS NOT
+    NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+    heads.newest DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
+    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
+    <= chosen.newest ORDER BY found.id DESC
+LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_tag
+-- List runs by tag, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT anon_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.newest AS newest
+FROM (SELECT ranges.tenant AS tenant, (SELECT tagged.run_id
+FROM run_tags AS tagged JOIN runs AS found ON found.id = (tagged.run_id || '')
+WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
+    found.target = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT
+    AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
+    < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
+    lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (SELECT count(*) AS
+    count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($9::TEXT[]) AND run_tags.run_id = found.id) = $10::INTEGER
+    AND tagged.tenant = ranges.tenant AND tagged.tag = $11::VARCHAR ORDER BY tagged.run_id DESC
+LIMIT 1) AS newest
+FROM (SELECT tenants.value AS tenant
+FROM unnest($12::TEXT[]) AS tenants(value)) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $13::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM run_tags AS tagged JOIN runs AS found ON found.id = (tagged.run_id || '')
+WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
+    found.target = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT
+    AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
+    < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
+    lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (SELECT count(*) AS
+    count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($9::TEXT[]) AND run_tags.run_id = found.id) = $10::INTEGER
+    AND tagged.tenant = chosen.tenant AND tagged.tag = $11::VARCHAR AND tagged.run_id <= chosen.newest ORDER BY
+    tagged.run_id DESC
+LIMIT $13::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $13::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_target
+-- List runs by target, newest first.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = $3::VARCHAR ORDER BY
+    next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL AND next_run.target = $3::VARCHAR ORDER BY next_run.lane
+LIMIT 1)),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
+    = $3::VARCHAR ORDER BY next_run.lane
+LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target = $3::VARCHAR
+    ORDER BY next_run.lane
+LIMIT 1)),
+running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+    AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
+    found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
+    (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT anon_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
+    DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
+    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
+    found.id DESC
+LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+    heads.newest DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
+    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
+    <= chosen.newest ORDER BY found.id DESC
+LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_target_and_lane
+-- List runs by target and lane, newest first.
+WITH running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+    AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
+    found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
+    (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT anon_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
+FROM unnest($8::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS
+    ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
+    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
+    found.id DESC
+LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1) AS newest
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
+FROM unnest($8::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
+    ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
+    $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
+    NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
+    $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
+    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
+    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
+    <= chosen.newest ORDER BY found.id DESC
+LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+
 -- list_dead_letters
--- Read the newest dead letters.
-SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
-    dead_letters.attempts, dead_letters.died_at
-FROM dead_letters ORDER BY dead_letters.died_at DESC
-LIMIT $1::INTEGER;
+-- Read a page of the dead letters of all tenants.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
+    dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
+    dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
+    dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
+    dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.died_at <= $12::BIGINT AND (dead_letters.died_at < $12::BIGINT OR
+    dead_letters.run_id < $13::VARCHAR) ORDER BY dead_letters.died_at DESC, dead_letters.run_id DESC
+LIMIT $14::INTEGER;
 
 -- list_definition_versions
 -- Read a page of the versions of a definition, newest first.
@@ -1079,6 +3136,27 @@ WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND de
     (CAST($3::VARCHAR AS TEXT) IS NULL OR definitions.id > $3::VARCHAR) ORDER BY definitions.id
 LIMIT $4::INTEGER;
 
+-- list_events
+-- Read a page of a tenant's events, newest first.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR stored_events.name = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR stored_events.key = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    stored_events.id < $4::VARCHAR) ORDER BY stored_events.id DESC
+LIMIT $5::INTEGER;
+
+-- list_firings
+-- Read a page of the firings of a schedule, newest first.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = $1::VARCHAR AND (CAST($2::BIGINT AS BIGINT) IS NULL OR schedule_firings.slot <
+    $2::BIGINT) ORDER BY schedule_firings.slot DESC
+LIMIT $3::INTEGER;
+
 -- list_keys
 -- Read a page of API keys, newest first.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -1095,13 +3173,14 @@ FROM lane_kinds ORDER BY lane_kinds.kind;
 
 -- list_lane_settings
 -- Read the settings of all lanes.
-SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant
+SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant, lanes.fair,
+    lanes.priority_seconds, lanes.stale_timeout_minutes, lanes.held_until
 FROM lanes ORDER BY lanes.name;
 
 -- list_lanes
 -- Read all lanes with their running runs.
-SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant, (SELECT
-    count(*) AS count_1
+SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant, lanes.fair,
+    lanes.priority_seconds, lanes.stale_timeout_minutes, lanes.held_until, (SELECT count(*) AS count_1
 FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'running') AS running
 FROM lanes ORDER BY lanes.name;
@@ -1110,6 +3189,22 @@ FROM lanes ORDER BY lanes.name;
 -- Read all roles.
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
+
+-- list_schedules
+-- Read a page of schedules, by id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR schedules.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.id > $2::VARCHAR) ORDER BY schedules.id, schedules.tenant
+LIMIT $3::INTEGER;
 
 -- list_secrets
 -- Read a page of a tenant's secrets, without values.
@@ -1133,17 +3228,79 @@ WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR chat_sessions.tenant = $1::VARCHAR) 
     ORDER BY chat_sessions.id DESC
 LIMIT $4::INTEGER;
 
+-- list_tenant_dead_letters
+-- Read a page of the dead letters of a tenant.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
+    dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
+    dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
+    dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
+    dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.died_at <= $12::BIGINT AND (dead_letters.died_at < $12::BIGINT OR
+    dead_letters.run_id < $13::VARCHAR) AND dead_letters.tenant = $14::VARCHAR ORDER BY dead_letters.died_at DESC,
+    dead_letters.run_id DESC
+LIMIT $15::INTEGER;
+
 -- list_tenants
 -- Read all tenants.
 SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled,
-    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap
+    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap,
+    tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered
 FROM tenants ORDER BY tenants.id;
+
+-- list_webhook_deliveries
+-- Read a page of webhook deliveries, newest first.
+SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
+    webhook_deliveries.type, webhook_deliveries.run_id, webhook_deliveries.status, webhook_deliveries.tries,
+    webhook_deliveries.max_tries, webhook_deliveries.next_at, webhook_deliveries.replay_of,
+    webhook_deliveries.status_code, webhook_deliveries.error, webhook_deliveries.created_at, webhook_deliveries.ended_at
+FROM webhook_deliveries
+WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR webhook_deliveries.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS
+    NULL OR webhook_deliveries.endpoint_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
+    webhook_deliveries.status = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR webhook_deliveries.type =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR webhook_deliveries.run_id = $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR webhook_deliveries.id < $6::VARCHAR) AND (CAST($7::BIGINT AS BIGINT) IS NULL
+    OR webhook_deliveries.created_at >= $7::BIGINT) ORDER BY webhook_deliveries.id DESC
+LIMIT $8::INTEGER;
+
+-- list_webhook_endpoints
+-- Read a page of webhook endpoints.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.tenant =
+    $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.id > $2::VARCHAR) ORDER BY
+    webhook_endpoints.id
+LIMIT $3::INTEGER;
+
+-- list_webhook_sources
+-- Read the webhook sources of a tenant.
+SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by
+FROM webhook_sources
+WHERE webhook_sources.tenant = $1::VARCHAR ORDER BY webhook_sources.name;
 
 -- list_workers
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets
+    workers.targets, workers.health_address
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
@@ -1155,15 +3312,75 @@ select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact
 
 -- lock_answered_run
 -- Lock a run while one of its waits is answered.
-SELECT runs.status, runs.tenant, runs.target
+SELECT runs.status, runs.tenant, runs.target, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies
 FROM runs
 WHERE runs.id = $1::VARCHAR FOR UPDATE;
+
+-- lock_dead_letter
+-- Lock a dead letter while it is handled.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
+    dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
+    dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
+    dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.run_id = $1::VARCHAR FOR UPDATE;
+
+-- lock_open_runs
+-- Lock runs that a newer slot of their schedule cancels.
+SELECT runs.id
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id FOR UPDATE;
+
+-- lock_outcome
+-- Lock an event and trigger while it is decided.
+SELECT event_outcomes.event_id
+FROM event_outcomes
+WHERE event_outcomes.event_id = $1::VARCHAR AND event_outcomes.trigger = $2::VARCHAR AND event_outcomes.outcome =
+    'pending' FOR UPDATE;
 
 -- lock_run
 -- Lock a run while it is changed.
 SELECT runs.id
 FROM runs
 WHERE runs.id = $1::VARCHAR FOR UPDATE;
+
+-- lock_runs_in_order
+-- Lock runs in the order of their ids.
+SELECT runs.id, runs.tenant, runs.status
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id FOR UPDATE;
+
+-- lock_schedule
+-- Lock a schedule while it is changed.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.id = $2::VARCHAR FOR UPDATE OF schedules;
+
+-- lock_schedules
+-- Lock schedules while their buffered slots start.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.uid = any ($1::TEXT[]) ORDER BY schedules.uid FOR UPDATE;
+
+-- lock_schedules_to_fire
+-- Lock schedules while their slots are decided.
+SELECT schedules.uid, schedules.version, schedules.cursor_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    AS now
+FROM schedules
+WHERE schedules.uid = any ($1::TEXT[]) ORDER BY schedules.uid FOR UPDATE;
 
 -- lock_session
 -- Lock a chat session while a turn is added.
@@ -1177,6 +3394,40 @@ WHERE chat_sessions.id = $1::VARCHAR FOR UPDATE;
 SELECT chat_sessions.id
 FROM chat_sessions
 WHERE chat_sessions.id = $1::VARCHAR FOR UPDATE;
+
+-- lock_tagged_runs
+-- Lock runs while their tags are changed.
+SELECT runs.id, runs.tenant, runs.tags
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id FOR UPDATE;
+
+-- lock_waiting_dependents
+-- Lock runs that wait for other runs, in the order of their ids.
+SELECT runs.id, runs.ordering_key
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0 ORDER BY runs.id FOR UPDATE;
+
+-- lock_webhook_endpoint
+-- Lock a webhook endpoint while it is changed.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at
+FROM webhook_endpoints
+WHERE webhook_endpoints.id = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint' FOR UPDATE;
+
+-- lock_webhook_endpoints
+-- Lock webhook endpoints while results of their deliveries are stored.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.enabled,
+    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
+    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now
+FROM webhook_endpoints
+WHERE webhook_endpoints.id = any ($1::TEXT[]) ORDER BY webhook_endpoints.id FOR UPDATE;
 
 -- maintenance_survey
 -- Find out which maintenance services have work.
@@ -1192,9 +3443,33 @@ FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_2))) AS timers, EXISTS (SELECT *
 FROM run_children
-WHERE run_children.cancel_at IS NOT NULL) AS children, (SELECT count(*) AS count_1
+WHERE run_children.cancel_at IS NOT NULL) AS children, EXISTS (SELECT *
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3) AND bulk_jobs.lease_until <= (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_4)) AS bulk, EXISTS (SELECT *
+FROM schedules
+WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_5)) AS schedules, EXISTS (SELECT *
+FROM dependency_work) AS dependents, (EXISTS (SELECT *
+FROM stored_events
+WHERE stored_events.matched_at IS NULL)) OR (EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.match IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
+    run_waits.looked_at IS NULL)) OR (EXISTS (SELECT *
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_6))) AS triggers, EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at <= (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_7)) AS webhooks, (SELECT count(*) AS count_1
 FROM workers
 WHERE workers.status IN ('online', 'draining')) AS workers;
+
+-- make_schedules_due
+-- Let the schedules service start the buffered slots of schedules.
+UPDATE schedules SET next_due_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE schedules.uid = any
+    ($1::TEXT[]) AND schedules.paused_at IS NULL;
 
 -- mark_child_seen
 -- Note that the parent has read the result of a child run.
@@ -1209,12 +3484,27 @@ UPDATE run_children SET cancel_at=(date_part('epoch', clock_timestamp()) * 10000
 -- mark_limited
 -- Put the open runs of a tenant under its new limits, page by page.
 WITH open_runs AS
-(SELECT runs.id AS id
+(SELECT waiting.id AS id
+FROM (SELECT runs.id AS id
 FROM runs
-WHERE runs.id > $2::VARCHAR AND runs.tenant = $3::VARCHAR AND runs.ended_at IS NULL AND NOT runs.limited ORDER BY
-    runs.id
-LIMIT 500)
-UPDATE runs SET limited=$1::BOOLEAN FROM open_runs WHERE runs.id = open_runs.id RETURNING runs.id;
+WHERE runs.tenant = $2::VARCHAR AND runs.ended_at IS NULL AND runs.status != 'running' AND NOT runs.limited AND
+    (runs.target, runs.lane, runs.status, runs.id) > ($3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR) ORDER BY
+    runs.target, runs.lane, runs.status, runs.id
+LIMIT 500) AS waiting UNION ALL SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = $2::VARCHAR AND runs.status = 'running' AND NOT runs.limited)
+UPDATE runs SET limited=$1::BOOLEAN FROM open_runs WHERE runs.id = open_runs.id RETURNING runs.target, runs.lane,
+    runs.status, runs.id;
+
+-- mark_matched
+-- Note that the triggers of events were looked up.
+UPDATE stored_events SET matched_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE stored_events.id =
+    any ($1::TEXT[]);
+
+-- mark_searched
+-- Note that a wait was compared with earlier events.
+UPDATE run_waits SET looked_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE run_waits.run_id =
+    $1::VARCHAR AND run_waits.path = $2::VARCHAR;
 
 -- mark_worker_lost
 -- Declare a worker lost, unless it has renewed its lease.
@@ -1233,6 +3523,20 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200;
 
+-- meter_tenant
+-- Note whether the runs of a tenant are counted when they are accepted.
+UPDATE tenants SET metered=$1::BOOLEAN WHERE tenants.id = $2::VARCHAR;
+
+-- missed_firings
+-- Read the missed firings of a schedule that overlap a span of time.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = $1::VARCHAR AND schedule_firings.outcome = 'missed' AND schedule_firings.slot <=
+    $2::BIGINT AND coalesce(schedule_firings.last_slot, schedule_firings.slot) >= $3::BIGINT;
+
 -- move_first_event
 -- Note the first kept event of an ended run.
 UPDATE runs SET first_seq=$1::INTEGER WHERE runs.id = $2::VARCHAR AND runs.ended_at IS NOT NULL;
@@ -1240,6 +3544,14 @@ UPDATE runs SET first_seq=$1::INTEGER WHERE runs.id = $2::VARCHAR AND runs.ended
 -- move_first_events
 -- Note that only the last event of ended runs is kept.
 UPDATE runs SET first_seq=runs.last_seq WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NOT NULL;
+
+-- move_run
+-- Move a waiting run to another lane.
+UPDATE runs SET lane=$1::VARCHAR WHERE runs.id = $2::VARCHAR AND runs.status IN ('awaiting_approval', 'scheduled',
+    'blocked', 'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
+    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
 -- move_waiting
 -- Move waiting runs to the lane assigned to their kind, page by page.
@@ -1253,6 +3565,35 @@ UPDATE runs SET lane=$1::VARCHAR FROM waiting WHERE runs.id = waiting.id AND (ru
     runs.status = 'scheduled' OR runs.status = 'blocked' OR runs.status = 'queued' OR runs.status = 'paused') RETURNING
     runs.id;
 
+-- names_of_letter_groups
+-- Read targets and steps of groups of dead letters.
+SELECT DISTINCT dead_letters.fingerprint, dead_letters.target, dead_letters.last_step
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]);
+
+-- names_of_tenant_letter_groups
+-- Read targets and steps of a tenant's groups of dead letters.
+SELECT DISTINCT dead_letters.fingerprint, dead_letters.target, dead_letters.last_step
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
+    $13::VARCHAR;
+
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
 SELECT definitions.kind, definition_versions.body
@@ -1261,6 +3602,13 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
     definition_versions.version = definitions.version
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT $1::INTEGER;
+
+-- next_bulk_job
+-- Find out when the next bulk job is due.
+SELECT min(CASE WHEN (bulk_jobs.lease_until > bulk_jobs.next_at) THEN bulk_jobs.lease_until ELSE bulk_jobs.next_at END)
+    - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS wait
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
 
 -- next_due
 -- Read when the next scheduled or paused run is due.
@@ -1271,6 +3619,58 @@ WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL) - (date_part('epoch
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
     paused;
+
+-- next_due_schedule
+-- Read when the next schedule is due.
+SELECT min(schedules.next_due_at) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS us
+FROM schedules
+WHERE schedules.next_due_at IS NOT NULL;
+
+-- note_dependents
+-- Note with runs that others start after them.
+UPDATE runs SET hooks=(runs.hooks | 4) WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NULL AND (runs.hooks & 4) =
+    0;
+
+-- note_end_of_parents
+-- Note with dependents how the runs that they wait for have ended.
+WITH open_edges AS
+(SELECT run_dependencies.parent_id AS parent_id, run_dependencies.run_id AS run_id
+FROM run_dependencies
+WHERE run_dependencies.parent_id = any ($1::TEXT[]) AND run_dependencies.parent_status IS NULL ORDER BY
+    run_dependencies.parent_id, run_dependencies.run_id
+LIMIT 1000)
+UPDATE run_dependencies SET parent_status=(SELECT runs.status
+FROM runs
+WHERE runs.id = run_dependencies.parent_id) FROM open_edges WHERE run_dependencies.parent_id = open_edges.parent_id AND
+    run_dependencies.run_id = open_edges.run_id RETURNING run_dependencies.run_id;
+
+-- note_holds
+-- Note in a lane when its last hold ends.
+UPDATE lanes SET tenant=$1::VARCHAR, held_until=(SELECT max(coalesce(lane_holds.expires_at, 4611686018427387904)) AS
+    max_1
+FROM lane_holds
+WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint)) WHERE lanes.name = $2::VARCHAR;
+
+-- note_new_run
+-- Note the run that was started for an item of a bulk job.
+UPDATE bulk_items SET new_run_id=$1::VARCHAR WHERE bulk_items.job_id = $2::VARCHAR AND bulk_items.no = $3::INTEGER;
+
+-- old_bulk_job
+-- Find a bulk job past its retention.
+SELECT bulk_jobs.id
+FROM bulk_jobs
+WHERE bulk_jobs.ended_at IS NOT NULL AND bulk_jobs.ended_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    - CAST($1::FLOAT * $2::INTEGER AS BIGINT) ORDER BY bulk_jobs.id
+LIMIT 1;
+
+-- old_events
+-- Find stored events past their retention.
+SELECT stored_events.id
+FROM stored_events
+WHERE stored_events.received_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    CAST($1::FLOAT * $2::INTEGER AS BIGINT) AND stored_events.matched_at IS NOT NULL ORDER BY stored_events.received_at
+LIMIT 500 FOR UPDATE SKIP LOCKED;
 
 -- old_runs
 -- Find ended runs past their retention.
@@ -1290,17 +3690,36 @@ FROM chat_turns, runs
 WHERE chat_turns.session_id = chat_sessions.id AND runs.id = chat_turns.run_id)) ORDER BY chat_sessions.last_at
 LIMIT 200 FOR UPDATE SKIP LOCKED;
 
+-- old_webhook_messages
+-- Find webhook messages past their retention, among the oldest.
+SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at, (date_part('epoch', clock_timestamp())
+    * 1000000)::bigint - CAST($1::FLOAT * $2::INTEGER AS BIGINT) AS until
+FROM webhook_messages ORDER BY webhook_messages.id
+LIMIT 500;
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
 FROM workers
 WHERE workers.status = 'online' AND workers.lease_until > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
+-- open_firings
+-- Read the runs of schedules that may not have ended.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.run_id, runs.status, runs.ended_at,
+    runs.ordering_key
+FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
+WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.open ORDER BY schedule_firings.schedule_uid,
+    schedule_firings.slot;
+
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
-SELECT runs.lane, runs.status, count(*) AS count, min(runs.accepted_at) AS oldest
+SELECT open_runs.lane, open_runs.status, count(*) AS count, min(open_runs.accepted_at) AS oldest
+FROM (SELECT runs.lane AS lane, runs.status AS status, runs.accepted_at AS accepted_at
 FROM runs
-WHERE runs.tenant = $1::VARCHAR AND runs.status IN ('queued', 'running') GROUP BY runs.lane, runs.status;
+WHERE runs.tenant = $1::VARCHAR AND runs.status = 'queued' AND runs.ended_at IS NULL AND runs.status != 'running' UNION
+    ALL SELECT runs.lane AS lane, runs.status AS status, runs.accepted_at AS accepted_at
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running') AS open_runs GROUP BY open_runs.lane, open_runs.status;
 
 -- open_turns
 -- Read the turns of a chat session whose runs have not ended.
@@ -1311,28 +3730,32 @@ WHERE chat_turns.session_id = $1::VARCHAR AND (runs.status NOT IN ('completed', 
 
 -- open_waits
 -- Open waits of an attempt, through the fence.
-INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at) SELECT
-    batch.run_id, batch.path, runs.tenant, runs.target, batch.kind, batch.step_id, batch.name, batch.request,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint + batch.due_us AS anon_1
-FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[]) AS
-    batch(run_id, attempt, path, kind, step_id, name, request, due_us) JOIN runs ON runs.id = batch.run_id AND
-    runs.attempt = batch.attempt
-WHERE batch.attempt > $9::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
-    excluded.opened_at, due_at = excluded.due_at, answer = $10::VARCHAR, answered_at = $11::BIGINT, answered_by =
-    $12::VARCHAR, settled_at = $13::BIGINT WHERE run_waits.settled_at IS NOT NULL;
+INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at, match,
+    lookback_us) SELECT batch.run_id, batch.path, runs.tenant, runs.target, batch.kind, batch.step_id, batch.name,
+    batch.request, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.due_us AS anon_1, batch.match, batch.lookback_us
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::TEXT[], $10::BIGINT[]) AS batch(run_id, attempt, path, kind, step_id, name, request, due_us, match, lookback_us)
+    JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
+    excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
+    $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
+    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
+    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
 
 -- open_waits (one member)
-INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at) SELECT
-    batch.run_id, batch.path, runs.tenant, runs.target, batch.kind, batch.step_id, batch.name, batch.request,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint + batch.due_us AS anon_1
+INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at, match,
+    lookback_us) SELECT batch.run_id, batch.path, runs.tenant, runs.target, batch.kind, batch.step_id, batch.name,
+    batch.request, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.due_us AS anon_1, batch.match, batch.lookback_us
 FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS path, $4::VARCHAR AS kind, $5::VARCHAR AS
-    step_id, $6::VARCHAR AS name, $7::VARCHAR AS request, $8::BIGINT AS due_us) AS batch JOIN runs ON runs.id =
-    batch.run_id AND runs.attempt = batch.attempt
-WHERE batch.attempt > $9::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
-    excluded.opened_at, due_at = excluded.due_at, answer = $10::VARCHAR, answered_at = $11::BIGINT, answered_by =
-    $12::VARCHAR, settled_at = $13::BIGINT WHERE run_waits.settled_at IS NOT NULL;
+    step_id, $6::VARCHAR AS name, $7::VARCHAR AS request, $8::BIGINT AS due_us, $9::VARCHAR AS match, $10::BIGINT AS
+    lookback_us) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
+    excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
+    $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
+    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
+    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -1343,11 +3766,47 @@ FROM workers
 WHERE workers.id = runs.worker_id AND workers.status IN ('online', 'draining')))
 LIMIT 100;
 
+-- outcomes_of_event
+-- Read what triggers made of an event.
+SELECT event_outcomes.event_id, event_outcomes.trigger, event_outcomes.tenant, event_outcomes.outcome,
+    event_outcomes.run_id, event_outcomes.reason, event_outcomes.created_at, event_outcomes.decided_at,
+    event_outcomes.claimed_until
+FROM event_outcomes
+WHERE event_outcomes.event_id = $1::VARCHAR AND event_outcomes.tenant = $2::VARCHAR ORDER BY event_outcomes.trigger;
+
+-- outcomes_of_trigger
+-- Read a page of what a trigger made of events, newest event first.
+SELECT event_outcomes.event_id, event_outcomes.trigger, event_outcomes.tenant, event_outcomes.outcome,
+    event_outcomes.run_id, event_outcomes.reason, event_outcomes.created_at, event_outcomes.decided_at,
+    event_outcomes.claimed_until
+FROM event_outcomes
+WHERE event_outcomes.tenant = $1::VARCHAR AND event_outcomes.trigger = $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS
+    NULL OR event_outcomes.outcome = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR event_outcomes.event_id <
+    $4::VARCHAR) ORDER BY event_outcomes.event_id DESC
+LIMIT $5::INTEGER;
+
 -- parents_of_children
 -- Find the parents of ended child runs.
 SELECT run_children.run_id
 FROM idempotency_keys JOIN run_children ON idempotency_keys.key = run_children.key
 WHERE idempotency_keys.run_id = any ($1::TEXT[]) AND run_children.seen_at IS NULL;
+
+-- pause_schedule
+-- Pause a schedule.
+UPDATE schedules SET version=(schedules.version + $1::INTEGER), next_due_at=$2::BIGINT, paused_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, paused_by=$3::VARCHAR, paused_reason=$4::VARCHAR,
+    updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint, updated_by=$3::VARCHAR WHERE schedules.uid =
+    $5::VARCHAR;
+
+-- pay_event_rate
+-- Use up a part of a rate of events, unless a minute of it is used up.
+INSERT INTO event_rates (key, paid_until) VALUES ($1::VARCHAR, ((date_part('epoch', clock_timestamp()) *
+    1000000)::bigint + $2::BIGINT)) ON CONFLICT (key) DO UPDATE SET paid_until = (CASE WHEN (event_rates.paid_until >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN event_rates.paid_until ELSE (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint END + $2::BIGINT) WHERE CASE WHEN (event_rates.paid_until >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN event_rates.paid_until ELSE (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint END + $2::BIGINT <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    + 60000000 RETURNING event_rates.key;
 
 -- pay_rate
 -- Note up to when accepted runs have used the rate of tenants.
@@ -1357,6 +3816,95 @@ UPDATE tenants SET rate_paid_until=batch.paid_until FROM unnest($1::TEXT[], $2::
 -- pay_rate (one member)
 UPDATE tenants SET rate_paid_until=batch.paid_until FROM (SELECT $1::VARCHAR AS tenant, $2::BIGINT AS paid_until) AS
     batch WHERE tenants.id = batch.tenant RETURNING tenants.id;
+
+-- pending_bulk_items
+-- Read the next items of a bulk job.
+SELECT bulk_items.no, bulk_items.run_id
+FROM bulk_items
+WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.state = 'pending' ORDER BY bulk_items.no
+LIMIT $2::INTEGER;
+
+-- place_runs
+-- Store the start tags of waiting runs.
+UPDATE runs SET rank=batch.rank, start_tag=batch.start_tag FROM unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[]) AS
+    batch(id, rank, start_tag) WHERE runs.id = batch.id RETURNING runs.id;
+
+-- place_runs (one member)
+UPDATE runs SET rank=batch.rank, start_tag=batch.start_tag FROM (SELECT $1::VARCHAR AS id, $2::BIGINT AS rank,
+    $3::BIGINT AS start_tag) AS batch WHERE runs.id = batch.id RETURNING runs.id;
+
+-- postpone_outcome
+-- Evaluate an event and trigger later.
+UPDATE event_outcomes SET claimed_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT *
+    $2::INTEGER AS BIGINT)) WHERE event_outcomes.event_id = $3::VARCHAR AND event_outcomes.trigger = $4::VARCHAR AND
+    event_outcomes.outcome = 'pending';
+
+-- postpone_schedules
+-- Leave schedules that could not be decided for a minute.
+UPDATE schedules SET next_due_at=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + 60000000) WHERE
+    schedules.uid = any ($1::TEXT[]) AND schedules.next_due_at <= (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint;
+
+-- preview_bulk_letters
+-- Find the runs that a bulk job would select.
+SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') ORDER BY dead_letters.run_id DESC
+LIMIT $12::INTEGER;
+
+-- preview_bulk_runs
+-- Find the runs that a bulk job would select.
+SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR runs.target = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR runs.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    runs.ordering_key = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR runs.accepted_at >= $5::BIGINT) AND
+    (CAST($6::BIGINT AS BIGINT) IS NULL OR runs.accepted_at < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR
+    lower(runs.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(runs.target) LIKE $7::VARCHAR ESCAPE '\' OR
+    lower(runs.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND
+    ($8::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($9::TEXT[])) = $8::INTEGER) ORDER BY runs.id DESC
+LIMIT $10::INTEGER;
+
+-- preview_bulk_tenant_letters
+-- Find the runs that a bulk job would select.
+SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.tenant = $12::VARCHAR ORDER BY dead_letters.run_id DESC
+LIMIT $13::INTEGER;
+
+-- preview_bulk_tenant_runs
+-- Find the runs that a bulk job would select.
+SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR runs.target = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR runs.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    runs.ordering_key = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR runs.accepted_at >= $5::BIGINT) AND
+    (CAST($6::BIGINT AS BIGINT) IS NULL OR runs.accepted_at < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR
+    lower(runs.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(runs.target) LIKE $7::VARCHAR ESCAPE '\' OR
+    lower(runs.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND
+    ($8::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($9::TEXT[])) = $8::INTEGER) AND runs.tenant = $10::VARCHAR ORDER
+    BY runs.id DESC
+LIMIT $11::INTEGER;
 
 -- provider_minute
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 -
@@ -1449,6 +3997,31 @@ WHERE true ON CONFLICT (tenant, kind, id) DO UPDATE SET version = excluded.versi
     excluded.description, origin = excluded.origin, pins = excluded.pins, updated_at = excluded.updated_at, removed_at =
     $10::BIGINT, source = excluded.source;
 
+-- put_firings
+-- Record the decisions about slots.
+INSERT INTO schedule_firings (schedule_uid, slot, due_at, decided_at, kind, outcome, reason, detail, run_id, open,
+    prepared, last_slot, count) SELECT batch.schedule_uid, batch.slot, batch.due_at, batch.decided_at, batch.kind,
+    batch.outcome, batch.reason, batch.detail, batch.run_id, batch.open, batch.prepared, batch.last_slot, batch.count
+FROM unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::TEXT[], $10::BOOLEAN[], $11::TEXT[], $12::BIGINT[], $13::INTEGER[]) AS batch(schedule_uid, slot, due_at,
+    decided_at, kind, outcome, reason, detail, run_id, open, prepared, last_slot, count)
+WHERE true ON CONFLICT (schedule_uid, slot) DO UPDATE SET due_at = excluded.due_at, decided_at = excluded.decided_at,
+    kind = excluded.kind, outcome = excluded.outcome, reason = excluded.reason, detail = excluded.detail, run_id =
+    excluded.run_id, open = excluded.open, prepared = excluded.prepared, last_slot = excluded.last_slot, count =
+    excluded.count;
+
+-- put_firings (one member)
+INSERT INTO schedule_firings (schedule_uid, slot, due_at, decided_at, kind, outcome, reason, detail, run_id, open,
+    prepared, last_slot, count) SELECT batch.schedule_uid, batch.slot, batch.due_at, batch.decided_at, batch.kind,
+    batch.outcome, batch.reason, batch.detail, batch.run_id, batch.open, batch.prepared, batch.last_slot, batch.count
+FROM (SELECT $1::VARCHAR AS schedule_uid, $2::BIGINT AS slot, $3::BIGINT AS due_at, $4::BIGINT AS decided_at,
+    $5::VARCHAR AS kind, $6::VARCHAR AS outcome, $7::VARCHAR AS reason, $8::VARCHAR AS detail, $9::VARCHAR AS run_id,
+    $10::BOOLEAN AS open, $11::VARCHAR AS prepared, $12::BIGINT AS last_slot, $13::INTEGER AS count) AS batch
+WHERE true ON CONFLICT (schedule_uid, slot) DO UPDATE SET due_at = excluded.due_at, decided_at = excluded.decided_at,
+    kind = excluded.kind, outcome = excluded.outcome, reason = excluded.reason, detail = excluded.detail, run_id =
+    excluded.run_id, open = excluded.open, prepared = excluded.prepared, last_slot = excluded.last_slot, count =
+    excluded.count;
+
 -- put_secret
 -- Store a new version of a secret.
 INSERT INTO secrets (tenant, name, key_id, value, version, created_at, updated_at, updated_by) SELECT batch.tenant,
@@ -1471,6 +4044,20 @@ WHERE true ON CONFLICT (tenant, name) DO UPDATE SET key_id = excluded.key_id, va
     (secrets.version + $7::INTEGER), updated_at = excluded.updated_at, updated_by = excluded.updated_by RETURNING
     secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
     secrets.updated_by;
+
+-- put_webhook_source
+-- Create or change a webhook source; its token stays.
+INSERT INTO webhook_sources (tenant, name, token_hash, verifier, event, options, key_id, secret, enabled,
+    rate_per_minute, created_at, updated_at, updated_by) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR,
+    $5::VARCHAR, $6::VARCHAR, $7::VARCHAR, $8::VARCHAR, $9::BOOLEAN, $10::INTEGER, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $11::VARCHAR) ON
+    CONFLICT (tenant, name) DO UPDATE SET verifier = excluded.verifier, event = excluded.event, options =
+    excluded.options, key_id = excluded.key_id, secret = excluded.secret, enabled = excluded.enabled, rate_per_minute =
+    excluded.rate_per_minute, updated_at = excluded.updated_at, updated_by = excluded.updated_by RETURNING
+    webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by;
 
 -- queue_due_paused
 -- Make paused runs ready that are due.
@@ -1522,6 +4109,14 @@ WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs
 WHERE CAST($1::VARCHAR AS TEXT) IS NULL OR ready_runs.tenant = $1::VARCHAR GROUP BY ready_runs.target ORDER BY
     ready_runs.target;
 
+-- read_all_records
+-- Read every step record of a run.
+SELECT run_steps.path, run_steps.attempt, run_steps.no, run_steps.step_id, run_steps.kind, run_steps.outcome,
+    run_steps.output, run_steps.route, run_steps.error, run_steps.tries, run_steps.cost_usd, run_steps.tokens
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.no IS NOT NULL AND run_steps.path != '_cursor' ORDER BY run_steps.no,
+    run_steps.path;
+
 -- read_answer
 -- Read the request and response stored under an idempotency key.
 SELECT api_answers.key, api_answers.fingerprint, api_answers.status, api_answers.body, api_answers.created_at
@@ -1557,11 +4152,13 @@ WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_
 FROM tenants
 WHERE tenants.id = $2::VARCHAR;
 
--- read_cancels
--- Find the runs of a worker that are to be cancelled.
-SELECT runs.id, runs.attempt
-FROM runs
-WHERE runs.worker_id = $1::VARCHAR AND runs.status = 'running' AND runs.cancel_requested_at IS NOT NULL;
+-- read_bulk_job
+-- Read a bulk job.
+SELECT bulk_jobs.id, bulk_jobs.tenant, bulk_jobs.action, bulk_jobs.options, bulk_jobs.selection, bulk_jobs.state,
+    bulk_jobs.total, bulk_jobs.changed, bulk_jobs.refused, bulk_jobs.rate, bulk_jobs.created_by, bulk_jobs.created_at,
+    bulk_jobs.ended_at, bulk_jobs.stopped_by, bulk_jobs.next_at, bulk_jobs.lease_until, bulk_jobs.owner, bulk_jobs.fence
+FROM bulk_jobs
+WHERE bulk_jobs.id = $1::VARCHAR;
 
 -- read_checkpoint
 -- Read one checkpoint of a run.
@@ -1569,12 +4166,43 @@ SELECT run_steps.output
 FROM run_steps
 WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path = $2::VARCHAR;
 
+-- read_claimed_events
+-- Read the events that an evaluator has claimed.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - stored_events.received_at AS age_us
+FROM stored_events
+WHERE stored_events.id = any ($1::TEXT[]);
+
+-- read_claimed_webhooks
+-- Read what is sent for claimed webhook deliveries.
+SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries, webhook_deliveries.max_tries,
+    webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
+    webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
+    body, webhook_endpoints.kind, webhook_endpoints.url, run_webhooks.url AS run_url, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now
+FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
+    webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
+    run_webhooks.run_id = webhook_deliveries.run_id
+WHERE webhook_deliveries.id = any ($1::TEXT[]) ORDER BY webhook_deliveries.created_at, webhook_deliveries.id;
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
-    dead_letters.attempts, dead_letters.died_at
-FROM dead_letters
+    dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
+    dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
+    dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, runs.status, run_results.state AS run_state
+FROM dead_letters LEFT OUTER JOIN runs ON runs.id = dead_letters.run_id LEFT OUTER JOIN run_results ON
+    run_results.run_id = dead_letters.run_id
 WHERE dead_letters.run_id = $1::VARCHAR;
+
+-- read_ended_runs
+-- Read ended runs whose end is an event.
+SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs.origin, run_results.result,
+    run_results.error
+FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
 -- read_event_page
 -- Read a page of the events of a run.
@@ -1592,9 +4220,32 @@ LIMIT $3::INTEGER;
 
 -- read_failed_runs
 -- Read the runs that become dead letters.
-SELECT runs.id, runs.target, runs.lane, run_inputs.input, run_results.error
+SELECT runs.id, runs.target, runs.lane, runs.tenant, run_inputs.input, run_results.error, (SELECT run_steps.path
+FROM run_steps
+WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_steps.no DESC
+LIMIT 1) AS path, (SELECT run_steps.step_id
+FROM run_steps
+WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_steps.no DESC
+LIMIT 1) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
-WHERE runs.id = any ($1::TEXT[]);
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
+
+-- read_firings
+-- Read some firings of a schedule.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count
+FROM unnest($1::TEXT[], $2::BIGINT[]) AS batch(uid, slot) JOIN schedule_firings ON schedule_firings.schedule_uid =
+    batch.uid AND schedule_firings.slot = batch.slot ORDER BY schedule_firings.slot;
+
+-- read_firings (one member)
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count
+FROM (SELECT $1::VARCHAR AS uid, $2::BIGINT AS slot) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid =
+    batch.uid AND schedule_firings.slot = batch.slot ORDER BY schedule_firings.slot;
 
 -- read_idempotency_keys
 -- Read the runs stored under idempotency keys.
@@ -1603,6 +4254,21 @@ SELECT idempotency_keys.key, idempotency_keys.fingerprint, idempotency_keys.run_
 FROM idempotency_keys JOIN runs ON runs.id = idempotency_keys.run_id
 WHERE idempotency_keys.key = any ($1::TEXT[]);
 
+-- read_interrupts
+-- Find the runs of a worker that are to be cancelled, and those without progress for too long.
+SELECT runs.id, runs.attempt, CASE WHEN (runs.cancel_requested_at IS NULL) THEN (SELECT lanes.stale_timeout_minutes
+FROM lanes
+WHERE lanes.name = runs.lane) ELSE NULL END AS stale_minutes
+FROM runs
+WHERE runs.worker_id = $1::VARCHAR AND runs.status = 'running' AND (runs.cancel_requested_at IS NOT NULL OR (EXISTS
+    (SELECT *
+FROM lanes
+WHERE lanes.stale_timeout_minutes IS NOT NULL)) AND CASE WHEN (runs.recorded_at > runs.claimed_at) THEN runs.recorded_at
+    ELSE runs.claimed_at END < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - (SELECT
+    lanes.stale_timeout_minutes
+FROM lanes
+WHERE lanes.name = runs.lane) * 60000000);
+
 -- read_key
 -- Read an API key.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -1610,12 +4276,102 @@ SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.ro
 FROM api_keys
 WHERE api_keys.id = $1::VARCHAR;
 
+-- read_lane_clocks
+-- Note the virtual time of lanes once a minute.
+INSERT INTO lane_clocks (lane, read_at, virtual, earlier_at, earlier_virtual) SELECT batch.lane, batch.at,
+    batch.virtual, batch.at AS at__1, batch.virtual AS virtual__1
+FROM unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[]) AS batch(lane, at, virtual)
+WHERE true ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, virtual = excluded.virtual,
+    earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks.virtual WHERE lane_clocks.read_at <=
+    excluded.read_at - 60000000;
+
+-- read_lane_clocks (one member)
+INSERT INTO lane_clocks (lane, read_at, virtual, earlier_at, earlier_virtual) SELECT batch.lane, batch.at,
+    batch.virtual, batch.at AS at__1, batch.virtual AS virtual__1
+FROM (SELECT $1::VARCHAR AS lane, $2::BIGINT AS at, $3::BIGINT AS virtual) AS batch
+WHERE true ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, virtual = excluded.virtual,
+    earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks.virtual WHERE lane_clocks.read_at <=
+    excluded.read_at - 60000000;
+
+-- read_lane_times
+-- Read the virtual time of lanes: the start tag of the run that is next.
+WITH resolved AS
+(SELECT batch.target AS target, batch.lane AS declared, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = batch.target), batch.lane) AS lane
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(target, lane))
+SELECT resolved.target, resolved.declared, resolved.lane, coalesce(lanes.fair, true) AS fair,
+    coalesce(lanes.priority_seconds, 600) AS priority_seconds, coalesce((SELECT min(anon_1.start_tag) AS min_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.rank
+LIMIT 16) AS anon_1), CASE WHEN (EXISTS (SELECT *
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane)) THEN
+    coalesce((SELECT max(anon_2.start_tag) AS max_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'running' AND runs.lane = resolved.lane
+LIMIT 256) AS anon_2), (SELECT min(anon_3.start_tag) AS min_2
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.tenant, runs.rank
+LIMIT 1) AS anon_3)) END) AS next_tag, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AS
+    now, lane_clocks.read_at, lane_clocks.earlier_at, lane_clocks.earlier_virtual
+FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
+    resolved.lane;
+
+-- read_lane_times (one member)
+WITH resolved AS
+(SELECT batch.target AS target, batch.lane AS declared, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = batch.target), batch.lane) AS lane
+FROM (SELECT $1::VARCHAR AS target, $2::VARCHAR AS lane) AS batch)
+SELECT resolved.target, resolved.declared, resolved.lane, coalesce(lanes.fair, true) AS fair,
+    coalesce(lanes.priority_seconds, 600) AS priority_seconds, coalesce((SELECT min(anon_1.start_tag) AS min_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.rank
+LIMIT 16) AS anon_1), CASE WHEN (EXISTS (SELECT *
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane)) THEN
+    coalesce((SELECT max(anon_2.start_tag) AS max_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'running' AND runs.lane = resolved.lane
+LIMIT 256) AS anon_2), (SELECT min(anon_3.start_tag) AS min_2
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.tenant, runs.rank
+LIMIT 1) AS anon_3)) END) AS next_tag, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AS
+    now, lane_clocks.read_at, lane_clocks.earlier_at, lane_clocks.earlier_virtual
+FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
+    resolved.lane;
+
 -- read_last_events_of_type
 -- Read the last events of a type of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.type = $2::VARCHAR ORDER BY run_events.seq DESC
 LIMIT $3::INTEGER;
+
+-- read_last_steps
+-- Read the last recorded steps of a run.
+SELECT run_steps.no, run_steps.path, run_steps.step_id, run_steps.kind, run_steps.outcome, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.no IS NOT NULL AND run_steps.outcome != 'snapshot' ORDER BY
+    run_steps.no DESC
+LIMIT 100;
 
 -- read_next_events
 -- Read the next events of many runs.
@@ -1636,6 +4392,12 @@ SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id = any ($1::TEXT[]);
 
+-- read_quotas
+-- Read a tenant's quotas.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = $1::VARCHAR;
+
 -- read_replay
 -- Read the snapshot of a run and the step records after it.
 SELECT run_steps.path, run_steps.attempt, run_steps.no, run_steps.step_id, run_steps.kind, run_steps.outcome,
@@ -1653,7 +4415,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    run_inputs.input, run_inputs.plan, run_results.result, run_results.error, run_results.state, (SELECT holder.id
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, run_inputs.input, run_inputs.plan,
+    run_inputs.origin, run_results.result, run_results.error, run_results.state, (SELECT holder.id
 FROM runs AS holder
 WHERE runs.status = 'blocked' AND holder.ordering_key = runs.ordering_key AND holder.holds_key AND holder.id != runs.id)
     AS blocked_by, coalesce((SELECT run_attempts.started_at
@@ -1662,6 +4425,12 @@ WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_
 FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
     runs.id
 WHERE runs.id = $1::VARCHAR;
+
+-- read_run_quotas
+-- Read how many runs tenants may start per day, and have started.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name = 'runs_per_day';
 
 -- read_secret
 -- Read the description of a secret.
@@ -1681,6 +4450,38 @@ WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND (coales
     run_steps.path
 LIMIT $4::INTEGER;
 
+-- read_webhook_delivery
+-- Read a webhook delivery with what is sent, and its tries.
+SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
+    webhook_deliveries.type, webhook_deliveries.run_id, webhook_deliveries.status, webhook_deliveries.tries,
+    webhook_deliveries.max_tries, webhook_deliveries.next_at, webhook_deliveries.replay_of,
+    webhook_deliveries.status_code, webhook_deliveries.error, webhook_deliveries.created_at,
+    webhook_deliveries.ended_at, coalesce(webhook_deliveries.body, webhook_messages.body) AS body,
+    webhook_attempts.delivery_id AS try_delivery_id, webhook_attempts.number AS try_number, webhook_attempts.started_at
+    AS try_started_at, webhook_attempts.duration_us AS try_duration_us, webhook_attempts.status_code AS try_status_code,
+    webhook_attempts.error_kind AS try_error_kind, webhook_attempts.error AS try_error,
+    webhook_attempts.response_headers AS try_response_headers, webhook_attempts.response_body AS try_response_body,
+    webhook_attempts.address AS try_address
+FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id LEFT OUTER JOIN
+    webhook_attempts ON webhook_attempts.delivery_id = webhook_deliveries.id
+WHERE webhook_deliveries.id = $1::VARCHAR ORDER BY webhook_attempts.number;
+
+-- ready_by_lane_and_tenant
+-- Count the ready runs by lane, and by tenant where it has limits.
+SELECT runs.lane, CASE WHEN runs.limited THEN runs.tenant ELSE NULL END AS tenant, count(*) AS count,
+    min(coalesce(runs.due_at, runs.accepted_at)) AS since
+FROM runs
+WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL GROUP BY runs.lane, CASE WHEN
+    runs.limited THEN runs.tenant ELSE NULL END UNION ALL SELECT runs.lane, CASE WHEN runs.limited THEN runs.tenant ELSE
+    NULL END AS tenant, count(*) AS count, min(coalesce(runs.due_at, runs.accepted_at)) AS since
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL GROUP BY runs.lane, CASE WHEN runs.limited
+    THEN runs.tenant ELSE NULL END UNION ALL SELECT runs.lane, CASE WHEN runs.limited THEN runs.tenant ELSE NULL END AS
+    tenant, count(*) AS count, min(coalesce(runs.due_at, runs.accepted_at)) AS since
+FROM runs
+WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL GROUP BY runs.lane, CASE WHEN runs.limited THEN
+    runs.tenant ELSE NULL END;
+
 -- ready_in_lanes
 -- Count the ready runs of each lane, and find the oldest.
 SELECT ready_runs.lane, count(*) AS queued, min(ready_runs.accepted_at) AS oldest
@@ -1693,6 +4494,17 @@ WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL UNI
     runs.accepted_at AS accepted_at
 FROM runs
 WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs GROUP BY ready_runs.lane;
+
+-- recompute_schedules
+-- Store the next slots by this zone database.
+UPDATE schedules SET zone_version=batch.zones, next_at=batch.next_at, next_due_at=batch.next_due_at FROM
+    unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[]) AS batch(uid, next_at, next_due_at, zones) WHERE
+    schedules.uid = batch.uid;
+
+-- recompute_schedules (one member)
+UPDATE schedules SET zone_version=batch.zones, next_at=batch.next_at, next_due_at=batch.next_due_at FROM (SELECT
+    $1::VARCHAR AS uid, $2::BIGINT AS next_at, $3::BIGINT AS next_due_at, $4::VARCHAR AS zones) AS batch WHERE
+    schedules.uid = batch.uid;
 
 -- record
 -- Store how attempts ended or what they emitted, through the fence.
@@ -1711,56 +4523,15 @@ WITH changed AS
     ('cancelled', 'completed', 'failed')) OR CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN
     (runs.cancel_requested_at IS NOT NULL AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled'
     ELSE batch.new_status END = 'failed' AND runs.on_dead = 'block') THEN runs.holds_key ELSE $1::BOOLEAN END,
-    progress=coalesce(batch.progress, runs.progress), progress_note=coalesce(batch.progress_note, runs.progress_note)
-    FROM unnest($2::TEXT[], $3::INTEGER[], $4::TEXT[], $5::INTEGER[], $6::BIGINT[], $7::INTEGER[], $8::FLOAT[],
-    $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[]) AS batch(id, attempt, new_status, failures,
-    delay_us, events, progress, progress_note, outcome, result, error, state) WHERE runs.id = batch.id AND runs.attempt
-    = batch.attempt AND (runs.status || '') = 'running' RETURNING runs.id, runs.attempt, runs.status, runs.last_seq,
-    runs.claimed_at, runs.worker_id, runs.ordering_key, runs.holds_key, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS at, pg_current_xact_id()::text AS mark, batch.outcome, batch.result, batch.error, batch.state),
-link_1 AS
-(INSERT INTO run_attempts (run_id, attempt, worker_id, started_at, ended_at, outcome, error) SELECT changed.id AS id,
-    changed.attempt AS attempt, changed.worker_id AS worker_id, changed.claimed_at AS claimed_at, changed.at AS at,
-    changed.outcome AS outcome, changed.error AS error
-FROM changed
-WHERE changed.outcome IS NOT NULL),
-link_2 AS
-(INSERT INTO run_results (run_id, result, error, state) SELECT changed.id AS id, changed.result AS result, changed.error
-    AS error, changed.state AS state
-FROM changed
-WHERE changed.status IN ('cancelled', 'completed', 'failed')),
-link_3 AS
-(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, changed.last_seq AS last_seq,
-    changed.attempt AS attempt, 'done', changed.at AS at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') ||
-    '}' AS anon_1
-FROM changed
-WHERE changed.status IN ('cancelled', 'completed', 'failed'))
-SELECT changed.id, changed.attempt, changed.status, changed.last_seq, changed.ordering_key, changed.holds_key,
-    changed.at, changed.mark
-FROM changed;
-
--- record (one member)
-WITH changed AS
-(UPDATE runs SET status=CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT NULL
-    AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END,
-    failures=(runs.failures + batch.failures), last_seq=(runs.last_seq + batch.events + CASE WHEN (CASE WHEN
-    (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT NULL AND batch.new_status IN
-    ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END IN ('cancelled', 'completed',
-    'failed')) THEN 1 ELSE 0 END), due_at=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + batch.delay_us),
-    ended_at=CASE WHEN (CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT NULL
-    AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END IN
-    ('cancelled', 'completed', 'failed')) THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint END,
-    holds_key=CASE WHEN ((CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT
-    NULL AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END NOT IN
-    ('cancelled', 'completed', 'failed')) OR CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN
-    (runs.cancel_requested_at IS NOT NULL AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled'
-    ELSE batch.new_status END = 'failed' AND runs.on_dead = 'block') THEN runs.holds_key ELSE $1::BOOLEAN END,
-    progress=coalesce(batch.progress, runs.progress), progress_note=coalesce(batch.progress_note, runs.progress_note)
-    FROM (SELECT $2::VARCHAR AS id, $3::INTEGER AS attempt, $4::VARCHAR AS new_status, $5::INTEGER AS failures,
-    $6::BIGINT AS delay_us, $7::INTEGER AS events, $8::FLOAT AS progress, $9::VARCHAR AS progress_note, $10::VARCHAR AS
-    outcome, $11::VARCHAR AS result, $12::VARCHAR AS error, $13::VARCHAR AS state) AS batch WHERE runs.id = batch.id AND
-    runs.attempt = batch.attempt AND (runs.status || '') = 'running' RETURNING runs.id, runs.attempt, runs.status,
-    runs.last_seq, runs.claimed_at, runs.worker_id, runs.ordering_key, runs.holds_key, (date_part('epoch',
+    progress=coalesce(batch.progress, runs.progress), progress_note=coalesce(batch.progress_note, runs.progress_note),
+    recorded_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM unnest($2::TEXT[], $3::INTEGER[],
+    $4::TEXT[], $5::INTEGER[], $6::BIGINT[], $7::INTEGER[], $8::FLOAT[], $9::TEXT[], $10::TEXT[], $11::TEXT[],
+    $12::TEXT[], $13::TEXT[]) AS batch(id, attempt, new_status, failures, delay_us, events, progress, progress_note,
+    outcome, result, error, state) WHERE runs.id = batch.id AND runs.attempt = batch.attempt AND (runs.status || '') =
+    'running' RETURNING runs.id, runs.attempt, runs.status, runs.last_seq, runs.claimed_at, runs.worker_id,
+    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, pg_current_xact_id()::text AS mark, batch.outcome, batch.result,
     batch.error, batch.state),
 link_1 AS
@@ -1781,7 +4552,63 @@ link_3 AS
 FROM changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed'))
 SELECT changed.id, changed.attempt, changed.status, changed.last_seq, changed.ordering_key, changed.holds_key,
-    changed.at, changed.mark
+    changed.tenant, changed.hooks, changed.at, changed.mark, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
+FROM changed;
+
+-- record (one member)
+WITH changed AS
+(UPDATE runs SET status=CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT NULL
+    AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END,
+    failures=(runs.failures + batch.failures), last_seq=(runs.last_seq + batch.events + CASE WHEN (CASE WHEN
+    (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT NULL AND batch.new_status IN
+    ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END IN ('cancelled', 'completed',
+    'failed')) THEN 1 ELSE 0 END), due_at=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + batch.delay_us),
+    ended_at=CASE WHEN (CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT NULL
+    AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END IN
+    ('cancelled', 'completed', 'failed')) THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint END,
+    holds_key=CASE WHEN ((CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN (runs.cancel_requested_at IS NOT
+    NULL AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled' ELSE batch.new_status END NOT IN
+    ('cancelled', 'completed', 'failed')) OR CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN
+    (runs.cancel_requested_at IS NOT NULL AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled'
+    ELSE batch.new_status END = 'failed' AND runs.on_dead = 'block') THEN runs.holds_key ELSE $1::BOOLEAN END,
+    progress=coalesce(batch.progress, runs.progress), progress_note=coalesce(batch.progress_note, runs.progress_note),
+    recorded_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM (SELECT $2::VARCHAR AS id, $3::INTEGER AS
+    attempt, $4::VARCHAR AS new_status, $5::INTEGER AS failures, $6::BIGINT AS delay_us, $7::INTEGER AS events,
+    $8::FLOAT AS progress, $9::VARCHAR AS progress_note, $10::VARCHAR AS outcome, $11::VARCHAR AS result, $12::VARCHAR
+    AS error, $13::VARCHAR AS state) AS batch WHERE runs.id = batch.id AND runs.attempt = batch.attempt AND (runs.status
+    || '') = 'running' RETURNING runs.id, runs.attempt, runs.status, runs.last_seq, runs.claimed_at, runs.worker_id,
+    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS at, pg_current_xact_id()::text AS mark, batch.outcome, batch.result,
+    batch.error, batch.state),
+link_1 AS
+(INSERT INTO run_attempts (run_id, attempt, worker_id, started_at, ended_at, outcome, error) SELECT changed.id AS id,
+    changed.attempt AS attempt, changed.worker_id AS worker_id, changed.claimed_at AS claimed_at, changed.at AS at,
+    changed.outcome AS outcome, changed.error AS error
+FROM changed
+WHERE changed.outcome IS NOT NULL),
+link_2 AS
+(INSERT INTO run_results (run_id, result, error, state) SELECT changed.id AS id, changed.result AS result, changed.error
+    AS error, changed.state AS state
+FROM changed
+WHERE changed.status IN ('cancelled', 'completed', 'failed')),
+link_3 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, changed.last_seq AS last_seq,
+    changed.attempt AS attempt, 'done', changed.at AS at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') ||
+    '}' AS anon_1
+FROM changed
+WHERE changed.status IN ('cancelled', 'completed', 'failed'))
+SELECT changed.id, changed.attempt, changed.status, changed.last_seq, changed.ordering_key, changed.holds_key,
+    changed.tenant, changed.hooks, changed.at, changed.mark, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM changed;
 
 -- record_calls
@@ -1846,6 +4673,50 @@ WHERE batch.attempt > $16::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET atte
     excluded.tokens WHEN (excluded.tokens IS NULL) THEN run_steps.tokens ELSE run_steps.tokens + excluded.tokens END
     ELSE excluded.tokens END;
 
+-- record_webhook_tries
+-- Store the results of tries of webhook deliveries, through the fence.
+WITH changed AS
+(UPDATE webhook_deliveries SET status=batch.status, tries=(webhook_deliveries.tries + 1), next_at=((date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.delay_us), status_code=batch.status_code, error=batch.error,
+    ended_at=CASE WHEN (batch.status = 'pending') THEN NULL ELSE (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint END FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[],
+    $7::INTEGER[], $8::TEXT[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[]) AS batch(id, fence, status, delay_us,
+    started_at, duration_us, status_code, error_kind, error, response_headers, response_body, address) WHERE
+    webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND (webhook_deliveries.status || '') =
+    'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries, batch.started_at, batch.duration_us,
+    batch.status_code, batch.error_kind, batch.error, batch.response_headers, batch.response_body, batch.address),
+link_1 AS
+(INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
+    response_headers, response_body, address) SELECT changed.id AS id, changed.tries AS tries, changed.started_at AS
+    started_at, changed.duration_us AS duration_us, changed.status_code AS status_code, changed.error_kind AS
+    error_kind, changed.error AS error, changed.response_headers AS response_headers, changed.response_body AS
+    response_body, changed.address AS address
+FROM changed)
+SELECT changed.id, changed.tries
+FROM changed;
+
+-- record_webhook_tries (one member)
+WITH changed AS
+(UPDATE webhook_deliveries SET status=batch.status, tries=(webhook_deliveries.tries + 1), next_at=((date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.delay_us), status_code=batch.status_code, error=batch.error,
+    ended_at=CASE WHEN (batch.status = 'pending') THEN NULL ELSE (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint END FROM (SELECT $1::VARCHAR AS id, $2::INTEGER AS fence, $3::VARCHAR AS status, $4::BIGINT AS
+    delay_us, $5::BIGINT AS started_at, $6::BIGINT AS duration_us, $7::INTEGER AS status_code, $8::VARCHAR AS
+    error_kind, $9::VARCHAR AS error, $10::VARCHAR AS response_headers, $11::VARCHAR AS response_body, $12::VARCHAR AS
+    address) AS batch WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND
+    (webhook_deliveries.status || '') = 'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries,
+    batch.started_at, batch.duration_us, batch.status_code, batch.error_kind, batch.error, batch.response_headers,
+    batch.response_body, batch.address),
+link_1 AS
+(INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
+    response_headers, response_body, address) SELECT changed.id AS id, changed.tries AS tries, changed.started_at AS
+    started_at, changed.duration_us AS duration_us, changed.status_code AS status_code, changed.error_kind AS
+    error_kind, changed.error AS error, changed.response_headers AS response_headers, changed.response_body AS
+    response_body, changed.address AS address
+FROM changed)
+SELECT changed.id, changed.tries
+FROM changed;
+
 -- recover_provider
 UPDATE provider_states SET streak=$1::INTEGER WHERE provider_states.credential = $2::VARCHAR AND
     provider_states.slow_until <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND
@@ -1864,24 +4735,63 @@ UPDATE secrets SET key_id=batch.key_id, value=batch.value FROM (SELECT $1::VARCH
     secrets.tenant = batch.tenant AND secrets.name = batch.name AND secrets.version = batch.version AND secrets.key_id =
     batch.old_key_id RETURNING secrets.tenant, secrets.name;
 
+-- reencrypt_webhook_secrets
+-- Store webhook secrets encrypted with another key, unless they changed meanwhile.
+UPDATE webhook_secrets SET key_id=batch.key_id, value=batch.value FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[],
+    $4::TEXT[], $5::TEXT[]) AS batch(owner, version, old_key_id, key_id, value) WHERE webhook_secrets.owner =
+    batch.owner AND webhook_secrets.version = batch.version AND webhook_secrets.key_id = batch.old_key_id RETURNING
+    webhook_secrets.owner, webhook_secrets.version;
+
+-- reencrypt_webhook_secrets (one member)
+UPDATE webhook_secrets SET key_id=batch.key_id, value=batch.value FROM (SELECT $1::VARCHAR AS owner, $2::INTEGER AS
+    version, $3::VARCHAR AS old_key_id, $4::VARCHAR AS key_id, $5::VARCHAR AS value) AS batch WHERE
+    webhook_secrets.owner = batch.owner AND webhook_secrets.version = batch.version AND webhook_secrets.key_id =
+    batch.old_key_id RETURNING webhook_secrets.owner, webhook_secrets.version;
+
+-- refuse_bulk_item
+-- Note why a run of a bulk job was not changed.
+UPDATE bulk_items SET state='refused', code=$1::VARCHAR, reason=$2::VARCHAR WHERE bulk_items.job_id = $3::VARCHAR AND
+    bulk_items.no = $4::INTEGER;
+
 -- register_worker
 -- Register a worker.
 INSERT INTO workers (id, status, host, pid, version, lanes, capacity, has_lock, started_at, heartbeat_at, lease_until,
-    targets) SELECT $1::VARCHAR AS anon_1, 'online', $2::VARCHAR AS anon_2, $3::INTEGER AS anon_3, $4::VARCHAR AS
-    anon_4, $5::VARCHAR AS anon_5, $6::INTEGER AS anon_6, $7::BOOLEAN AS anon_7, (date_part('epoch', clock_timestamp())
-    * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($8::FLOAT * $9::INTEGER AS BIGINT) AS anon_8,
-    $10::VARCHAR AS anon_9;
+    targets, health_address) SELECT $1::VARCHAR AS anon_1, 'online', $2::VARCHAR AS anon_2, $3::INTEGER AS anon_3,
+    $4::VARCHAR AS anon_4, $5::VARCHAR AS anon_5, $6::INTEGER AS anon_6, $7::BOOLEAN AS anon_7, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_2, (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($8::FLOAT * $9::INTEGER AS BIGINT) AS
+    anon_8, $10::VARCHAR AS anon_9, $11::VARCHAR AS anon_10;
 
 -- release_answer
 -- Free the idempotency key of a request that failed.
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL;
 
+-- release_bulk_job
+-- Leave a bulk job to any process, after a pause.
+UPDATE bulk_jobs SET next_at=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT * $2::INTEGER
+    AS BIGINT)), lease_until=0, owner=$3::VARCHAR WHERE bulk_jobs.id = $4::VARCHAR AND bulk_jobs.state = 'running' AND
+    bulk_jobs.fence = $5::INTEGER RETURNING bulk_jobs.id;
+
+-- release_dependents
+-- Make runs ready whose dependencies are met.
+UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NULL OR runs.holds_key) THEN CASE WHEN runs.hold THEN
+    'awaiting_approval' WHEN (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled'
+    ELSE 'queued' END ELSE 'blocked' END, last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE runs.id = any
+    ($1::TEXT[]) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status,
+    runs.last_seq, runs.attempt;
+
+-- release_hold
+-- Remove a hold of a lane.
+DELETE FROM lane_holds WHERE lane_holds.lane = $1::VARCHAR AND lane_holds.id = $2::VARCHAR AND (lane_holds.expires_at IS
+    NULL OR lane_holds.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING lane_holds.id,
+    lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at, lane_holds.expires_at;
+
 -- release_next
 -- Give an ordering key to the next run that waits for it.
-UPDATE runs SET status=CASE WHEN runs.hold THEN 'awaiting_approval' WHEN (runs.due_at > (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END, last_seq=(runs.last_seq + 1),
-    holds_key=$1::BOOLEAN FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS min_1
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
+    (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END,
+    last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS
+    min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch.key AND waiting.status = 'blocked') AS key_no
 FROM unnest($2::TEXT[]) AS batch(key)) AS heads WHERE runs.ordering_key = heads.key AND runs.key_no = heads.key_no AND
@@ -1891,9 +4801,10 @@ WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, 
     runs.attempt;
 
 -- release_next (one member)
-UPDATE runs SET status=CASE WHEN runs.hold THEN 'awaiting_approval' WHEN (runs.due_at > (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END, last_seq=(runs.last_seq + 1),
-    holds_key=$1::BOOLEAN FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS min_1
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
+    (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END,
+    last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS
+    min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch.key AND waiting.status = 'blocked') AS key_no
 FROM (SELECT $2::VARCHAR AS key) AS batch) AS heads WHERE runs.ordering_key = heads.key AND runs.key_no = heads.key_no
@@ -1904,6 +4815,12 @@ WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, 
 
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
+
+-- release_webhooks
+-- Give back webhook deliveries that a stopping process has not sent.
+UPDATE webhook_deliveries SET status='pending', next_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    fence=(webhook_deliveries.fence + 1) WHERE webhook_deliveries.id = any ($1::TEXT[]) AND (webhook_deliveries.status
+    || '') = 'delivering';
 
 -- remove_definitions
 -- Mark definitions as removed.
@@ -1930,6 +4847,56 @@ WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.max_neighbors I
 FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'running')));
 
+-- remove_quota
+-- Remove a quota of a tenant.
+DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = $2::VARCHAR;
+
+-- remove_tags
+-- Remove runs from the lists of their tags.
+DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]);
+
+-- replace_dead_letter
+-- Note that another run repeats the run of a dead letter.
+UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, retry_run_id=$2::VARCHAR WHERE dead_letters.run_id = $3::VARCHAR AND dead_letters.state IN
+    ('open', 'acknowledged', 'discarded') RETURNING dead_letters.run_id;
+
+-- replace_plan
+-- Pin a retried run to other versions.
+UPDATE run_inputs SET plan=$1::VARCHAR WHERE run_inputs.run_id = $2::VARCHAR;
+
+-- replay_outcomes
+-- Evaluate events for a trigger again, except those that started a run.
+INSERT INTO event_outcomes (event_id, trigger, tenant, outcome, created_at) SELECT batch.event_id, batch.trigger,
+    batch.tenant, 'pending', (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(event_id, trigger, tenant)
+WHERE true ON CONFLICT (event_id, trigger) DO UPDATE SET outcome = 'pending', reason = $4::VARCHAR, decided_at =
+    $5::BIGINT, claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
+
+-- replay_outcomes (one member)
+INSERT INTO event_outcomes (event_id, trigger, tenant, outcome, created_at) SELECT batch.event_id, batch.trigger,
+    batch.tenant, 'pending', (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS event_id, $2::VARCHAR AS trigger, $3::VARCHAR AS tenant) AS batch
+WHERE true ON CONFLICT (event_id, trigger) DO UPDATE SET outcome = 'pending', reason = $4::VARCHAR, decided_at =
+    $5::BIGINT, claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
+
+-- reserve_event_ids
+-- Reserve the ids of senders for new events.
+INSERT INTO event_ids (tenant, sent_id, event_id, received_at) SELECT $1::VARCHAR AS anon_1, batch.sent_id,
+    batch.event_id, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM unnest($2::TEXT[], $3::TEXT[]) AS batch(sent_id, event_id)
+WHERE true ON CONFLICT (tenant, sent_id) DO UPDATE SET event_id = excluded.event_id, received_at = excluded.received_at
+    WHERE event_ids.received_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - CAST($4::FLOAT *
+    $5::INTEGER AS BIGINT) RETURNING event_ids.sent_id;
+
+-- reserve_event_ids (one member)
+INSERT INTO event_ids (tenant, sent_id, event_id, received_at) SELECT $1::VARCHAR AS anon_1, batch.sent_id,
+    batch.event_id, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM (SELECT $2::VARCHAR AS sent_id, $3::VARCHAR AS event_id) AS batch
+WHERE true ON CONFLICT (tenant, sent_id) DO UPDATE SET event_id = excluded.event_id, received_at = excluded.received_at
+    WHERE event_ids.received_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - CAST($4::FLOAT *
+    $5::INTEGER AS BIGINT) RETURNING event_ids.sent_id;
+
 -- reset_provider_limits
 DELETE FROM provider_limits WHERE provider_limits.credential = $1::VARCHAR;
 
@@ -1939,20 +4906,43 @@ UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN 'queued' ELSE run
     1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL ELSE runs.due_at END WHERE runs.id = $1::VARCHAR AND
     runs.ended_at IS NULL RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq;
 
+-- resume_schedule
+-- Resume a schedule.
+UPDATE schedules SET version=(schedules.version + $1::INTEGER), paused_at=$2::BIGINT, paused_by=$3::VARCHAR,
+    paused_reason=$4::VARCHAR, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    updated_by=$5::VARCHAR WHERE schedules.uid = $6::VARCHAR;
+
+-- retry_dead_letter
+-- Note that the run of a dead letter is executed again.
+UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, retry_run_id=$2::VARCHAR WHERE dead_letters.run_id = $3::VARCHAR RETURNING dead_letters.run_id;
+
 -- retry_run
--- Make a failed or cancelled run ready again.
+-- Make a failed run ready again.
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NOT NULL AND NOT runs.holds_key AND (EXISTS (SELECT *
 FROM runs AS other
-WHERE other.ordering_key = runs.ordering_key AND other.holds_key))) THEN 'blocked' ELSE 'queued' END,
-    failures=$1::INTEGER, losses=$2::INTEGER, last_seq=(runs.last_seq + 1), due_at=$3::BIGINT, ended_at=$4::BIGINT,
-    cancel_requested_at=$5::BIGINT, key_no=(coalesce((SELECT max(waiting.key_no) AS max_1
+WHERE other.ordering_key = runs.ordering_key AND other.holds_key))) THEN 'blocked' WHEN ($1::BIGINT > 0) THEN
+    'scheduled' ELSE 'queued' END, rank=(runs.rank + CAST(runs.priority - CASE WHEN (CAST(runs.priority - $2::SMALLINT
+    AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - $2::SMALLINT AS SMALLINT) END AS BIGINT) * 600000000),
+    priority=CASE WHEN (CAST(runs.priority - $2::SMALLINT AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority -
+    $2::SMALLINT AS SMALLINT) END, failures=$3::INTEGER, losses=$4::INTEGER, last_seq=(runs.last_seq + 1), due_at=CASE
+    WHEN ($1::BIGINT > 0) THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + $1::BIGINT END,
+    ended_at=$5::BIGINT, cancel_requested_at=$6::BIGINT, key_no=(coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = runs.ordering_key AND waiting.status = 'blocked'), 0) + 1), holds_key=(runs.ordering_key IS
     NOT NULL AND NOT (runs.ordering_key IS NOT NULL AND NOT runs.holds_key AND (EXISTS (SELECT *
 FROM runs AS other
-WHERE other.ordering_key = runs.ordering_key AND other.holds_key)))), lone_losses=$6::INTEGER WHERE runs.id =
-    $7::VARCHAR AND runs.status = 'failed' RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
-    runs.ordering_key;
+WHERE other.ordering_key = runs.ordering_key AND other.holds_key)))), lone_losses=$7::INTEGER, hooks=(runs.hooks | 32)
+    WHERE runs.id = $8::VARCHAR AND runs.status = 'failed' AND (CAST($9::INTEGER AS INTEGER) IS NULL OR runs.attempt =
+    $9::INTEGER) RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key,
+    runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, runs.target, (EXISTS
+    (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies;
 
 -- revoke_key
 -- Revoke an API key.
@@ -1973,6 +4963,29 @@ FROM api_keys
 WHERE api_keys.role = $1::VARCHAR AND api_keys.revoked_at IS NULL ORDER BY api_keys.id
 LIMIT 1;
 
+-- room_of_tenants
+-- Read the bounds of tenants, and how many of their runs are running.
+SELECT tenants.id, tenants.max_running, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.tenant = tenants.id AND runs.status = 'running' AND runs.limited) AS running
+FROM tenants
+WHERE tenants.max_running IS NOT NULL;
+
+-- run_to_place
+-- Find a run that gets a new start tag.
+SELECT runs.id AS run_id, runs.lane, runs.tenant, runs.fairness_key, runs.priority, runs.due_at
+FROM runs
+WHERE (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes)) AND runs.id = $1::VARCHAR AND runs.status != 'running' FOR
+    UPDATE OF runs SKIP LOCKED;
+
+-- running_by_lane
+-- Count the running runs by lane.
+SELECT runs.lane, count(*) AS count
+FROM runs
+WHERE runs.status = 'running' GROUP BY runs.lane;
+
 -- running_by_worker
 -- Count a tenant's running runs by worker.
 SELECT runs.worker_id, count(*) AS count
@@ -1985,7 +4998,7 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM runs
@@ -1998,6 +5011,19 @@ LIMIT $2::INTEGER;
 SELECT coalesce(sum(run_attempts.ended_at - run_attempts.started_at), 0) AS us
 FROM run_attempts
 WHERE run_attempts.run_id = $1::VARCHAR;
+
+-- runs_accepted_since
+-- Count the runs of a tenant since a time.
+SELECT sum(parts.n) AS n
+FROM (SELECT count(*) AS n
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.accepted_at >= $2::BIGINT AND runs.ended_at IS NOT NULL UNION ALL SELECT
+    count(*) AS n
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.accepted_at >= $2::BIGINT AND runs.ended_at IS NULL AND runs.status !=
+    'running' UNION ALL SELECT count(*) AS n
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.accepted_at >= $2::BIGINT AND runs.status = 'running') AS parts;
 
 -- runs_by_lost_worker
 -- Count the runs that each lost worker was executing.
@@ -2043,62 +5069,52 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS path, $3::INTEGER AS attempt,
 WHERE batch.attempt > $6::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET attempt = excluded.attempt, output =
     excluded.output, ended_at = excluded.ended_at;
 
+-- schedule_names
+-- Read the ids of schedules, for suggestions in errors.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR ORDER BY schedules.id
+LIMIT 500;
+
+-- schedule_rules
+-- Read the limits of a tenant's schedules.
+SELECT tenants.max_schedules, tenants.min_schedule_seconds, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now
+FROM tenants
+WHERE tenants.id = $1::VARCHAR;
+
+-- schedule_targets
+-- Read what schedules start.
+SELECT schedules.tenant, schedules.id, schedules.settings
+FROM schedules
+WHERE schedules.paused_at IS NULL ORDER BY schedules.id
+LIMIT 10000;
+
+-- schedules_of_other_zones
+-- Read schedules whose next slot was computed with another zone database.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.zone_version != $1::VARCHAR ORDER BY schedules.uid
+LIMIT 500 FOR UPDATE OF schedules SKIP LOCKED;
+
+-- schedules_of_runs
+-- Find the schedules that have started these runs.
+SELECT DISTINCT schedule_firings.schedule_uid
+FROM schedule_firings
+WHERE schedule_firings.run_id = any ($1::TEXT[]) AND schedule_firings.open;
+
 -- schema_version
 -- Read the revision of the schema.
 SELECT version_num
 FROM alembic_version;
-
--- search_floor
--- Find the id at which a search of all tenants pauses.
-SELECT runs.id
-FROM runs
-WHERE runs.id < $1::VARCHAR ORDER BY runs.id DESC
-LIMIT 1 OFFSET $2::INTEGER;
-
--- search_runs
--- Search the runs of all tenants, newest first, within a range of ids.
-SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
-    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
-    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
-    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
-FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
-FROM runs
-WHERE runs.id < $1::VARCHAR AND runs.id >= $2::VARCHAR AND runs.status = any ($3::TEXT[]) AND (CAST($4::VARCHAR AS TEXT)
-    IS NULL OR runs.target = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR runs.lane = $5::VARCHAR) AND
-    (CAST($6::VARCHAR AS TEXT) IS NULL OR runs.ordering_key = $6::VARCHAR) AND (CAST($7::BIGINT AS BIGINT) IS NULL OR
-    runs.accepted_at >= $7::BIGINT) AND (CAST($8::BIGINT AS BIGINT) IS NULL OR runs.accepted_at < $8::BIGINT) AND
-    (CAST($9::VARCHAR AS TEXT) IS NULL OR lower(runs.id) LIKE $9::VARCHAR ESCAPE '\' OR lower(runs.target) LIKE
-    $9::VARCHAR ESCAPE '\' OR lower(runs.ordering_key) LIKE $9::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE
-    $9::VARCHAR ESCAPE '\') ORDER BY runs.id DESC
-LIMIT $10::INTEGER;
-
--- search_tenant_floor
--- Find the id at which a search of a tenant pauses.
-SELECT runs.id
-FROM runs
-WHERE runs.id < $1::VARCHAR AND runs.tenant = $2::VARCHAR ORDER BY runs.id DESC
-LIMIT 1 OFFSET $3::INTEGER;
-
--- search_tenant_runs
--- Search the runs of a tenant, newest first, within a range of ids.
-SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
-    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
-    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
-    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
-FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
-FROM runs
-WHERE runs.id < $1::VARCHAR AND runs.id >= $2::VARCHAR AND runs.status = any ($3::TEXT[]) AND (CAST($4::VARCHAR AS TEXT)
-    IS NULL OR runs.target = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR runs.lane = $5::VARCHAR) AND
-    (CAST($6::VARCHAR AS TEXT) IS NULL OR runs.ordering_key = $6::VARCHAR) AND (CAST($7::BIGINT AS BIGINT) IS NULL OR
-    runs.accepted_at >= $7::BIGINT) AND (CAST($8::BIGINT AS BIGINT) IS NULL OR runs.accepted_at < $8::BIGINT) AND
-    (CAST($9::VARCHAR AS TEXT) IS NULL OR lower(runs.id) LIKE $9::VARCHAR ESCAPE '\' OR lower(runs.target) LIKE
-    $9::VARCHAR ESCAPE '\' OR lower(runs.ordering_key) LIKE $9::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE
-    $9::VARCHAR ESCAPE '\') AND runs.tenant = $10::VARCHAR ORDER BY runs.id DESC
-LIMIT $11::INTEGER;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -2115,6 +5131,81 @@ WHERE secrets.key_id != $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR se
     secrets.tenant, secrets.name
 LIMIT $5::INTEGER;
 
+-- select_bulk_letters
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT $1::VARCHAR AS anon_1, row_number() OVER (ORDER BY
+    found.run_id DESC) AS anon_2, found.run_id, 'pending'
+FROM (SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state = any ($2::TEXT[]) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $3::VARCHAR)
+    AND (CAST($4::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $5::VARCHAR) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $6::VARCHAR)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $7::VARCHAR) AND (CAST($8::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $8::VARCHAR OR dead_letters.last_step LIKE $9::VARCHAR ESCAPE '\') AND
+    (CAST($10::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $10::BIGINT) AND (CAST($11::BIGINT AS BIGINT) IS
+    NULL OR dead_letters.died_at < $11::BIGINT) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message)
+    LIKE $12::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $12::VARCHAR ESCAPE '\' OR
+    lower(dead_letters.target) LIKE $12::VARCHAR ESCAPE '\') ORDER BY dead_letters.run_id DESC
+LIMIT $13::INTEGER) AS found;
+
+-- select_bulk_runs
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT $1::VARCHAR AS anon_1, row_number() OVER (ORDER BY
+    found.run_id DESC) AS anon_2, found.run_id, 'pending'
+FROM (SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status = any ($2::TEXT[]) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR runs.target = $3::VARCHAR) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR runs.lane = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    runs.ordering_key = $5::VARCHAR) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR runs.accepted_at >= $6::BIGINT) AND
+    (CAST($7::BIGINT AS BIGINT) IS NULL OR runs.accepted_at < $7::BIGINT) AND (CAST($8::VARCHAR AS TEXT) IS NULL OR
+    lower(runs.id) LIKE $8::VARCHAR ESCAPE '\' OR lower(runs.target) LIKE $8::VARCHAR ESCAPE '\' OR
+    lower(runs.ordering_key) LIKE $8::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $8::VARCHAR ESCAPE '\') AND
+    ($9::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($10::TEXT[])) = $9::INTEGER) ORDER BY runs.id DESC
+LIMIT $11::INTEGER) AS found;
+
+-- select_bulk_tenant_letters
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT $1::VARCHAR AS anon_1, row_number() OVER (ORDER BY
+    found.run_id DESC) AS anon_2, found.run_id, 'pending'
+FROM (SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state = any ($2::TEXT[]) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $3::VARCHAR)
+    AND (CAST($4::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $5::VARCHAR) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $6::VARCHAR)
+    AND (CAST($7::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $7::VARCHAR) AND (CAST($8::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $8::VARCHAR OR dead_letters.last_step LIKE $9::VARCHAR ESCAPE '\') AND
+    (CAST($10::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $10::BIGINT) AND (CAST($11::BIGINT AS BIGINT) IS
+    NULL OR dead_letters.died_at < $11::BIGINT) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message)
+    LIKE $12::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $12::VARCHAR ESCAPE '\' OR
+    lower(dead_letters.target) LIKE $12::VARCHAR ESCAPE '\') AND dead_letters.tenant = $13::VARCHAR ORDER BY
+    dead_letters.run_id DESC
+LIMIT $14::INTEGER) AS found;
+
+-- select_bulk_tenant_runs
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT $1::VARCHAR AS anon_1, row_number() OVER (ORDER BY
+    found.run_id DESC) AS anon_2, found.run_id, 'pending'
+FROM (SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status = any ($2::TEXT[]) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR runs.target = $3::VARCHAR) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR runs.lane = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    runs.ordering_key = $5::VARCHAR) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR runs.accepted_at >= $6::BIGINT) AND
+    (CAST($7::BIGINT AS BIGINT) IS NULL OR runs.accepted_at < $7::BIGINT) AND (CAST($8::VARCHAR AS TEXT) IS NULL OR
+    lower(runs.id) LIKE $8::VARCHAR ESCAPE '\' OR lower(runs.target) LIKE $8::VARCHAR ESCAPE '\' OR
+    lower(runs.ordering_key) LIKE $8::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $8::VARCHAR ESCAPE '\') AND
+    ($9::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($10::TEXT[])) = $9::INTEGER) AND runs.tenant = $11::VARCHAR
+    ORDER BY runs.id DESC
+LIMIT $12::INTEGER) AS found;
+
+-- send_held_webhooks
+-- Send the deliveries that waited for a disabled webhook endpoint.
+UPDATE webhook_deliveries SET status='pending', next_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    webhook_deliveries.endpoint_id = $1::VARCHAR AND webhook_deliveries.status = 'held' RETURNING webhook_deliveries.id;
+
 -- sent_events
 -- Read the sent events that a run has not consumed.
 SELECT count(*) AS kept
@@ -2125,14 +5216,19 @@ WHERE run_waits.run_id = $1::VARCHAR AND run_waits.kind = 'sent' AND run_waits.s
 -- Change the settings of a lane.
 UPDATE lanes SET enabled=coalesce($1::BOOLEAN, lanes.enabled), max_slots=nullif(coalesce($2::INTEGER, lanes.max_slots),
     -1), poll_interval_ms=coalesce($3::INTEGER, lanes.poll_interval_ms), updated_at=(date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint, tenant=$4::VARCHAR WHERE lanes.name = $5::VARCHAR RETURNING lanes.name,
-    lanes.enabled, lanes.max_slots, lanes.poll_interval_ms;
+    clock_timestamp()) * 1000000)::bigint, tenant=$4::VARCHAR, fair=coalesce($5::BOOLEAN, lanes.fair),
+    priority_seconds=coalesce($6::INTEGER, lanes.priority_seconds), stale_timeout_minutes=nullif(coalesce($7::INTEGER,
+    lanes.stale_timeout_minutes), -1) WHERE lanes.name = $8::VARCHAR RETURNING lanes.name, lanes.enabled,
+    lanes.max_slots, lanes.poll_interval_ms, lanes.fair, lanes.priority_seconds, lanes.stale_timeout_minutes;
 
 -- set_priority
 -- Change the priority of a waiting run.
-UPDATE runs SET rank=(runs.accepted_at - CAST($1::SMALLINT AS BIGINT) * 600000000), priority=$1::SMALLINT WHERE runs.id
-    = $2::VARCHAR AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') RETURNING
-    runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key;
+UPDATE runs SET rank=(coalesce(runs.start_tag, runs.accepted_at) - CAST($1::SMALLINT AS BIGINT) * $2::BIGINT),
+    priority=$1::SMALLINT WHERE runs.id = $3::VARCHAR AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked',
+    'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key,
+    runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
 -- set_provider_limits
 INSERT INTO provider_limits (credential, in_flight, requests_per_minute, tokens_per_minute, updated_at, updated_by)
@@ -2143,19 +5239,113 @@ INSERT INTO provider_limits (credential, in_flight, requests_per_minute, tokens_
     provider_limits.in_flight, provider_limits.requests_per_minute, provider_limits.tokens_per_minute,
     provider_limits.updated_at, provider_limits.updated_by;
 
+-- set_quota
+-- Set a quota of a tenant.
+INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES ($1::VARCHAR, $2::VARCHAR, $3::BIGINT, NULL, NULL) ON
+    CONFLICT (tenant, name) DO UPDATE SET most = $3::BIGINT;
+
 -- set_role
 -- Create or change a role.
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT (name)
     DO UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
 
+-- set_schedule
+-- Change a schedule.
+UPDATE schedules SET settings=$1::VARCHAR, template=$2::VARCHAR, ordering_key=$3::VARCHAR, paused_counts=$4::BOOLEAN,
+    zone_version=$5::VARCHAR, source=$6::VARCHAR, version=$7::INTEGER, generation=$8::INTEGER, cursor_at=$9::BIGINT,
+    next_at=$10::BIGINT, next_due_at=$11::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    updated_by=$12::VARCHAR WHERE schedules.uid = $13::VARCHAR;
+
+-- set_tags
+-- Change the tags of runs.
+UPDATE runs SET tags=batch.tags FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(id, tags) WHERE runs.id = batch.id
+    RETURNING runs.id;
+
+-- set_tags (one member)
+UPDATE runs SET tags=batch.tags FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tags) AS batch WHERE runs.id = batch.id
+    RETURNING runs.id;
+
 -- set_tenant
 -- Change a tenant.
 UPDATE tenants SET name=$1::VARCHAR, max_queued=$2::INTEGER, max_running=$3::INTEGER, rate_per_second=$4::FLOAT,
     enabled=$5::BOOLEAN, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    max_cost_usd_per_day=$6::FLOAT, on_cap=$7::VARCHAR WHERE tenants.id = $8::VARCHAR RETURNING tenants.id,
-    tenants.name, tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled, tenants.created_at,
-    tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap;
+    max_cost_usd_per_day=$6::FLOAT, on_cap=$7::VARCHAR, weight=$8::FLOAT, max_schedules=$9::INTEGER,
+    min_schedule_seconds=$10::FLOAT WHERE tenants.id = $11::VARCHAR RETURNING tenants.id, tenants.name,
+    tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled, tenants.created_at,
+    tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap, tenants.weight,
+    tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered;
+
+-- set_webhook_endpoint
+-- Change a webhook endpoint.
+UPDATE webhook_endpoints SET url=coalesce($1::VARCHAR, webhook_endpoints.url), description=coalesce($2::VARCHAR,
+    webhook_endpoints.description), types=coalesce($3::VARCHAR, webhook_endpoints.types), filter=coalesce($4::VARCHAR,
+    webhook_endpoints.filter), include=coalesce($5::VARCHAR, webhook_endpoints.include),
+    rate_per_second=coalesce($6::FLOAT, webhook_endpoints.rate_per_second), max_in_flight=coalesce($7::INTEGER,
+    webhook_endpoints.max_in_flight), ordered=coalesce($8::BOOLEAN, webhook_endpoints.ordered),
+    version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    webhook_endpoints.id = $9::VARCHAR AND webhook_endpoints.kind = 'endpoint' RETURNING webhook_endpoints.id,
+    webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.description,
+    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.signature,
+    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
+    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
+    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
+    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
+    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+
+-- set_webhook_health
+-- Store the health of a webhook endpoint.
+UPDATE webhook_endpoints SET failures=$1::INTEGER, failed_messages=$2::INTEGER, first_failure_at=$3::BIGINT,
+    last_success_at=$4::BIGINT, probe_at=$5::BIGINT WHERE webhook_endpoints.id = $6::VARCHAR;
+
+-- set_webhook_token
+-- Replace the token of a webhook source.
+UPDATE webhook_sources SET token_hash=$1::VARCHAR, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    updated_by=$2::VARCHAR WHERE webhook_sources.tenant = $3::VARCHAR AND webhook_sources.name = $4::VARCHAR RETURNING
+    webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by;
+
+-- settle_buffered_slots
+-- Record the outcome of buffered slots.
+UPDATE schedule_firings SET decided_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint, outcome=batch.outcome,
+    reason=batch.reason, detail=batch.detail, run_id=batch.run_id, open=(batch.run_id IS NOT NULL), prepared=$1::VARCHAR
+    FROM unnest($2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[]) AS batch(uid, slot, outcome,
+    reason, detail, run_id) WHERE schedule_firings.schedule_uid = batch.uid AND schedule_firings.slot = batch.slot AND
+    schedule_firings.outcome = 'buffered';
+
+-- settle_buffered_slots (one member)
+UPDATE schedule_firings SET decided_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint, outcome=batch.outcome,
+    reason=batch.reason, detail=batch.detail, run_id=batch.run_id, open=(batch.run_id IS NOT NULL), prepared=$1::VARCHAR
+    FROM (SELECT $2::VARCHAR AS uid, $3::BIGINT AS slot, $4::VARCHAR AS outcome, $5::VARCHAR AS reason, $6::VARCHAR AS
+    detail, $7::VARCHAR AS run_id) AS batch WHERE schedule_firings.schedule_uid = batch.uid AND schedule_firings.slot =
+    batch.slot AND schedule_firings.outcome = 'buffered';
+
+-- settle_bulk_item
+-- Settle an item of a bulk job, once.
+UPDATE bulk_items SET state='changed', settled_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    bulk_items.job_id = $1::VARCHAR AND bulk_items.no = $2::INTEGER AND bulk_items.state = 'pending' RETURNING
+    bulk_items.no;
+
+-- settle_dead_letters
+-- Settle the dead letters of runs whose repetition has ended.
+UPDATE dead_letters SET state=batch.state, handled_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    note=coalesce(batch.note, dead_letters.note) FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(run_id, state,
+    note) WHERE (dead_letters.run_id = batch.run_id OR dead_letters.retry_run_id = batch.run_id) AND dead_letters.state
+    = 'retrying' RETURNING dead_letters.run_id, dead_letters.tenant, dead_letters.state;
+
+-- settle_dead_letters (one member)
+UPDATE dead_letters SET state=batch.state, handled_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    note=coalesce(batch.note, dead_letters.note) FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS state, $3::VARCHAR
+    AS note) AS batch WHERE (dead_letters.run_id = batch.run_id OR dead_letters.retry_run_id = batch.run_id) AND
+    dead_letters.state = 'retrying' RETURNING dead_letters.run_id, dead_letters.tenant, dead_letters.state;
+
+-- share_lanes
+-- Let tenants share lanes fairly if there are several.
+UPDATE tenants SET shares_lanes=(SELECT count(*) > 1 AS anon_1
+FROM tenants AS every_tenant) WHERE tenants.shares_lanes != (SELECT count(*) > 1 AS anon_1
+FROM tenants AS every_tenant);
 
 -- sign_off_worker
 -- Note that a worker has stopped.
@@ -2175,6 +5365,13 @@ WHERE workers.status IN ('online', 'draining');
 UPDATE provider_states SET slow_until=$1::BIGINT, slowed_at=$2::BIGINT, slow_reason=$3::VARCHAR, streak=$4::INTEGER
     WHERE provider_states.credential = $5::VARCHAR;
 
+-- spent_today
+-- Read what a tenant has spent on models today.
+SELECT (SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)) AS used;
+
 -- status_of_mark
 -- Read the outcome of a transaction.
 select pg_xact_status(cast(cast($1 as text) as xid8)) as status;
@@ -2185,9 +5382,56 @@ SELECT runs.tenant, runs.status, runs.first_seq, runs.last_seq, runs.worker_id, 
 FROM runs
 WHERE runs.id = $1::VARCHAR;
 
+-- stop_bulk_job
+-- Stop a bulk job; no further run is changed.
+UPDATE bulk_jobs SET state='stopped', ended_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    stopped_by=$1::VARCHAR, lease_until=0, owner=$2::VARCHAR WHERE bulk_jobs.id = $3::VARCHAR AND bulk_jobs.state =
+    'running' RETURNING bulk_jobs.id, bulk_jobs.tenant;
+
 -- store_answer
 -- Store the response of a request under its idempotency key.
 UPDATE api_answers SET status=$1::INTEGER, body=$2::VARCHAR WHERE api_answers.key = $3::VARCHAR;
+
+-- store_bulk_counts
+-- Store the final counts of a bulk job.
+UPDATE bulk_jobs SET changed=(SELECT count(*) AS count_1
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id AND bulk_items.state = 'changed'), refused=(SELECT count(*) AS count_2
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id AND bulk_items.state = 'refused') WHERE bulk_jobs.id = $1::VARCHAR;
+
+-- store_bulk_items
+-- Store the items of a bulk job by their ids.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT $1::VARCHAR AS anon_1, batch.no, batch.run_id, 'pending'
+FROM unnest($2::INTEGER[], $3::TEXT[]) AS batch(no, run_id);
+
+-- store_bulk_items (one member)
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT $1::VARCHAR AS anon_1, batch.no, batch.run_id, 'pending'
+FROM (SELECT $2::INTEGER AS no, $3::VARCHAR AS run_id) AS batch;
+
+-- store_dependency_failures
+-- Store why runs were cancelled that could never start.
+INSERT INTO run_results (run_id, error) SELECT batch.run_id, batch.error
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(run_id, error);
+
+-- store_dependency_failures (one member)
+INSERT INTO run_results (run_id, error) SELECT batch.run_id, batch.error
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS error) AS batch;
+
+-- store_events
+-- Store events of a tenant.
+INSERT INTO stored_events (id, tenant, name, sent_id, key, data, source, depth, received_at) SELECT batch.id,
+    batch.tenant, batch.name, batch.sent_id, batch.key, batch.data, batch.source, batch.depth, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::INTEGER[]) AS
+    batch(id, tenant, name, sent_id, key, data, source, depth);
+
+-- store_events (one member)
+INSERT INTO stored_events (id, tenant, name, sent_id, key, data, source, depth, received_at) SELECT batch.id,
+    batch.tenant, batch.name, batch.sent_id, batch.key, batch.data, batch.source, batch.depth, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS name, $4::VARCHAR AS sent_id, $5::VARCHAR AS key,
+    $6::VARCHAR AS data, $7::VARCHAR AS source, $8::INTEGER AS depth) AS batch;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -2211,7 +5455,7 @@ LIMIT 1) AS lane, 1 AS n UNION ALL SELECT (SELECT runs.lane
 FROM runs
 WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane > free_lanes.lane ORDER
     BY runs.lane
-LIMIT 1) AS anon_1, free_lanes.n + 1 AS anon_2
+LIMIT 1) AS anon_2, free_lanes.n + 1 AS anon_3
 FROM free_lanes
 WHERE free_lanes.lane IS NOT NULL AND free_lanes.n < 64)
 SELECT free_lanes.lane, CASE WHEN (free_lanes.lane IS NOT NULL) THEN (SELECT runs.rank
@@ -2219,7 +5463,8 @@ FROM runs
 WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane = free_lanes.lane AND
     (runs.target = any ($1::TEXT[]) OR substr(runs.target, 1, 14) = $2::VARCHAR OR substr(runs.target, 1, 6) =
     $3::VARCHAR) ORDER BY runs.rank
-LIMIT 1) END AS head, coalesce((SELECT lanes.enabled
+LIMIT 1) END AS head, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <= (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = free_lanes.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2250,7 +5495,7 @@ LIMIT 1) AS lane, 1 AS n UNION ALL SELECT (SELECT runs.lane
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane > limited_lanes.lane ORDER BY
     runs.lane
-LIMIT 1) AS anon_1, limited_lanes.n + 1 AS anon_2
+LIMIT 1) AS anon_2, limited_lanes.n + 1 AS anon_3
 FROM limited_lanes
 WHERE limited_lanes.lane IS NOT NULL AND limited_lanes.n < 64),
 queues(lane, tenant) AS
@@ -2265,7 +5510,7 @@ WHERE limited_lanes.lane >= $4::VARCHAR UNION ALL SELECT queues.lane AS lane, (S
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = queues.lane AND runs.tenant
     > queues.tenant ORDER BY runs.tenant
-LIMIT 1) AS anon_3
+LIMIT 1) AS anon_4
 FROM queues
 WHERE queues.tenant IS NOT NULL)
 SELECT limited_queues.lane, limited_queues.tenant, (SELECT runs.rank
@@ -2273,7 +5518,8 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = limited_queues.lane AND
     runs.tenant = limited_queues.tenant AND (runs.target = any ($1::TEXT[]) OR substr(runs.target, 1, 14) = $2::VARCHAR
     OR substr(runs.target, 1, 6) = $3::VARCHAR) ORDER BY runs.rank
-LIMIT 1) AS head, coalesce((SELECT lanes.enabled
+LIMIT 1) AS head, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <= (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = limited_queues.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2299,7 +5545,8 @@ LIMIT 64) AS limited_queues;
 SELECT first_quarantined.id, first_quarantined.target, first_quarantined.max_neighbors, first_quarantined.lane, CASE
     WHEN first_quarantined.limited THEN first_quarantined.tenant ELSE NULL END AS tenant, first_quarantined.rank AS
     head, (date_part('epoch', clock_timestamp()) * 1000000)::bigint - coalesce(first_quarantined.due_at,
-    first_quarantined.accepted_at) AS waited_us, coalesce((SELECT lanes.enabled
+    first_quarantined.accepted_at) AS waited_us, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <=
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = first_quarantined.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2333,7 +5580,8 @@ FROM runs
 WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane = served_lanes.lane AND
     (runs.target = any ($1::TEXT[]) OR substr(runs.target, 1, 14) = $2::VARCHAR OR substr(runs.target, 1, 6) =
     $3::VARCHAR) ORDER BY runs.rank
-LIMIT 1) END AS head, coalesce((SELECT lanes.enabled
+LIMIT 1) END AS head, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <= (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = served_lanes.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2362,7 +5610,8 @@ FROM runs
 WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane = served_lanes.lane AND
     (runs.target = any ($1::TEXT[]) OR substr(runs.target, 1, 14) = $2::VARCHAR OR substr(runs.target, 1, 6) =
     $3::VARCHAR) ORDER BY runs.rank
-LIMIT 1) END AS head, coalesce((SELECT lanes.enabled
+LIMIT 1) END AS head, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <= (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = served_lanes.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2399,7 +5648,7 @@ WHERE served_lanes.lane >= $4::VARCHAR UNION ALL SELECT queues.lane AS lane, (SE
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = queues.lane AND runs.tenant
     > queues.tenant ORDER BY runs.tenant
-LIMIT 1) AS anon_1
+LIMIT 1) AS anon_2
 FROM queues
 WHERE queues.tenant IS NOT NULL)
 SELECT limited_queues.lane, limited_queues.tenant, (SELECT runs.rank
@@ -2407,7 +5656,8 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = limited_queues.lane AND
     runs.tenant = limited_queues.tenant AND (runs.target = any ($1::TEXT[]) OR substr(runs.target, 1, 14) = $2::VARCHAR
     OR substr(runs.target, 1, 6) = $3::VARCHAR) ORDER BY runs.rank
-LIMIT 1) AS head, coalesce((SELECT lanes.enabled
+LIMIT 1) AS head, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <= (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = limited_queues.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2444,7 +5694,7 @@ WHERE served_lanes.lane >= $4::VARCHAR UNION ALL SELECT queues.lane AS lane, (SE
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = queues.lane AND runs.tenant
     > queues.tenant ORDER BY runs.tenant
-LIMIT 1) AS anon_1
+LIMIT 1) AS anon_2
 FROM queues
 WHERE queues.tenant IS NOT NULL)
 SELECT limited_queues.lane, limited_queues.tenant, (SELECT runs.rank
@@ -2452,7 +5702,8 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = limited_queues.lane AND
     runs.tenant = limited_queues.tenant AND (runs.target = any ($1::TEXT[]) OR substr(runs.target, 1, 14) = $2::VARCHAR
     OR substr(runs.target, 1, 6) = $3::VARCHAR) ORDER BY runs.rank
-LIMIT 1) AS head, coalesce((SELECT lanes.enabled
+LIMIT 1) AS head, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <= (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = limited_queues.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2481,7 +5732,8 @@ FROM unnest($4::TEXT[]) AS batch(served))
 SELECT first_quarantined.id, first_quarantined.target, first_quarantined.max_neighbors, first_quarantined.lane, CASE
     WHEN first_quarantined.limited THEN first_quarantined.tenant ELSE NULL END AS tenant, first_quarantined.rank AS
     head, (date_part('epoch', clock_timestamp()) * 1000000)::bigint - coalesce(first_quarantined.due_at,
-    first_quarantined.accepted_at) AS waited_us, coalesce((SELECT lanes.enabled
+    first_quarantined.accepted_at) AS waited_us, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <=
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = first_quarantined.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2514,7 +5766,8 @@ FROM (SELECT $4::VARCHAR AS served) AS batch)
 SELECT first_quarantined.id, first_quarantined.target, first_quarantined.max_neighbors, first_quarantined.lane, CASE
     WHEN first_quarantined.limited THEN first_quarantined.tenant ELSE NULL END AS tenant, first_quarantined.rank AS
     head, (date_part('epoch', clock_timestamp()) * 1000000)::bigint - coalesce(first_quarantined.due_at,
-    first_quarantined.accepted_at) AS waited_us, coalesce((SELECT lanes.enabled
+    first_quarantined.accepted_at) AS waited_us, coalesce((SELECT lanes.enabled AND coalesce(lanes.held_until, 0) <=
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS anon_1
 FROM lanes
 WHERE lanes.name = first_quarantined.lane), true) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2555,6 +5808,12 @@ WHERE workers.status IN ('online', 'draining') AND (workers.lease_until < (date_
 DELETE FROM provider_leases WHERE provider_leases.credential = $1::VARCHAR AND provider_leases.expires_at <= (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1);
 
+-- synced_schedules
+-- Read the ids of the schedules that are defined in files.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.source = $2::VARCHAR;
+
 -- take_back_runs
 -- Requeue or end the runs of lost workers.
 WITH changed AS
@@ -2589,7 +5848,10 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM unnest($3::TEXT[], $4::INTEGER[]) AS batch(worker_id, together) WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, (date_part('epoch',
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
+    WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
     CAST('WorkerLost' AS TEXT)) || '"') || ',"message":"') || CAST('Worker ' || runs.worker_id || ' vanished during the
     attempt.' AS TEXT)) || '"') || ',"worker_id":"') || CAST(runs.worker_id AS TEXT)) || '"') || ',"losses":') ||
@@ -2619,8 +5881,12 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.at, changed.outcome, changed.result,
-    changed.error
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
+    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM changed;
 
 -- take_back_runs (one member)
@@ -2656,7 +5922,10 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM (SELECT $3::VARCHAR AS worker_id, $4::INTEGER AS together) AS batch WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, (date_part('epoch',
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
+    WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
     CAST('WorkerLost' AS TEXT)) || '"') || ',"message":"') || CAST('Worker ' || runs.worker_id || ' vanished during the
     attempt.' AS TEXT)) || '"') || ',"worker_id":"') || CAST(runs.worker_id AS TEXT)) || '"') || ',"losses":') ||
@@ -2686,9 +5955,35 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.at, changed.outcome, changed.result,
-    changed.error
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
+    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM changed;
+
+-- take_bulk_job
+-- Take one bulk job, if no other process works on it.
+UPDATE bulk_jobs SET lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT *
+    $2::INTEGER AS BIGINT)), owner=$3::VARCHAR, fence=(bulk_jobs.fence + 1) WHERE bulk_jobs.id = $4::VARCHAR AND
+    bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND
+    bulk_jobs.lease_until <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint RETURNING bulk_jobs.id,
+    bulk_jobs.tenant, bulk_jobs.action, bulk_jobs.options, bulk_jobs.selection, bulk_jobs.state, bulk_jobs.total,
+    bulk_jobs.changed, bulk_jobs.refused, bulk_jobs.rate, bulk_jobs.created_by, bulk_jobs.created_at,
+    bulk_jobs.ended_at, bulk_jobs.stopped_by, bulk_jobs.next_at, bulk_jobs.lease_until, bulk_jobs.owner, bulk_jobs.fence;
+
+-- take_due_bulk_job
+-- Take the bulk job that has waited longest.
+UPDATE bulk_jobs SET lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT *
+    $2::INTEGER AS BIGINT)), owner=$3::VARCHAR, fence=(bulk_jobs.fence + 1) WHERE bulk_jobs.id IN (SELECT bulk_jobs.id
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND
+    bulk_jobs.lease_until <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint ORDER BY bulk_jobs.next_at
+LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING bulk_jobs.id, bulk_jobs.tenant, bulk_jobs.action, bulk_jobs.options,
+    bulk_jobs.selection, bulk_jobs.state, bulk_jobs.total, bulk_jobs.changed, bulk_jobs.refused, bulk_jobs.rate,
+    bulk_jobs.created_by, bulk_jobs.created_at, bulk_jobs.ended_at, bulk_jobs.stopped_by, bulk_jobs.next_at,
+    bulk_jobs.lease_until, bulk_jobs.owner, bulk_jobs.fence;
 
 -- take_ended_children
 -- Note that the parents of ended child runs are about to resume.
@@ -2715,30 +6010,72 @@ WHERE true ON CONFLICT (key) DO NOTHING;
 -- Take the session lock that shows that a worker process is alive.
 select pg_try_advisory_lock($1) as got;
 
+-- take_ordered_webhooks
+-- Lease due deliveries of a webhook endpoint that gets the messages of each run in order.
+WITH picked AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = $2::VARCHAR AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AND
+    (NOT $3::BOOLEAN OR webhook_deliveries.neutral) AND (webhook_deliveries.neutral OR webhook_deliveries.run_id IS NULL
+    OR NOT (EXISTS (SELECT *
+FROM webhook_deliveries AS earlier
+WHERE earlier.run_id = webhook_deliveries.run_id AND earlier.endpoint_id = webhook_deliveries.endpoint_id AND
+    earlier.status IN ('pending', 'delivering') AND NOT earlier.neutral AND (earlier.created_at <
+    webhook_deliveries.created_at OR earlier.created_at = webhook_deliveries.created_at AND earlier.id <
+    webhook_deliveries.id)))) ORDER BY webhook_deliveries.next_at
+LIMIT $4::INTEGER FOR UPDATE SKIP LOCKED)
+UPDATE webhook_deliveries SET status='delivering', next_at=((date_part('epoch', clock_timestamp()) * 1000000)::bigint +
+    $1::BIGINT), fence=(webhook_deliveries.fence + 1) FROM picked WHERE webhook_deliveries.id = picked.id RETURNING
+    webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.message_id, webhook_deliveries.run_id;
+
+-- take_webhooks
+-- Lease due deliveries of a webhook endpoint.
+WITH picked AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = $2::VARCHAR AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AND
+    (NOT $3::BOOLEAN OR webhook_deliveries.neutral) ORDER BY webhook_deliveries.next_at
+LIMIT $4::INTEGER FOR UPDATE SKIP LOCKED)
+UPDATE webhook_deliveries SET status='delivering', next_at=((date_part('epoch', clock_timestamp()) * 1000000)::bigint +
+    $1::BIGINT), fence=(webhook_deliveries.fence + 1) FROM picked WHERE webhook_deliveries.id = picked.id RETURNING
+    webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.message_id, webhook_deliveries.run_id;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
-SELECT runs.id
+SELECT 1 AS found
+WHERE (EXISTS (SELECT *
 FROM runs
-WHERE runs.tenant = $1::VARCHAR
-LIMIT 1;
+WHERE runs.tenant = $1::VARCHAR AND runs.ended_at IS NOT NULL)) OR (EXISTS (SELECT *
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.ended_at IS NULL AND runs.status != 'running')) OR (EXISTS (SELECT *
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running'));
 
 -- tenant_is_unlimited
 -- Check whether a tenant is enabled and has no limits.
 SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = $1::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
-    tenants.rate_per_second IS NULL) AS free;
+    tenants.rate_per_second IS NULL AND NOT tenants.metered) AS free;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.
 SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled,
     tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap,
+    tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, CASE WHEN (tenants.max_queued IS NOT NULL) THEN
     (SELECT count(*) AS count_1
 FROM runs
 WHERE runs.tenant = tenants.id AND runs.limited AND runs.ended_at IS NULL) ELSE 0 END AS open
 FROM tenants
 WHERE tenants.id = any ($1::TEXT[]);
+
+-- tenants_to_count
+-- Read the ids of all tenants, for counts of all.
+SELECT tenants.id
+FROM tenants;
 
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
@@ -2760,6 +6097,13 @@ UPDATE api_keys SET last_used_at=(date_part('epoch', clock_timestamp()) * 100000
 -- try_lock
 -- Take an advisory lock if it is free.
 select pg_try_advisory_xact_lock($1) as got;
+
+-- try_lock_schedules_to_fire
+-- Lock due schedules that no other process is deciding about.
+SELECT schedules.uid, schedules.version, schedules.cursor_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    AS now
+FROM schedules
+WHERE schedules.uid = any ($1::TEXT[]) ORDER BY schedules.uid FOR UPDATE SKIP LOCKED;
 
 -- try_write
 -- Check that the database accepts writes.
@@ -2808,6 +6152,34 @@ UPDATE run_children SET cancel_at=$1::BIGINT FROM unnest($2::TEXT[], $3::BIGINT[
 UPDATE run_children SET cancel_at=$1::BIGINT FROM (SELECT $2::VARCHAR AS key, $3::BIGINT AS marked_at) AS batch WHERE
     run_children.key = batch.key AND run_children.cancel_at = batch.marked_at;
 
+-- unmatched_events
+-- Find events for which no triggers were looked up yet.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.matched_at IS NULL ORDER BY stored_events.id
+LIMIT 100 FOR UPDATE SKIP LOCKED;
+
+-- unsearched_waits
+-- Find new waits that were not compared with earlier events.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.name, run_waits.match, run_waits.opened_at -
+    run_waits.lookback_us AS since
+FROM run_waits
+WHERE run_waits.match IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
+    run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
+LIMIT 100;
+
+-- use_fair_shares
+-- Let all runs of a tenant that uses fairness keys get start tags.
+UPDATE tenants SET shares_lanes=$1::BOOLEAN WHERE tenants.id = any ($2::TEXT[]) AND NOT tenants.shares_lanes;
+
+-- use_of_runs_per_day
+-- Read the number of runs that a tenant has started today.
+SELECT CASE WHEN (tenant_quotas.day = (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) /
+    86400000000) THEN tenant_quotas.used ELSE 0 END AS used
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = 'runs_per_day';
+
 -- use_one_snapshot
 -- Let all reads of a transaction use one snapshot.
 set transaction isolation level repeatable read, read only;
@@ -2839,6 +6211,28 @@ FROM usage_daily
 WHERE ($1::VARCHAR IS NULL OR usage_daily.tenant = $1::VARCHAR) AND usage_daily.day >= $2::INTEGER AND usage_daily.day
     <= $3::INTEGER GROUP BY usage_daily.model ORDER BY usage_daily.model;
 
+-- valid_webhook_secrets
+-- Read the webhook secrets that sign at this moment, newest first.
+SELECT webhook_secrets.owner, webhook_secrets.version, webhook_secrets.tenant, webhook_secrets.key_id,
+    webhook_secrets.value, webhook_secrets.public_key, webhook_secrets.valid_until
+FROM webhook_secrets
+WHERE webhook_secrets.owner = any ($1::TEXT[]) AND (webhook_secrets.valid_until IS NULL OR webhook_secrets.valid_until >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY webhook_secrets.owner, webhook_secrets.version
+    DESC;
+
+-- visible_letters
+-- Find those of some runs whose dead letters a tenant may see.
+SELECT dead_letters.run_id
+FROM dead_letters
+WHERE dead_letters.run_id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.tenant =
+    $2::VARCHAR);
+
+-- visible_runs
+-- Find those of some runs that a tenant may see.
+SELECT runs.id AS run_id
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR runs.tenant = $2::VARCHAR);
+
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES ($1::VARCHAR, $2::VARCHAR, ((SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $3::BIGINT), (SELECT (date_part('epoch',
@@ -2857,12 +6251,22 @@ FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.kind = 'event' AND run_waits.name = $2::VARCHAR AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 
+-- waits_for_tenant_event
+-- Read a page of the open waits for an event of a tenant.
+SELECT run_waits.run_id, run_waits.path, run_waits.match
+FROM run_waits
+WHERE run_waits.tenant = $1::VARCHAR AND run_waits.name = $2::VARCHAR AND run_waits.match IS NOT NULL AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND run_waits.opened_at - run_waits.lookback_us <=
+    $3::BIGINT AND (run_waits.run_id > $4::VARCHAR OR run_waits.run_id = $4::VARCHAR AND run_waits.path > $5::VARCHAR)
+    ORDER BY run_waits.run_id, run_waits.path
+LIMIT 500;
+
 -- waits_of_run
 -- Read the open and answered waits of a run.
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
-    run_waits.answered_by, run_waits.settled_at, run_waits.due_at - (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS due_in
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 
@@ -2881,6 +6285,81 @@ WHERE waiting.run_id = run_waits.run_id AND waiting.kind = 'event' AND waiting.n
 -- Requeue suspended runs whose children have ended.
 UPDATE runs SET status='queued', due_at=$1::BIGINT WHERE runs.id = any ($2::TEXT[]) AND (runs.status || '') = 'paused'
     AND runs.due_at IS NOT NULL RETURNING runs.id, runs.lane;
+
+-- webhook_delivery_body
+-- Read the body of a webhook delivery that differs from its message.
+SELECT webhook_deliveries.body
+FROM webhook_deliveries
+WHERE webhook_deliveries.id = $1::VARCHAR;
+
+-- webhook_endpoint_served
+-- Note when a webhook endpoint was served, and what of its rate is used.
+UPDATE webhook_endpoints SET paid_until=$1::BIGINT, served_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    WHERE webhook_endpoints.id = $2::VARCHAR;
+
+-- webhook_overview
+-- Count disabled webhook endpoints and undelivered messages.
+SELECT (SELECT count(*) AS count_1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND NOT webhook_endpoints.enabled) AS disabled, (SELECT count(*) AS count_2
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS pending, (SELECT (date_part('epoch', clock_timestamp())
+    * 1000000)::bigint - min(webhook_deliveries.created_at) AS anon_1
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS oldest_us, EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.tries = 0 AND
+    webhook_deliveries.next_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000) AS untried;
+
+-- webhook_public_keys
+-- Read the public keys of webhook endpoints that sign at this moment.
+SELECT webhook_secrets.owner AS endpoint_id, webhook_secrets.version, webhook_secrets.public_key,
+    webhook_secrets.valid_until
+FROM webhook_secrets
+WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR webhook_secrets.tenant = $1::VARCHAR) AND webhook_secrets.public_key IS NOT
+    NULL AND (webhook_secrets.valid_until IS NULL OR webhook_secrets.valid_until > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint) ORDER BY webhook_secrets.owner, webhook_secrets.version DESC;
+
+-- webhook_secrets_of_other_keys
+-- Read webhook secrets that are to be encrypted with the current key.
+SELECT webhook_secrets.owner, webhook_secrets.version, webhook_secrets.tenant, webhook_secrets.key_id,
+    webhook_secrets.value, webhook_secrets.public_key, webhook_secrets.valid_until
+FROM webhook_secrets
+WHERE webhook_secrets.key_id != $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR webhook_secrets.tenant =
+    $2::VARCHAR) AND (webhook_secrets.owner > $3::VARCHAR OR webhook_secrets.owner = $3::VARCHAR AND
+    webhook_secrets.version > $4::INTEGER) ORDER BY webhook_secrets.owner, webhook_secrets.version
+LIMIT $5::INTEGER;
+
+-- webhook_subscriptions
+-- Read the webhook endpoints of some tenants, to expand a message.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.types, webhook_endpoints.filter,
+    webhook_endpoints.include, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+FROM webhook_endpoints
+WHERE webhook_endpoints.tenant = any ($1::TEXT[]) AND webhook_endpoints.kind = 'endpoint';
+
+-- webhooks_in_flight
+-- Count the deliveries of webhook endpoints that are being sent.
+SELECT webhook_deliveries.endpoint_id, count(*) AS n
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = any ($1::TEXT[]) AND webhook_deliveries.status = 'delivering' AND
+    webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at > (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) GROUP BY webhook_deliveries.endpoint_id;
+
+-- webhooks_to_replay
+-- Find the webhook deliveries that match a replay, newest first.
+SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
+    webhook_deliveries.type, webhook_deliveries.run_id, webhook_deliveries.status, webhook_deliveries.tries,
+    webhook_deliveries.max_tries, webhook_deliveries.next_at, webhook_deliveries.replay_of,
+    webhook_deliveries.status_code, webhook_deliveries.error, webhook_deliveries.created_at,
+    webhook_deliveries.ended_at, webhook_deliveries.body
+FROM webhook_deliveries
+WHERE webhook_deliveries.tenant = $1::VARCHAR AND NOT webhook_deliveries.neutral AND (CAST($2::VARCHAR AS TEXT) IS NULL
+    OR webhook_deliveries.endpoint_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR webhook_deliveries.status
+    = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR webhook_deliveries.type = $4::VARCHAR) AND
+    (CAST($5::VARCHAR AS TEXT) IS NULL OR webhook_deliveries.run_id = $5::VARCHAR) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR webhook_deliveries.id < $6::VARCHAR) AND (CAST($7::BIGINT AS BIGINT) IS NULL OR
+    webhook_deliveries.created_at >= $7::BIGINT) ORDER BY webhook_deliveries.id DESC
+LIMIT 1000;
 
 -- withdraw_waiter
 DELETE FROM provider_waiters WHERE provider_waiters.credential = $1::VARCHAR AND (provider_waiters.holder = $2::VARCHAR

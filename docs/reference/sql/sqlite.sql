@@ -7,36 +7,47 @@ WITH admitted AS materialized
 (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
     max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limited
-    AS limited, batch.ordering_key AS ordering_key, batch.key_position AS key_position, now_us() AS at
+    AS limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
+    batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
+    batch.start_tag AS start_tag, now_us() AS at
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
     '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
     json_extract(value, '$[8]') AS on_dead, json_extract(value, '$[9]') AS input, json_extract(value, '$[10]') AS
     tenant, json_extract(value, '$[11]') AS trace, json_extract(value, '$[12]') AS "plan", json_extract(value, '$[13]')
-    AS limited, json_extract(value, '$[14]') AS ordering_key, json_extract(value, '$[15]') AS key_position
+    AS limited, json_extract(value, '$[14]') AS origin, json_extract(value, '$[15]') AS hooks, json_extract(value,
+    '$[16]') AS tags, json_extract(value, '$[17]') AS ordering_key, json_extract(value, '$[18]') AS key_position,
+    json_extract(value, '$[19]') AS fairness_key, json_extract(value, '$[20]') AS placed, json_extract(value, '$[21]')
+    AS rank, json_extract(value, '$[22]') AS start_tag
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch.limited = 1 OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL)))
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND (batch.placed = 1 OR tenants.shares_lanes = 0))))
 INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited) SELECT admitted.id, admitted.target,
-    coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
+    admitted.id, admitted.target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1)))) THEN 'blocked' ELSE CASE WHEN
-    admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS
-    anon_1, admitted.at - CAST(admitted.priority AS BIGINT) * 600000000 AS anon_2, admitted.priority,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) OR (admitted.hooks & 128) != 0) THEN
+    'blocked' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE
+    'queued' END END AS anon_1, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE
+    admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
-    admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant, admitted.ordering_key,
+    admitted.delay_us ELSE NULL END AS anon_2, admitted.hold, admitted.on_dead, admitted.tenant, admitted.ordering_key,
     CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) AS anon_5, admitted.limited
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) AS anon_4, admitted.limited,
+    admitted.hooks, admitted.fairness_key, admitted.start_tag, admitted.tags
 FROM admitted
 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING RETURNING id, status, lane, accepted_at, null AS mark;
 
@@ -45,20 +56,25 @@ WITH admitted AS materialized
 (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
     max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limited
-    AS limited, batch.ordering_key AS ordering_key, batch.key_position AS key_position, now_us() AS at
+    AS limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
+    batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
+    batch.start_tag AS start_tag, now_us() AS at
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
     '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
     json_extract(value, '$[8]') AS on_dead, json_extract(value, '$[9]') AS input, json_extract(value, '$[10]') AS
     tenant, json_extract(value, '$[11]') AS trace, json_extract(value, '$[12]') AS "plan", json_extract(value, '$[13]')
-    AS limited, json_extract(value, '$[14]') AS ordering_key, json_extract(value, '$[15]') AS key_position
+    AS limited, json_extract(value, '$[14]') AS origin, json_extract(value, '$[15]') AS hooks, json_extract(value,
+    '$[16]') AS tags, json_extract(value, '$[17]') AS ordering_key, json_extract(value, '$[18]') AS key_position,
+    json_extract(value, '$[19]') AS fairness_key, json_extract(value, '$[20]') AS placed, json_extract(value, '$[21]')
+    AS rank, json_extract(value, '$[22]') AS start_tag
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch.limited = 1 OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL)))
-INSERT INTO run_inputs (run_id, input, trace, "plan") SELECT admitted.id, admitted.input, admitted.trace,
-    admitted."plan"
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND (batch.placed = 1 OR tenants.shares_lanes = 0))))
+INSERT INTO run_inputs (run_id, input, trace, "plan", origin) SELECT admitted.id, admitted.input, admitted.trace,
+    admitted."plan", admitted.origin
 FROM admitted
 WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
 
@@ -84,15 +100,19 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL))
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND tenants.shares_lanes = 0))
 INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
     hold, on_dead, tenant) SELECT admitted.id, admitted.target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN admitted.hold THEN 'awaiting_approval'
-    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_1, admitted.at - CAST(admitted.priority AS
-    BIGINT) * 600000000 AS anon_2, admitted.priority, admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE
-    WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_3, admitted.hold,
-    admitted.on_dead, admitted.tenant
+    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_1, CASE WHEN (admitted.priority = 0) THEN
+    admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
+    admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
+    admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant
 FROM admitted RETURNING id, status, lane, accepted_at;
 
 -- accept_alone (link 1)
@@ -109,7 +129,7 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL))
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND tenants.shares_lanes = 0))
 INSERT INTO run_inputs (run_id, input, trace, "plan") SELECT admitted.id, admitted.input, admitted.trace,
     admitted."plan"
 FROM admitted;
@@ -121,17 +141,40 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS s
     lane, json_extract(value, '$[3]') AS accepted_at
 FROM json_each(?) AS changed_members) AS changed;
 
+-- active_holds
+-- Read the active holds of all lanes.
+SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at, lane_holds.expires_at
+FROM lane_holds
+WHERE lane_holds.expires_at IS NULL OR lane_holds.expires_at > now_us() ORDER BY lane_holds.id;
+
+-- active_holds_of_lane
+-- Read the active holds of a lane.
+SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at, lane_holds.expires_at
+FROM lane_holds
+WHERE lane_holds.lane = ? AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > now_us()) ORDER BY lane_holds.id;
+
 -- add_credential
 INSERT INTO provider_states (credential) VALUES (?) ON CONFLICT (credential) DO NOTHING;
 
 -- add_dead_letters
--- Add dead letters.
-INSERT INTO dead_letters (run_id, target, lane, input, error, attempts, died_at) SELECT batch.run_id, batch.target,
-    batch.lane, batch.input, batch.error, batch.attempts, now_us() AS now_us_1
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]')
-    AS lane, json_extract(value, '$[3]') AS input, json_extract(value, '$[4]') AS error, json_extract(value, '$[5]') AS
-    attempts
-FROM json_each(?) AS batch_members) AS batch;
+-- Add dead letters, or open those of runs that have failed again.
+INSERT INTO dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint,
+    fingerprint_version, last_step, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
+    batch.target, batch.lane, batch.input, batch.error, batch.attempts, batch.code, batch.message, batch.fingerprint,
+    batch.fingerprint_version, batch.last_step, batch.times_died, coalesce(batch.first_failed_at, now_us()) AS
+    coalesce_1, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]')
+    AS target, json_extract(value, '$[3]') AS lane, json_extract(value, '$[4]') AS input, json_extract(value, '$[5]') AS
+    error, json_extract(value, '$[6]') AS attempts, json_extract(value, '$[7]') AS code, json_extract(value, '$[8]') AS
+    message, json_extract(value, '$[9]') AS fingerprint, json_extract(value, '$[10]') AS fingerprint_version,
+    json_extract(value, '$[11]') AS last_step, json_extract(value, '$[12]') AS times_died, json_extract(value, '$[13]')
+    AS first_failed_at
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (run_id) DO UPDATE SET lane = excluded.lane, input = excluded.input, error = excluded.error,
+    attempts = excluded.attempts, died_at = excluded.died_at, state = 'open', code = excluded.code, message =
+    excluded.message, fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version, last_step
+    = excluded.last_step, times_died = (dead_letters.times_died + 1), handled_by = NULL, handled_at = NULL, note = NULL,
+    retry_run_id = NULL RETURNING run_id, tenant, times_died;
 
 -- add_definition_versions
 -- Store versions of definitions that do not exist yet.
@@ -141,6 +184,64 @@ FROM (SELECT json_extract(value, '$[0]') AS kind, json_extract(value, '$[1]') AS
     version, json_extract(value, '$[3]') AS body
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (tenant, kind, id, version) DO NOTHING;
+
+-- add_dependencies
+-- Store which runs a new run starts after.
+INSERT INTO run_dependencies (parent_id, run_id, after_on, parent_status) SELECT batch.parent_id, batch.run_id,
+    batch.after_on, batch.parent_status
+FROM (SELECT json_extract(value, '$[0]') AS parent_id, json_extract(value, '$[1]') AS run_id, json_extract(value,
+    '$[2]') AS after_on, json_extract(value, '$[3]') AS parent_status
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (parent_id, run_id) DO NOTHING;
+
+-- add_dependency_work
+-- Leave dependents to the maintenance service.
+INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batch.kind, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS kind
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (run_id, kind) DO NOTHING;
+
+-- add_neutral_webhook
+-- Add a replay or a test of a webhook, which does not change the health of its endpoint.
+INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, status, max_tries, next_at, fence,
+    neutral, replay_of, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, (now_us() + ?), 1, ?, ?, ?, now_us());
+
+-- add_pending_outcomes
+-- Add events and triggers to be evaluated.
+INSERT INTO event_outcomes (event_id, "trigger", tenant, outcome, created_at) SELECT batch.event_id, batch."trigger",
+    batch.tenant, 'pending', now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS event_id, json_extract(value, '$[1]') AS "trigger", json_extract(value,
+    '$[2]') AS tenant
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (event_id, "trigger") DO NOTHING;
+
+-- add_run_listeners
+-- Add the triggers of a tenant that listen to ends of runs.
+INSERT INTO run_listeners (tenant, "trigger", event, target) SELECT batch.tenant, batch."trigger", batch.event,
+    batch.target
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS "trigger", json_extract(value,
+    '$[2]') AS event, json_extract(value, '$[3]') AS target
+FROM json_each(?) AS batch_members) AS batch;
+
+-- add_run_webhooks
+-- Store the webhook URLs of new runs.
+INSERT INTO run_webhooks (run_id, tenant, url) SELECT batch.run_id, batch.tenant, batch.url
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]')
+    AS url
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
+
+-- add_tags
+-- Add runs to the lists of their tags.
+INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS tag, json_extract(value, '$[2]') AS
+    run_id
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT DO NOTHING;
+
+-- add_test_message
+-- Add the message of a webhook test.
+INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) VALUES (?, ?, ?, now_us(), now_us(), ?);
 
 -- add_turn
 -- Add a turn to a chat session.
@@ -160,6 +261,55 @@ WHERE batch.attempt > ? ON CONFLICT (tenant, day, agent, model, shard) DO UPDATE
     excluded.calls), unpriced_calls = (usage_daily.unpriced_calls + excluded.unpriced_calls), tokens_in =
     (usage_daily.tokens_in + excluded.tokens_in), tokens_out = (usage_daily.tokens_out + excluded.tokens_out), cost_usd
     = (usage_daily.cost_usd + excluded.cost_usd);
+
+-- add_webhook_deliveries
+-- Add the deliveries of webhook messages.
+INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, max_tries, body, status, next_at,
+    created_at) SELECT batch.id, batch.message_id, batch.endpoint_id, batch.tenant, batch.type, batch.run_id,
+    batch.max_tries, batch.body, 'pending', now_us() AS now_us_1, now_us() AS now_us_2
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS message_id, json_extract(value, '$[2]')
+    AS endpoint_id, json_extract(value, '$[3]') AS tenant, json_extract(value, '$[4]') AS type, json_extract(value,
+    '$[5]') AS run_id, json_extract(value, '$[6]') AS max_tries, json_extract(value, '$[7]') AS body
+FROM json_each(?) AS batch_members) AS batch;
+
+-- add_webhook_messages
+-- Add webhook messages, in the transaction of what they report.
+INSERT INTO webhook_messages (id, tenant, type, run_id, occurred_at, created_at, body) SELECT batch.id, batch.tenant,
+    batch.type, batch.run_id, batch.occurred_at, now_us() AS now_us_1, batch.body
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
+    type, json_extract(value, '$[3]') AS run_id, json_extract(value, '$[4]') AS occurred_at, json_extract(value, '$[5]')
+    AS body
+FROM json_each(?) AS batch_members) AS batch;
+
+-- add_webhook_origins
+-- Add the origins of webhook URLs of runs, which share a rate and a circuit.
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
+    updated_at) SELECT batch.id, batch.tenant, 'run', batch.url, batch.url AS url__1, 10, 4, now_us() AS now_us_1,
+    now_us() AS now_us_2
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
+    url
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (id) DO NOTHING;
+
+-- add_webhook_secrets
+-- Store webhook secrets.
+INSERT INTO webhook_secrets (owner, version, tenant, key_id, value, public_key, created_at) SELECT batch.owner,
+    batch.version, batch.tenant, batch.key_id, batch.value, batch.public_key, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS owner, json_extract(value, '$[1]') AS version, json_extract(value, '$[2]')
+    AS tenant, json_extract(value, '$[3]') AS key_id, json_extract(value, '$[4]') AS value, json_extract(value, '$[5]')
+    AS public_key
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (owner, version) DO NOTHING;
+
+-- advance_schedules
+-- Move schedules to their next slot.
+UPDATE schedules SET template=coalesce(batch.template, schedules.template), cursor_at=batch.cursor_at, last_slot=CASE
+    WHEN (schedules.cursor_at = batch.cursor_at) THEN schedules.last_slot ELSE batch.cursor_at END,
+    next_at=batch.next_at, next_due_at=batch.next_due_at, fired=(schedules.fired + batch.fired) FROM (SELECT
+    json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS cursor_at, json_extract(value, '$[2]') AS
+    next_at, json_extract(value, '$[3]') AS next_due_at, json_extract(value, '$[4]') AS fired, json_extract(value,
+    '$[5]') AS template
+FROM json_each(?) AS batch_members) AS batch WHERE schedules.uid = batch.uid;
 
 -- advance_session
 -- Note the number and time of a new turn of a chat session.
@@ -189,6 +339,15 @@ LIMIT 1 OFFSET ?;
 -- Add an audit entry.
 INSERT INTO audit (id, at, actor, tenant, action, subject, old, new) VALUES (?, now_us(), ?, ?, ?, ?, ?, ?);
 
+-- append_audits
+-- Add several audit entries.
+INSERT INTO audit (id, actor, tenant, action, subject, old, new, at) SELECT batch.id, batch.actor, batch.tenant,
+    batch.action, batch.subject, batch.old, batch.new, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS actor, json_extract(value, '$[2]') AS
+    tenant, json_extract(value, '$[3]') AS action, json_extract(value, '$[4]') AS subject, json_extract(value, '$[5]')
+    AS old, json_extract(value, '$[6]') AS new
+FROM json_each(?) AS batch_members) AS batch;
+
 -- append_events
 -- Add events to runs.
 INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT batch.run_id, batch.seq, batch.attempt, batch.type,
@@ -209,7 +368,16 @@ FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id
 -- Release a run that waits for approval.
 UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (runs.due_at > now_us()) THEN 'scheduled'
     ELSE 'queued' END, last_seq=(runs.last_seq + 1), hold=? WHERE runs.id = ? AND runs.hold = 1 AND runs.status IN
-    ('awaiting_approval', 'blocked') RETURNING id, lane, status, attempt, last_seq, ordering_key;
+    ('awaiting_approval', 'blocked') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant,
+    CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
+
+-- assign_dead_letter
+-- Assign a dead letter to a person, or to none.
+UPDATE dead_letters SET assigned_to=? WHERE dead_letters.run_id = ? RETURNING run_id, target, lane, input, error,
+    attempts, died_at, tenant, state, code, message, fingerprint, fingerprint_version, last_step, first_failed_at,
+    times_died, handled_by, handled_at, note, assigned_to, retry_run_id;
 
 -- assign_kinds
 -- Assign kinds of runs to a lane.
@@ -217,6 +385,41 @@ INSERT INTO lane_kinds (kind, lane, updated_at) SELECT batch.kind, batch.lane, n
 FROM (SELECT json_extract(value, '$[0]') AS kind, json_extract(value, '$[1]') AS lane
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (kind) DO UPDATE SET lane = excluded.lane, updated_at = excluded.updated_at;
+
+-- assign_start_tags
+-- Assign the next start tags of tenants in lanes.
+WITH charged AS
+(SELECT batch.lane AS lane, batch.tenant AS tenant, batch.fairness_key AS fairness_key, batch.virtual_ns AS virtual_ns,
+    CAST(CAST(batch.count * 10000 * (1 + (SELECT count(*) AS count_1
+FROM (SELECT other.finish_tag AS finish_tag
+FROM lane_shares AS other
+WHERE other.lane = batch.lane AND other.tenant = batch.tenant AND other.fairness_key != batch.fairness_key
+LIMIT 1000 OFFSET ?) AS others
+WHERE others.finish_tag > batch.virtual_ns)) AS FLOAT) / (tenants.weight + 0.0) AS BIGINT) AS charge
+FROM (SELECT json_extract(value, '$[0]') AS lane, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
+    fairness_key, json_extract(value, '$[3]') AS count, json_extract(value, '$[4]') AS virtual_ns, json_extract(value,
+    '$[5]') AS limited
+FROM json_each(?) AS batch_members) AS batch JOIN tenants ON tenants.id = batch.tenant
+WHERE tenants.shares_lanes = 1 AND (batch.limited = 1 OR tenants.enabled = 1 AND tenants.max_queued IS NULL AND
+    tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0))
+INSERT INTO lane_shares (lane, tenant, fairness_key, finish_tag, charge) SELECT charged.lane, charged.tenant,
+    charged.fairness_key, charged.virtual_ns + charged.charge AS anon_1, charged.charge
+FROM charged
+WHERE 1 = 1 ORDER BY charged.lane, charged.tenant, charged.fairness_key ON CONFLICT (lane, tenant, fairness_key) DO
+    UPDATE SET finish_tag = CASE WHEN (excluded.finish_tag > lane_shares.finish_tag + excluded.charge) THEN
+    excluded.finish_tag ELSE lane_shares.finish_tag + excluded.charge END, charge = excluded.charge RETURNING lane,
+    tenant, fairness_key, finish_tag, charge;
+
+-- awaited_events
+-- Find the events that a run may wait for.
+SELECT batch.id, batch.tenant
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
+    name
+FROM json_each(?) AS batch_members) AS batch
+WHERE EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.tenant = batch.tenant AND run_waits.name = batch.name AND run_waits."match" IS NOT NULL AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL);
 
 -- begin_draining
 -- Note that a worker is draining.
@@ -226,6 +429,13 @@ UPDATE workers SET status='draining' WHERE workers.id = ? AND workers.status IN 
 -- Create a chat session with its first turn.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES (?, ?, ?, ?, 1,
     now_us(), now_us());
+
+-- buffered_slots
+-- Read the buffered slots of schedules.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.outcome = 'buffered' ORDER
+    BY schedule_firings.schedule_uid, schedule_firings.slot;
 
 -- busy_providers
 SELECT provider_states.credential, (SELECT count(*) AS count_1
@@ -264,16 +474,43 @@ FROM run_calls
 WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)) ORDER BY run_calls.at, run_calls.path,
     run_calls."key";
 
+-- cancel_impossible
+-- Cancel runs whose dependencies cannot be met any more.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=?, hooks=(runs.hooks &
+    -129) WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0
+    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
+
 -- cancel_running
 -- Request the cancellation of a running run.
 UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=now_us() WHERE runs.id = ? AND (runs.status || '') =
-    'running' AND runs.cancel_requested_at IS NULL RETURNING id, lane, status, attempt, last_seq, ordering_key;
+    'running' AND runs.cancel_requested_at IS NULL RETURNING id, lane, status, attempt, last_seq, ordering_key,
+    holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
 -- cancel_waiting
 -- Cancel a run that no worker is executing.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), cancel_requested_at=now_us(),
     holds_key=? WHERE runs.id = ? AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused')
-    RETURNING id, lane, status, attempt, last_seq, ordering_key;
+    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
+
+-- changed_bulk_items
+-- Read the runs that a bulk job has changed.
+SELECT bulk_items.run_id
+FROM bulk_items
+WHERE bulk_items.job_id = ? AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
 
 -- children_of_run
 -- Read the child runs of a run.
@@ -327,7 +564,11 @@ FROM json_each(?) AS changed_members) AS changed;
 SELECT changed.id, changed.target, changed.lane, changed.rank, changed.attempt, changed.failures, changed.losses,
     changed.max_attempts, changed.ordering_key, changed.accepted_at, changed.claimed_at, changed.last_seq,
     changed.worker_id, changed.tenant, changed.max_neighbors, changed.mark, run_inputs.input, run_inputs.trace,
-    run_inputs."plan", run_steps.output AS saved
+    run_inputs."plan", run_inputs.origin, run_steps.output AS saved, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS rank, json_extract(value, '$[4]') AS attempt, json_extract(value, '$[5]') AS
     failures, json_extract(value, '$[6]') AS losses, json_extract(value, '$[7]') AS max_attempts, json_extract(value,
@@ -367,7 +608,11 @@ FROM json_each(?) AS changed_members) AS changed;
 SELECT changed.id, changed.target, changed.lane, changed.rank, changed.attempt, changed.failures, changed.losses,
     changed.max_attempts, changed.ordering_key, changed.accepted_at, changed.claimed_at, changed.last_seq,
     changed.worker_id, changed.tenant, changed.max_neighbors, changed.mark, run_inputs.input, run_inputs.trace,
-    run_inputs."plan", run_steps.output AS saved
+    run_inputs."plan", run_inputs.origin, run_steps.output AS saved, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS rank, json_extract(value, '$[4]') AS attempt, json_extract(value, '$[5]') AS
     failures, json_extract(value, '$[6]') AS losses, json_extract(value, '$[7]') AS max_attempts, json_extract(value,
@@ -376,6 +621,17 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     tenant, json_extract(value, '$[14]') AS max_neighbors, json_extract(value, '$[15]') AS mark
 FROM json_each(?) AS changed_members) AS changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN
     run_steps ON run_steps.run_id = changed.id AND run_steps.path = 'checkpoint';
+
+-- claim_outcomes
+-- Claim events and triggers to evaluate, for a moment.
+WITH open_pairs AS
+(SELECT event_outcomes.event_id AS event_id, event_outcomes."trigger" AS "trigger"
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT now_us() AS now_us_1) ORDER BY
+    event_outcomes.claimed_until
+LIMIT 20 OFFSET ?)
+UPDATE event_outcomes SET claimed_until=(now_us() + CAST(? * ? AS BIGINT)) FROM open_pairs WHERE event_outcomes.event_id
+    = open_pairs.event_id AND event_outcomes."trigger" = open_pairs."trigger" RETURNING event_id, "trigger", tenant;
 
 -- claim_quarantined
 -- Assign quarantined runs to a worker, and increase their fencing tokens.
@@ -406,7 +662,11 @@ FROM json_each(?) AS changed_members) AS changed;
 SELECT changed.id, changed.target, changed.lane, changed.rank, changed.attempt, changed.failures, changed.losses,
     changed.max_attempts, changed.ordering_key, changed.accepted_at, changed.claimed_at, changed.last_seq,
     changed.worker_id, changed.tenant, changed.max_neighbors, changed.mark, run_inputs.input, run_inputs.trace,
-    run_inputs."plan", run_steps.output AS saved
+    run_inputs."plan", run_inputs.origin, run_steps.output AS saved, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS rank, json_extract(value, '$[4]') AS attempt, json_extract(value, '$[5]') AS
     failures, json_extract(value, '$[6]') AS losses, json_extract(value, '$[7]') AS max_attempts, json_extract(value,
@@ -416,6 +676,17 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
 FROM json_each(?) AS changed_members) AS changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN
     run_steps ON run_steps.run_id = changed.id AND run_steps.path = 'checkpoint';
 
+-- close_firings
+-- Note that the runs of some firings have ended.
+UPDATE schedule_firings SET open=? FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS slot
+FROM json_each(?) AS batch_members) AS batch WHERE schedule_firings.schedule_uid = batch.uid AND schedule_firings.slot =
+    batch.slot;
+
+-- close_firings_of_runs
+-- Note that the runs of firings have ended.
+UPDATE schedule_firings SET open=? WHERE schedule_firings.run_id in (select value from json_each(?)) AND
+    schedule_firings.open = 1;
+
 -- close_waits
 -- Close waits that an attempt has consumed, through the fence.
 UPDATE run_waits SET settled_at=now_us() FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]')
@@ -424,6 +695,19 @@ FROM json_each(?) AS batch_members) AS batch WHERE run_waits.run_id = batch.run_
     (EXISTS (SELECT *
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
+
+-- complete_bulk_job
+-- End a bulk job that has no runs left.
+UPDATE bulk_jobs SET state='completed', ended_at=now_us(), lease_until=0, owner=? WHERE bulk_jobs.id = ? AND
+    bulk_jobs.state = 'running' AND bulk_jobs.fence = ? AND NOT (EXISTS (SELECT *
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id AND bulk_items.state = 'pending')) RETURNING id;
+
+-- content_for_webhooks
+-- Read the inputs and results of runs that webhooks include.
+SELECT run_inputs.run_id, run_inputs.input, run_results.result, run_results.state
+FROM run_inputs LEFT OUTER JOIN run_results ON run_results.run_id = run_inputs.run_id
+WHERE run_inputs.run_id in (select value from json_each(?));
 
 -- copy_steps
 -- Copy the step records of a run to its fork.
@@ -458,6 +742,242 @@ WHERE 1 = 1 ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
 
+-- count_active_schedules
+-- Count active schedules, and those that are overdue.
+SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < now_us() - 60000000) THEN 1 ELSE 0 END), 0)
+    AS overdue
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
+-- count_bulk_items
+-- Count the items of bulk jobs by state.
+SELECT bulk_items.job_id, bulk_items.state, count(*) AS count
+FROM bulk_items
+WHERE bulk_items.job_id in (select value from json_each(?)) GROUP BY bulk_items.job_id, bulk_items.state;
+
+-- count_by_lane
+-- Count runs by status, through the index by lane.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.target AND next_run.ended_at IS NOT NULL
+    ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?))),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?)))
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN json_each(?) AS ended_statuses ON 1 = 1
+WHERE ended_kinds.lane = ?) AS ranges UNION ALL SELECT ranges.status, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1
+WHERE waiting_kinds.lane = ?) AS ranges UNION ALL SELECT ? AS status, count(*) AS count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
+    found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
+
+-- count_by_status
+-- Count runs by status, through the index by status.
+WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?)))
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT NULL
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
+FROM json_each(?) AS tenants JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges UNION ALL SELECT ranges.status,
+    (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges UNION ALL SELECT ? AS status, count(*) AS
+    count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
+    found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
+
+-- count_by_target
+-- Count runs by status, through the index by target.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL AND next_run.target = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?)),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
+    = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target = ? ORDER BY
+    next_run.lane
+LIMIT 1 OFFSET ?))
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges UNION ALL SELECT ranges.status, (SELECT
+    count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges UNION ALL SELECT ? AS status, count(*) AS
+    count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
+    found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
+
+-- count_by_target_and_lane
+-- Count runs by status, through the index by target and lane.
+SELECT ranges.status, (SELECT count(*) AS count_1
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
+FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges UNION ALL SELECT
+    ranges.status, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM runs AS found
+WHERE found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+LIMIT ? OFFSET ?) AS bounded) AS count
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
+FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges UNION ALL SELECT ? AS
+    status, count(*) AS count
+FROM runs AS found
+WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
+    found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
+
+-- count_dependencies
+-- Count the runs that dependents wait for, by how they ended.
+SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
+    (run_dependencies.parent_status IS NULL) THEN 1 ELSE 0 END) AS open, sum(CASE WHEN (run_dependencies.parent_status =
+    'failed') THEN 1 ELSE 0 END) AS failed, sum(CASE WHEN (run_dependencies.parent_status = 'cancelled') THEN 1 ELSE 0
+    END) AS cancelled
+FROM run_dependencies
+WHERE run_dependencies.run_id in (select value from json_each(?)) GROUP BY run_dependencies.run_id;
+
+-- count_items_of_job
+-- Count the items of a bulk job.
+SELECT count(*) AS count
+FROM bulk_items
+WHERE bulk_items.job_id = ?;
+
+-- count_open_letters
+-- Count the open dead letters of all tenants.
+SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
+FROM dead_letters
+WHERE dead_letters.state = 'open';
+
+-- count_open_letters_by_target
+-- Count the open dead letters of each target.
+SELECT dead_letters.target, count(*) AS count, min(dead_letters.died_at) AS oldest
+FROM dead_letters
+WHERE dead_letters.state = 'open' GROUP BY dead_letters.target ORDER BY dead_letters.target;
+
+-- count_overdue_bulk_jobs
+-- Count the bulk jobs that no process works on.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < now_us() - 60000000 AND bulk_jobs.lease_until < now_us() -
+    60000000;
+
+-- count_runs_of_day
+-- Note how many runs tenants have started today.
+UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extract(value, '$[0]') AS tenant,
+    json_extract(value, '$[1]') AS day, json_extract(value, '$[2]') AS used
+FROM json_each(?) AS batch_members) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
+    'runs_per_day' RETURNING tenant;
+
+-- count_schedules
+-- Count the schedules of a tenant.
+SELECT count(*) AS count
+FROM schedules
+WHERE schedules.tenant = ?;
+
 -- count_secrets_by_key
 -- Count the secrets encrypted with each key.
 SELECT secrets.key_id, count(*) AS n
@@ -470,11 +990,39 @@ SELECT count(*) AS secrets, CAST(coalesce(sum(length(secrets.value)), ?) AS BIGI
 FROM secrets
 WHERE secrets.tenant = ?;
 
+-- count_tenant_open_letters
+-- Count the open dead letters of a tenant.
+SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
+FROM dead_letters
+WHERE dead_letters.state = 'open' AND dead_letters.tenant = ?;
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
 FROM api_keys
 WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us());
+
+-- count_webhook_endpoints
+-- Count the webhook endpoints of a tenant.
+SELECT count(*) AS n
+FROM webhook_endpoints
+WHERE webhook_endpoints.tenant = ? AND webhook_endpoints.kind = 'endpoint';
+
+-- count_webhook_secrets_by_key
+-- Count the webhook secrets encrypted with each key.
+SELECT webhook_secrets.key_id, count(*) AS n
+FROM webhook_secrets GROUP BY webhook_secrets.key_id;
+
+-- count_webhook_sources
+-- Count the webhook sources of a tenant.
+SELECT count(*) AS n
+FROM webhook_sources
+WHERE webhook_sources.tenant = ?;
+
+-- create_bulk_job
+-- Create a bulk job.
+INSERT INTO bulk_jobs (id, tenant, action, options, selection, state, total, rate, created_by, created_at, next_at,
+    lease_until, fence) VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, now_us(), now_us(), 0, 0);
 
 -- create_key
 -- Add an API key.
@@ -482,18 +1030,44 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
     ?, now_us(), coalesce(now_us() + CAST(? AS BIGINT), CAST(? AS BIGINT)), ?) RETURNING id, tenant, name, prefix, role,
     created_at, expires_at, revoked_at, last_used_at, created_by;
 
+-- create_schedule
+-- Add a schedule.
+INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES (?,
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING
+    uid;
+
 -- create_tenant
 -- Add a tenant.
 INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled, created_at, updated_at,
-    max_cost_usd_per_day, on_cap) VALUES (?, ?, ?, ?, ?, ?, now_us(), now_us(), ?, ?) ON CONFLICT (id) DO NOTHING
-    RETURNING id, name, max_queued, max_running, rate_per_second, enabled, created_at, updated_at, rate_paid_until,
-    max_cost_usd_per_day, on_cap;
+    max_cost_usd_per_day, on_cap, weight) VALUES (?, ?, ?, ?, ?, ?, now_us(), now_us(), ?, ?, ?) ON CONFLICT (id) DO
+    NOTHING RETURNING id, name, max_queued, max_running, rate_per_second, enabled, created_at, updated_at,
+    rate_paid_until, max_cost_usd_per_day, on_cap, weight, shares_lanes, max_schedules, min_schedule_seconds, metered;
+
+-- create_webhook_endpoint
+-- Add a webhook endpoint.
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
+    max_in_flight, ordered, created_at, updated_at) VALUES (?, ?, 'endpoint', ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(),
+    now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
+    max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages, first_failure_at,
+    last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
 SELECT definitions.kind, definitions.id, definitions.version, definitions.origin, definitions.source, definitions.pins
 FROM definitions
 WHERE definitions.tenant = ? AND definitions.removed_at IS NULL ORDER BY definitions.kind, definitions.id;
+
+-- current_triggers
+-- Read the current triggers of tenants.
+SELECT definitions.tenant, definitions.id, definitions.version
+FROM definitions
+WHERE definitions.tenant in (select value from json_each(?)) AND definitions.kind = 'trigger' AND definitions.removed_at
+    IS NULL ORDER BY definitions.tenant, definitions.id;
+
+-- cut_bulk_items
+-- Delete the items of a new bulk job beyond its limit.
+DELETE FROM bulk_items WHERE bulk_items.job_id = ? AND bulk_items.no > ?;
 
 -- cut_events
 -- Delete the events before the first kept one of runs.
@@ -510,12 +1084,41 @@ DELETE FROM run_events WHERE run_events.run_id = ? AND run_events.seq < ?;
 -- Read the clock of the database.
 SELECT now_us() AS now;
 
+-- decide_outcome
+-- Store what a trigger made of an event.
+UPDATE event_outcomes SET outcome=?, run_id=?, reason=?, decided_at=now_us() WHERE event_outcomes.event_id = ? AND
+    event_outcomes."trigger" = ? AND event_outcomes.outcome = 'pending';
+
+-- decided_slots
+-- Read which of some slots are decided.
+SELECT schedule_firings.schedule_uid AS uid, schedule_firings.slot, schedule_firings.outcome
+FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS slot
+FROM json_each(?) AS batch_members) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid = batch.uid AND
+    schedule_firings.slot = batch.slot;
+
 -- declare_lanes
 -- Create lanes that do not exist yet.
 INSERT INTO lanes (name, tenant, updated_at) SELECT batch.name, batch.tenant, now_us() AS now_us_1
 FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS tenant
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (name) DO NOTHING;
+
+-- defer_webhooks
+-- Defer the deliveries of a failing webhook endpoint to its next probe.
+WITH waiting AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = ? AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT now_us() AS now_us_1) AND webhook_deliveries.status = 'pending' AND
+    webhook_deliveries.neutral = 0 ORDER BY webhook_deliveries.next_at
+LIMIT 1000 OFFSET ?)
+UPDATE webhook_deliveries SET next_at=? FROM waiting WHERE webhook_deliveries.id = waiting.id;
+
+-- defined_targets
+-- Read which orchestrations and agents exist.
+SELECT definitions.tenant, definitions.kind, definitions.id
+FROM definitions
+WHERE definitions.removed_at IS NULL AND definitions.kind IN ('orchestration', 'agent');
 
 -- definition_bodies
 -- Read pinned versions of definitions.
@@ -537,9 +1140,17 @@ LIMIT ? OFFSET ?;
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL AND api_answers.created_at < (SELECT
     now_us() AS now_us_1) - 60000000;
 
--- delete_dead_letter
--- Delete the dead letter of a run that is retried.
-DELETE FROM dead_letters WHERE dead_letters.run_id = ?;
+-- delete_bulk_items
+-- Delete some items of an old bulk job.
+DELETE FROM bulk_items WHERE bulk_items.job_id = ? AND bulk_items.no < (SELECT min(bulk_items.no) AS min_1
+FROM bulk_items
+WHERE bulk_items.job_id = ?) + 5000;
+
+-- delete_bulk_job
+-- Delete a bulk job without items.
+DELETE FROM bulk_jobs WHERE bulk_jobs.id = ? AND NOT (EXISTS (SELECT *
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id));
 
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
@@ -549,13 +1160,71 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = ?;
 
+-- delete_event_ids
+-- Forget ids of senders.
+DELETE FROM event_ids WHERE event_ids.received_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT);
+
+-- delete_event_ids_of_tenant
+-- Delete the rows of a deleted tenant in event_ids.
+DELETE FROM event_ids WHERE event_ids.tenant = ?;
+
+-- delete_event_outcomes
+-- Delete the outcomes of events past their retention.
+DELETE FROM event_outcomes WHERE event_outcomes.event_id in (select value from json_each(?));
+
+-- delete_event_outcomes_of_tenant
+-- Delete the rows of a deleted tenant in event_outcomes.
+DELETE FROM event_outcomes WHERE event_outcomes.tenant = ?;
+
+-- delete_events
+-- Delete stored events past their retention.
+DELETE FROM stored_events WHERE stored_events.id in (select value from json_each(?));
+
+-- delete_expired_holds
+-- Delete the holds of a lane that have ended.
+DELETE FROM lane_holds WHERE lane_holds.lane = ? AND NOT (lane_holds.expires_at IS NULL OR lane_holds.expires_at >
+    now_us());
+
+-- delete_firings
+-- Delete the firings of a deleted schedule.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = ?;
+
+-- delete_firings_of_tenant
+-- Delete the firings of a deleted tenant.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = ?);
+
 -- delete_idempotency_keys
 -- Delete the rows of runs in idempotency_keys.
 DELETE FROM idempotency_keys WHERE idempotency_keys.run_id in (select value from json_each(?));
 
+-- delete_lane
+-- Delete a lane that no run uses.
+DELETE FROM lanes WHERE lanes.name = ? AND NOT ((EXISTS (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.limited = 0 AND runs.max_neighbors IS NULL)) OR (EXISTS
+    (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL)) OR (EXISTS
+    (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.max_neighbors IS NOT NULL)) OR (EXISTS (SELECT *
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running'))) RETURNING name;
+
 -- delete_lanes_of_tenant
 -- Delete the lanes of a deleted tenant.
 DELETE FROM lanes WHERE lanes.tenant = ?;
+
+-- delete_left_run_webhooks
+-- Delete the webhook URLs of runs that were deleted before their messages.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id in (select value from json_each(?)) AND NOT (EXISTS (SELECT *
+FROM runs
+WHERE runs.id = run_webhooks.run_id)) AND NOT (EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.status IN ('pending', 'delivering',
+    'held')));
 
 -- delete_letters_of_runs
 -- Delete the dead letters of runs.
@@ -571,9 +1240,26 @@ DELETE FROM audit WHERE audit.id IN (SELECT audit.id
 FROM audit ORDER BY audit.id
 LIMIT 500 OFFSET ?) AND audit.at < now_us() - CAST(? * ? AS BIGINT) RETURNING id;
 
+-- delete_old_firings
+-- Delete firings past their retention, but not the newest of a schedule.
+WITH old AS
+(SELECT schedule_firings.schedule_uid AS schedule_uid, schedule_firings.slot AS slot
+FROM schedule_firings
+WHERE schedule_firings.decided_at < now_us() - CAST(? * ? AS BIGINT) AND schedule_firings.outcome != 'buffered' AND
+    schedule_firings.open = 0 AND schedule_firings.slot < (SELECT max(newer.slot) AS max_1
+FROM schedule_firings AS newer
+WHERE newer.schedule_uid = schedule_firings.schedule_uid) ORDER BY schedule_firings.decided_at
+LIMIT 1000 OFFSET ?)
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT old.schedule_uid
+FROM old) AND (EXISTS (SELECT 1
+FROM old
+WHERE old.schedule_uid = schedule_firings.schedule_uid AND old.slot = schedule_firings.slot)) RETURNING slot;
+
 -- delete_old_letters
--- Delete dead letters past their retention.
-DELETE FROM dead_letters WHERE dead_letters.died_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT);
+-- Delete dead letters past their retention; those that are not handled are kept longer.
+DELETE FROM dead_letters WHERE dead_letters.died_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT) AND
+    (dead_letters.state IN ('resolved', 'discarded') OR dead_letters.died_at < (SELECT now_us() AS now_us_2) -
+    15552000000000);
 
 -- delete_old_workers
 -- Delete the rows of workers that ended long ago.
@@ -581,6 +1267,10 @@ DELETE FROM workers WHERE workers.status IN ('lost', 'offline') AND workers.ende
     AND NOT (EXISTS (SELECT *
 FROM runs
 WHERE runs.worker_id = workers.id AND runs.status = 'running'));
+
+-- delete_quotas_of_tenant
+-- Delete the quotas of a deleted tenant.
+DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ?;
 
 -- delete_result
 -- Delete the result of a run that is retried.
@@ -602,6 +1292,10 @@ DELETE FROM run_calls WHERE run_calls.run_id in (select value from json_each(?))
 -- Delete the rows of runs in run_children.
 DELETE FROM run_children WHERE run_children.run_id in (select value from json_each(?));
 
+-- delete_run_dependencies
+-- Delete the rows of runs in run_dependencies.
+DELETE FROM run_dependencies WHERE run_dependencies.run_id in (select value from json_each(?));
+
 -- delete_run_events
 -- Delete the rows of runs in run_events.
 DELETE FROM run_events WHERE run_events.run_id in (select value from json_each(?));
@@ -609,6 +1303,14 @@ DELETE FROM run_events WHERE run_events.run_id in (select value from json_each(?
 -- delete_run_inputs
 -- Delete the rows of runs in run_inputs.
 DELETE FROM run_inputs WHERE run_inputs.run_id in (select value from json_each(?));
+
+-- delete_run_listeners
+-- Remove the triggers of a tenant that listen to ends of runs.
+DELETE FROM run_listeners WHERE run_listeners.tenant = ?;
+
+-- delete_run_listeners_of_tenant
+-- Delete the rows of a deleted tenant in run_listeners.
+DELETE FROM run_listeners WHERE run_listeners.tenant = ?;
 
 -- delete_run_results
 -- Delete the rows of runs in run_results.
@@ -618,13 +1320,38 @@ DELETE FROM run_results WHERE run_results.run_id in (select value from json_each
 -- Delete the rows of runs in run_steps.
 DELETE FROM run_steps WHERE run_steps.run_id in (select value from json_each(?));
 
+-- delete_run_tags
+-- Delete the rows of runs in run_tags.
+DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?));
+
 -- delete_run_waits
 -- Delete the rows of runs in run_waits.
 DELETE FROM run_waits WHERE run_waits.run_id in (select value from json_each(?));
 
+-- delete_run_webhook_secrets
+-- Delete the webhook secrets of deleted runs.
+DELETE FROM webhook_secrets WHERE webhook_secrets.owner in (select value from json_each(?)) AND NOT (EXISTS (SELECT *
+FROM run_webhooks
+WHERE run_webhooks.run_id = webhook_secrets.owner));
+
+-- delete_run_webhooks
+-- Delete the webhook URLs of deleted runs that no delivery needs.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id in (select value from json_each(?)) AND NOT (EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.status IN ('pending', 'delivering',
+    'held')));
+
 -- delete_runs
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NOT NULL;
+
+-- delete_schedule
+-- Delete a schedule.
+DELETE FROM schedules WHERE schedules.uid = ?;
+
+-- delete_schedules_of_tenant
+-- Delete the schedules of a deleted tenant.
+DELETE FROM schedules WHERE schedules.tenant = ?;
 
 -- delete_secret
 -- Delete a secret.
@@ -642,6 +1369,18 @@ DELETE FROM chat_sessions WHERE chat_sessions.id in (select value from json_each
 -- Delete the chat sessions of a deleted tenant.
 DELETE FROM chat_sessions WHERE chat_sessions.tenant = ?;
 
+-- delete_shares_of_tenant
+-- Delete the shares of a deleted tenant.
+DELETE FROM lane_shares WHERE lane_shares.tenant = ?;
+
+-- delete_snapshot
+-- Delete the snapshot of a run that continues on other versions.
+DELETE FROM run_steps WHERE run_steps.run_id = ? AND run_steps.path = '_cursor';
+
+-- delete_stored_events_of_tenant
+-- Delete the rows of a deleted tenant in stored_events.
+DELETE FROM stored_events WHERE stored_events.tenant = ?;
+
 -- delete_tenant
 -- Delete a tenant.
 DELETE FROM tenants WHERE tenants.id = ? RETURNING id;
@@ -656,19 +1395,173 @@ DELETE FROM chat_turns WHERE chat_turns.session_id IN (SELECT chat_sessions.id
 FROM chat_sessions
 WHERE chat_sessions.tenant = ?);
 
+-- delete_unused_webhook_endpoints
+-- Delete webhook endpoints that nothing refers to.
+DELETE FROM webhook_endpoints WHERE webhook_endpoints.kind != 'endpoint' AND webhook_endpoints.updated_at < (SELECT
+    now_us() AS now_us_1) - 86400000000 AND webhook_endpoints.served_at < (SELECT now_us() AS now_us_2) - 86400000000
+    AND NOT (EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id));
+
 -- delete_usage
 -- Delete the usage of a deleted tenant.
 DELETE FROM usage_daily WHERE usage_daily.tenant = ?;
 
+-- delete_webhook_attempts
+-- Delete the tries of old webhook messages.
+DELETE FROM webhook_attempts WHERE webhook_attempts.delivery_id IN (SELECT webhook_deliveries.id
+FROM webhook_deliveries
+WHERE webhook_deliveries.message_id in (select value from json_each(?)));
+
+-- delete_webhook_deliveries
+-- Delete the deliveries of old webhook messages.
+DELETE FROM webhook_deliveries WHERE webhook_deliveries.message_id in (select value from json_each(?));
+
+-- delete_webhook_endpoint
+-- Delete a webhook endpoint; retention removes its row.
+UPDATE webhook_endpoints SET kind='deleted', enabled=?, updated_at=now_us() WHERE webhook_endpoints.id = ? AND
+    webhook_endpoints.kind = 'endpoint';
+
+-- delete_webhook_messages
+-- Delete old webhook messages.
+DELETE FROM webhook_messages WHERE webhook_messages.id in (select value from json_each(?));
+
+-- delete_webhook_secrets
+-- Delete the secrets of a deleted webhook endpoint.
+DELETE FROM webhook_secrets WHERE webhook_secrets.owner = ?;
+
+-- delete_webhook_source
+-- Delete a webhook source.
+DELETE FROM webhook_sources WHERE webhook_sources.tenant = ? AND webhook_sources.name = ? RETURNING tenant, name,
+    token_hash, verifier, event, options, key_id, secret, enabled, rate_per_minute, created_at, updated_at, updated_by;
+
+-- delete_webhook_sources_of_tenant
+-- Delete the rows of a deleted tenant in webhook_sources.
+DELETE FROM webhook_sources WHERE webhook_sources.tenant = ?;
+
+-- dependencies_of_run
+-- Read the runs that a run starts after.
+SELECT run_dependencies.parent_id, run_dependencies.after_on, run_dependencies.parent_status, runs.status = 'blocked'
+    AND (runs.hooks & 128) != 0 AS waits
+FROM run_dependencies JOIN runs ON runs.id = run_dependencies.run_id
+WHERE run_dependencies.run_id = ? ORDER BY run_dependencies.parent_id;
+
+-- dependency_work
+-- Read what the ends of runs have left to the maintenance service.
+SELECT dependency_work.run_id, dependency_work.kind, runs.ordering_key
+FROM dependency_work LEFT OUTER JOIN runs ON runs.id = dependency_work.run_id ORDER BY dependency_work.created_at,
+    dependency_work.run_id
+LIMIT 100 OFFSET ?;
+
+-- disable_webhook_endpoint
+-- Disable a webhook endpoint.
+UPDATE webhook_endpoints SET enabled=?, disabled_reason=?, disabled_at=now_us(), version=(webhook_endpoints.version +
+    1), updated_at=now_us() WHERE webhook_endpoints.id = ? AND webhook_endpoints.enabled = 1 RETURNING id;
+
+-- discard_webhooks
+-- Discard the deliveries of a deleted webhook endpoint.
+WITH waiting AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = ? AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT now_us() AS now_us_1) ORDER BY webhook_deliveries.next_at
+LIMIT 1000 OFFSET ?)
+UPDATE webhook_deliveries SET status='discarded', next_at=?, ended_at=now_us() FROM waiting WHERE webhook_deliveries.id
+    = waiting.id;
+
+-- drop_held_webhooks
+-- Discard the deliveries that waited for a disabled webhook endpoint.
+UPDATE webhook_deliveries SET status='discarded', ended_at=now_us() WHERE webhook_deliveries.endpoint_id = ? AND
+    webhook_deliveries.status = 'held' RETURNING id;
+
+-- drop_run_webhooks
+-- Delete the run webhooks of a deleted tenant.
+DELETE FROM run_webhooks WHERE run_webhooks.tenant = ?;
+
+-- drop_webhook_attempts
+-- Delete the webhook attempts of a deleted tenant.
+DELETE FROM webhook_attempts WHERE webhook_attempts.delivery_id IN (SELECT webhook_deliveries.id
+FROM webhook_deliveries
+WHERE webhook_deliveries.tenant = ?);
+
+-- drop_webhook_deliveries
+-- Delete the webhook deliveries of a deleted tenant.
+DELETE FROM webhook_deliveries WHERE webhook_deliveries.tenant = ?;
+
+-- drop_webhook_endpoints
+-- Delete the webhook endpoints of a deleted tenant.
+DELETE FROM webhook_endpoints WHERE webhook_endpoints.tenant = ?;
+
+-- drop_webhook_messages
+-- Delete the webhook messages of a deleted tenant.
+DELETE FROM webhook_messages WHERE webhook_messages.tenant = ?;
+
+-- drop_webhook_secrets
+-- Delete the webhook secrets of a deleted tenant.
+DELETE FROM webhook_secrets WHERE webhook_secrets.tenant = ?;
+
+-- due_schedules
+-- Read schedules that are due, longest overdue first.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
+    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
+    tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT now_us() AS now_us_1) ORDER BY
+    schedules.next_due_at, schedules.uid
+LIMIT 100 OFFSET ?;
+
+-- due_webhook_endpoints
+-- Lock the webhook endpoints that have due deliveries, the least recently served first.
+SELECT webhook_endpoints.id, webhook_endpoints.kind, webhook_endpoints.enabled, webhook_endpoints.ordered,
+    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.failures,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, now_us() AS now
+FROM webhook_endpoints
+WHERE EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND webhook_deliveries.status IN ('pending', 'delivering')
+    AND webhook_deliveries.next_at <= (SELECT now_us() AS now_us_1)) ORDER BY webhook_endpoints.served_at
+LIMIT 50 OFFSET ?;
+
+-- due_without_tag
+-- Find due runs that have waited for their time and get their start tag now.
+SELECT runs.id AS run_id, runs.lane, runs.tenant, runs.fairness_key, runs.priority, runs.due_at
+FROM runs
+WHERE (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes = 1)) AND runs.status = 'scheduled' AND runs.due_at IS NOT NULL
+    AND runs.due_at <= (SELECT now_us() AS now_us_1) AND runs.attempt = 0 AND runs.start_tag IS NULL ORDER BY
+    runs.due_at
+LIMIT ? OFFSET ?;
+
 -- enable_tenant
 -- Enable or disable a tenant.
 UPDATE tenants SET enabled=? WHERE tenants.id = ? RETURNING id;
+
+-- enable_webhook_endpoint
+-- Enable a webhook endpoint, with a new record of health.
+UPDATE webhook_endpoints SET enabled=?, disabled_reason=?, disabled_at=?, failures=?, failed_messages=?,
+    first_failure_at=?, probe_at=?, version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE
+    webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description,
+    types, filter, include, signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at,
+    failures, failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at,
+    updated_at;
 
 -- encrypted_secrets
 -- Read the encrypted values of some secrets of a tenant.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.version
 FROM secrets
 WHERE secrets.tenant = ? AND secrets.name in (select value from json_each(?));
+
+-- end_webhook_secrets
+-- Bound the time for which the current webhook secret still signs.
+UPDATE webhook_secrets SET valid_until=(now_us() + ?) WHERE webhook_secrets.owner = ? AND webhook_secrets.valid_until IS
+    NULL RETURNING version, valid_until;
 
 -- ended_before
 -- Look back over ended runs, newest first, for streams that are still whole.
@@ -677,6 +1570,72 @@ FROM runs
 WHERE runs.ended_at IS NOT NULL AND runs.ended_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT) AND
     runs.ended_at < ? ORDER BY runs.ended_at DESC
 LIMIT 1000 OFFSET ?;
+
+-- ended_runs_for_webhooks
+-- Read the runs whose end is reported by webhooks.
+SELECT runs.id, runs.tenant, runs.target, runs.lane, runs.status, runs.accepted_at, runs.ended_at, runs.failures,
+    runs.losses, runs.attempt, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, (SELECT
+    sum(run_calls.cost_usd) AS sum_1
+FROM run_calls
+WHERE run_calls.run_id = runs.id) AS cost_usd, run_results.error, chat_turns.session_id, chat_turns.turn,
+    run_webhooks.url
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN chat_turns ON chat_turns.run_id =
+    runs.id LEFT OUTER JOIN run_webhooks ON run_webhooks.run_id = runs.id
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- event_rate_left
+-- Read up to when a rate of events is used up.
+SELECT event_rates.paid_until - now_us() AS paid_us
+FROM event_rates
+WHERE event_rates."key" = ?;
+
+-- event_was_used
+-- Find the wait of a run that an event of the tenant has answered.
+SELECT run_waits.path
+FROM run_waits
+WHERE run_waits.run_id = ? AND run_waits.answered_by = ?;
+
+-- events_before_wait
+-- Read the events that a new wait may use, oldest first.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.tenant = ? AND stored_events.name = ? AND stored_events.received_at >= ? ORDER BY stored_events.id
+LIMIT 1000 OFFSET ?;
+
+-- events_to_replay
+-- Read stored events from a time on, with what a trigger made of them.
+SELECT stored_events.id, stored_events.name, event_outcomes.outcome
+FROM stored_events LEFT OUTER JOIN event_outcomes ON event_outcomes.event_id = stored_events.id AND
+    event_outcomes."trigger" = ?
+WHERE stored_events.tenant = ? AND stored_events.id > ? AND stored_events.received_at >= ? AND (CAST(? AS BIGINT) IS
+    NULL OR stored_events.received_at < ?) ORDER BY stored_events.id
+LIMIT ? OFFSET ?;
+
+-- failed_schedules
+-- Find schedules whose last slot did not start.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.paused_at IS NULL AND (EXISTS (SELECT *
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.slot = (SELECT max(schedule_firings.slot) AS
+    max_1
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.kind = 'tick') AND schedule_firings.outcome =
+    'failed_to_start')) ORDER BY schedules.id
+LIMIT 5 OFFSET ?;
+
+-- find_dead_letter
+-- Read a dead letter without its content.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
+    dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
+    dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
+    dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
+    dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.run_id = ?;
 
 -- find_definition
 -- Read the current version of a definition.
@@ -698,6 +1657,19 @@ WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.
 FROM definition_versions
 WHERE definition_versions.tenant = ? AND definition_versions.kind = ? AND definition_versions.id = ? AND
     definition_versions.version = ?;
+
+-- find_event
+-- Read an event of a tenant.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.id = ? AND stored_events.tenant = ?;
+
+-- find_event_ids
+-- Find the events that were stored under ids of senders.
+SELECT event_ids.sent_id, event_ids.event_id
+FROM event_ids
+WHERE event_ids.tenant = ? AND event_ids.sent_id in (select value from json_each(?));
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -728,11 +1700,37 @@ SELECT provider_limits.credential, provider_limits.in_flight, provider_limits.re
 FROM provider_limits
 WHERE provider_limits.credential = ?;
 
+-- find_quota
+-- Read a quota of a tenant.
+SELECT tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = ?;
+
 -- find_role
 -- Read a role.
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles
 WHERE roles.name = ?;
+
+-- find_run_listeners
+-- Read the triggers that listen to ends of runs.
+SELECT run_listeners.tenant, run_listeners."trigger", run_listeners.event, run_listeners.target
+FROM run_listeners
+WHERE run_listeners.tenant in (select value from json_each(?));
+
+-- find_schedule
+-- Read a schedule.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
+    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
+    tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.id = ?;
 
 -- find_session
 -- Read a chat session and its current turn.
@@ -753,17 +1751,266 @@ WHERE runs.id in (select value from json_each(?));
 -- find_tenant
 -- Read a tenant.
 SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled,
-    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap
+    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap,
+    tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered
 FROM tenants
 WHERE tenants.id = ?;
+
+-- find_tenants_of_runs
+-- Read the tenants of the runs that a new run starts after.
+SELECT runs.id, runs.tenant
+FROM runs
+WHERE runs.id in (select value from json_each(?));
+
+-- find_webhook_endpoint
+-- Read a webhook endpoint.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at
+FROM webhook_endpoints
+WHERE webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint';
+
+-- find_webhook_source
+-- Read a webhook source.
+SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by
+FROM webhook_sources
+WHERE webhook_sources.tenant = ? AND webhook_sources.name = ?;
+
+-- find_webhook_source_by_token
+-- Find the webhook source of a request.
+SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by, now_us() AS now
+FROM webhook_sources
+WHERE webhook_sources.token_hash = ? AND webhook_sources.enabled = 1;
+
+-- finish_dependency_work
+-- Remove what the maintenance service has settled.
+DELETE FROM dependency_work WHERE dependency_work.run_id in (select value from json_each(?)) AND dependency_work.kind =
+    ?;
+
+-- first_buffered_slots
+-- Read the first buffered slot of schedules without an open run.
+SELECT schedules.uid, schedule_firings.slot, schedule_firings.prepared, (SELECT tenants.enabled = 1 AND
+    tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered =
+    0 AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS free
+FROM schedules JOIN schedule_firings ON schedule_firings.schedule_uid = schedules.uid
+WHERE schedules.uid in (select value from json_each(?)) AND schedules.paused_at IS NULL AND schedule_firings.outcome =
+    'buffered' AND schedule_firings.slot = (SELECT min(schedule_firings.slot) AS min_1
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.outcome = 'buffered') AND NOT (EXISTS (SELECT *
+FROM schedule_firings AS other, runs AS running
+WHERE other.schedule_uid = schedules.uid AND other.open = 1 AND running.id = other.run_id AND running.ended_at IS NULL
+    AND (schedules.paused_counts = 1 OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
+
+-- floor_by_id
+-- Find the ids at which a list by id pauses, one for each range.
+SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? ORDER BY found.id DESC
+LIMIT 1 OFFSET ?;
+
+-- floor_by_key
+-- Find the ids at which a list by key pauses, one for each range.
+SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET ?;
+
+-- floor_by_lane
+-- Find the ids at which a list by lane pauses, one for each range.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.target AND next_run.ended_at IS NOT NULL
+    ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?))),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?)))
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN json_each(?) AS ended_statuses ON 1 = 1
+WHERE ended_kinds.lane = ?) AS ranges UNION ALL SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1
+WHERE waiting_kinds.lane = ?) AS ranges;
+
+-- floor_by_status
+-- Find the ids at which a list by status pauses, one for each range.
+WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?)))
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.status = ranges.status AND
+    found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
+FROM json_each(?) AS tenants JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges UNION ALL SELECT (SELECT found.id
+    AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges;
+
+-- floor_by_tag
+-- Find the ids at which a list by tag pauses, one for each range.
+SELECT (SELECT tagged.run_id AS id
+FROM run_tags AS tagged
+WHERE tagged.run_id < ? AND tagged.run_id >= ? AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY
+    tagged.run_id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT tenants.value AS tenant
+FROM json_each(?) AS tenants) AS ranges;
+
+-- floor_by_target
+-- Find the ids at which a list by target pauses, one for each range.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL AND next_run.target = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?)),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
+    = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target = ? ORDER BY
+    next_run.lane
+LIMIT 1 OFFSET ?))
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges UNION ALL SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges;
+
+-- floor_by_target_and_lane
+-- Find the ids at which a list by target and lane pauses, one for each range.
+SELECT (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
+FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges UNION ALL SELECT (SELECT
+    found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
+    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
+    found.id DESC
+LIMIT 1 OFFSET ?) AS id
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
+FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges;
 
 -- forget_provider_seconds
 DELETE FROM provider_seconds WHERE provider_seconds.credential = ? AND provider_seconds.second < (SELECT now_us() AS
     now_us_1) / 1000000 - 60;
 
+-- forget_shares
+-- Delete the finish tags of tenants and keys without new runs for a week.
+DELETE FROM lane_shares WHERE lane_shares.finish_tag < (now_us() - 604800000000) * 1000;
+
 -- fork_source
 -- Read the run that is forked.
-SELECT runs.target, runs.tenant, runs.lane, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs."plan"
+SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
+    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs."plan", run_inputs.origin, EXISTS
+    (SELECT *
+FROM chat_turns
+WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
 WHERE runs.id = ?;
 
@@ -780,7 +2027,9 @@ DELETE FROM idempotency_keys WHERE idempotency_keys.run_id in (select value from
 -- free_key
 -- Take the ordering key from a failed run.
 UPDATE runs SET holds_key=? WHERE runs.id = ? AND runs.status = 'failed' AND runs.holds_key = 1 RETURNING id, lane,
-    status, attempt, last_seq, ordering_key;
+    status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
 -- grant_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
@@ -794,6 +2043,43 @@ WHERE 1 = 1 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETU
 INSERT INTO provider_seconds (credential, second, requests, tokens) VALUES (?, ?, ?, ?) ON CONFLICT (credential, second)
     DO UPDATE SET requests = (provider_seconds.requests + excluded.requests), tokens = CASE WHEN
     (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens + excluded.tokens END;
+
+-- group_dead_letters
+-- Count the dead letters of all tenants by fingerprint.
+SELECT dead_letters.fingerprint, count(*) AS count, sum(dead_letters.times_died) AS times_died,
+    min(dead_letters.first_failed_at) AS first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') GROUP BY dead_letters.fingerprint ORDER BY count(*)
+    DESC, max(dead_letters.died_at) DESC, dead_letters.fingerprint
+LIMIT ? OFFSET ?;
+
+-- group_tenant_dead_letters
+-- Count the dead letters of a tenant by fingerprint.
+SELECT dead_letters.fingerprint, count(*) AS count, sum(dead_letters.times_died) AS times_died,
+    min(dead_letters.first_failed_at) AS first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.tenant = ? GROUP BY
+    dead_letters.fingerprint ORDER BY count(*) DESC, max(dead_letters.died_at) DESC, dead_letters.fingerprint
+LIMIT ? OFFSET ?;
+
+-- handle_dead_letter
+-- Acknowledge or discard a dead letter.
+UPDATE dead_letters SET state=?, handled_by=?, handled_at=now_us(), note=coalesce(?, dead_letters.note) WHERE
+    dead_letters.run_id = ? AND dead_letters.state in (select value from json_each(?)) RETURNING run_id, target, lane,
+    input, error, attempts, died_at, tenant, state, code, message, fingerprint, fingerprint_version, last_step,
+    first_failed_at, times_died, handled_by, handled_at, note, assigned_to, retry_run_id;
 
 -- has_event
 -- Check whether a run has an event of a type.
@@ -818,11 +2104,45 @@ WHERE name = ?;
 UPDATE workers SET active=?, heartbeat_at=now_us(), lease_until=(now_us() + CAST(? * ? AS BIGINT)) WHERE workers.id = ?
     AND workers.status IN ('online', 'draining') RETURNING status;
 
+-- hold_bulk_job
+-- Check that a process may still work on a bulk job.
+SELECT bulk_jobs.id
+FROM bulk_jobs
+WHERE bulk_jobs.id = ? AND bulk_jobs.state = 'running' AND bulk_jobs.fence = ?;
+
+-- hold_lane
+-- Add a hold to a lane.
+INSERT INTO lane_holds (id, lane, owner, reason, created_at, expires_at) SELECT ? AS anon_1, ? AS anon_2, ? AS anon_3, ?
+    AS anon_4, now_us() AS now_us_1, now_us() + CAST(? * ? AS BIGINT) AS anon_5 RETURNING id, lane, owner, reason,
+    created_at, expires_at;
+
+-- hold_webhooks
+-- Hold the deliveries of a disabled webhook endpoint.
+WITH waiting AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = ? AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT now_us() AS now_us_1) AND webhook_deliveries.status = 'pending' AND
+    webhook_deliveries.neutral = 0 ORDER BY webhook_deliveries.next_at
+LIMIT 1000 OFFSET ?)
+UPDATE webhook_deliveries SET status='held', next_at=? FROM waiting WHERE webhook_deliveries.id = waiting.id;
+
+-- hook_open_runs
+-- Let the end of open runs start the buffered slots of their schedule.
+UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id in (select value from json_each(?)) AND
+    runs.ended_at IS NULL AND (runs.hooks & 2) = 0;
+
+-- ids_of_tenants
+-- Read the ids of all tenants, for a list of all.
+SELECT tenants.id
+FROM tenants;
+
 -- inbox
 -- Read a page of open questions to people, oldest first.
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
-    run_waits.answered_by, run_waits.settled_at, run_waits.due_at - now_us() AS due_in
+    run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
+    run_waits.due_at - now_us() AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
@@ -839,7 +2159,7 @@ WHERE runs.ordering_key = ? AND runs.holds_key = 1;
 
 -- key_of_run
 -- Read the ordering key of a run.
-SELECT runs.ordering_key, runs.status, runs.worker_id, runs.tenant, runs.priority
+SELECT runs.ordering_key, runs.status, runs.worker_id, runs.tenant, runs.priority, runs.lane, runs.start_tag
 FROM runs
 WHERE runs.id = ?;
 
@@ -863,7 +2183,8 @@ FROM lanes ORDER BY lanes.name;
 
 -- lane_settings
 -- Read the settings of a lane.
-SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms
+SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.fair, lanes.priority_seconds,
+    lanes.stale_timeout_minutes
 FROM lanes
 WHERE lanes.name = ?;
 
@@ -879,6 +2200,12 @@ SELECT lanes.name
 FROM lanes
 WHERE lanes.tenant = ?;
 
+-- lanes_that_start
+-- Read which lanes start runs, and their caps.
+SELECT lanes.name, lanes.max_slots, lanes.enabled = 1 AND coalesce(lanes.held_until, 0) <= now_us() AS starts, now_us()
+    AS now
+FROM lanes ORDER BY lanes.name;
+
 -- lanes_to_lock
 -- Read the lanes that a new worker locks before its first survey.
 SELECT lanes.name
@@ -893,6 +2220,12 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS c
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 
+-- letters_of_repeated_runs
+-- Read the dead letters that failed runs were to repeat.
+SELECT dead_letters.retry_run_id, dead_letters.times_died, dead_letters.first_failed_at
+FROM dead_letters
+WHERE dead_letters.retry_run_id in (select value from json_each(?)) AND dead_letters.state = 'retrying';
+
 -- limit_wait_for_writers
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
@@ -905,11 +2238,530 @@ WHERE (CAST(? AS TEXT) IS NULL OR audit.id < ?) AND (CAST(? AS TEXT) IS NULL OR 
     IS NULL OR audit.action = ?) AND (CAST(? AS TEXT) IS NULL OR audit.subject = ?) ORDER BY audit.id DESC
 LIMIT ? OFFSET ?;
 
+-- list_bulk_items
+-- Read a page of the items of a bulk job.
+SELECT bulk_items.job_id, bulk_items.no, bulk_items.run_id, bulk_items.state, bulk_items.code, bulk_items.reason,
+    bulk_items.new_run_id, bulk_items.settled_at
+FROM bulk_items
+WHERE bulk_items.job_id = ? AND (CAST(? AS TEXT) IS NULL OR bulk_items.state = ?) AND bulk_items.no > ? ORDER BY
+    bulk_items.no
+LIMIT ? OFFSET ?;
+
+-- list_bulk_jobs
+-- Read a page of bulk jobs, newest first.
+SELECT bulk_jobs.id, bulk_jobs.tenant, bulk_jobs.action, bulk_jobs.options, bulk_jobs.selection, bulk_jobs.state,
+    bulk_jobs.total, bulk_jobs.changed, bulk_jobs.refused, bulk_jobs.rate, bulk_jobs.created_by, bulk_jobs.created_at,
+    bulk_jobs.ended_at, bulk_jobs.stopped_by, bulk_jobs.next_at, bulk_jobs.lease_until, bulk_jobs.owner, bulk_jobs.fence
+FROM bulk_jobs
+WHERE (CAST(? AS TEXT) IS NULL OR bulk_jobs.tenant = ?) AND (CAST(? AS TEXT) IS NULL OR bulk_jobs.state = ?) AND (CAST(?
+    AS TEXT) IS NULL OR bulk_jobs.id < ?) ORDER BY bulk_jobs.id DESC
+LIMIT ? OFFSET ?;
+
+-- list_by_id
+-- List runs by id, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) ORDER BY found.id
+    DESC
+LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_ids
+-- List runs by ids, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND found.id in
+    (select value from json_each(?)) ORDER BY found.id DESC
+LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_key
+-- List runs by key, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND
+    found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
+LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_lane
+-- List runs by lane, newest first.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.target AND next_run.ended_at IS NOT NULL
+    ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?))),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?))),
+running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from json_each(?)) AND (found.id || '') < ?
+    AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT runs_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN json_each(?) AS ended_statuses ON 1 = 1
+WHERE ended_kinds.lane = ?) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_1 ON runs_1.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
+    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1
+WHERE waiting_kinds.lane = ?) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_2 ON runs_2.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
+    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
+    found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_parent
+-- List runs by parent, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT found.id AS id
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key" JOIN runs AS found ON found.id =
+    idempotency_keys.run_id
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND
+    run_children.run_id = ? AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_status
+-- List runs by status, newest first.
+WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
+    next_run.target, next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = coalesce((SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY next_run.target,
+    next_run.lane
+LIMIT 1 OFFSET ?), (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target > waiting_kinds.target AND next_run.ended_at IS NULL
+    AND next_run.status != 'running' ORDER BY next_run.target, next_run.lane
+LIMIT 1 OFFSET ?))),
+running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from json_each(?)) AND (found.id || '') < ?
+    AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT runs_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.status AS status, heads.newest AS newest
+FROM (SELECT ranges.tenant AS tenant, ranges.status AS status, (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
+FROM json_each(?) AS tenants JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
+    DESC NULLS LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_1 ON runs_1.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest DESC NULLS
+    LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_2 ON runs_2.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
+    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
+    found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_tag
+-- List runs by tag, newest first.
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT runs_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.newest AS newest
+FROM (SELECT ranges.tenant AS tenant, (SELECT tagged.run_id
+FROM run_tags AS tagged JOIN runs AS found ON found.id = (tagged.run_id || '')
+WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS
+    NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.status in (select value from json_each(?)) AND (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ? AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT tenants.value AS tenant
+FROM json_each(?) AS tenants) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_1 ON runs_1.id IN (SELECT found.id
+FROM run_tags AS tagged JOIN runs AS found ON found.id = (tagged.run_id || '')
+WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS
+    NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.status in (select value from json_each(?)) AND (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ? AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
+    tagged.run_id DESC
+LIMIT ? OFFSET ?)) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_target
+-- List runs by target, newest first.
+WITH RECURSIVE ended_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM ended_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.target AND next_run.lane > ended_kinds.lane
+    AND next_run.ended_at IS NOT NULL AND next_run.target = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?)),
+waiting_kinds(tenant, target, lane) AS
+(SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
+FROM json_each(?) AS tenants JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
+    = ? ORDER BY next_run.lane
+LIMIT 1 OFFSET ?) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS
+    lane
+FROM waiting_kinds JOIN runs AS following_run ON following_run.id = (SELECT next_run.id
+FROM runs AS next_run
+WHERE next_run.tenant = waiting_kinds.tenant AND next_run.target = waiting_kinds.target AND next_run.lane >
+    waiting_kinds.lane AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target = ? ORDER BY
+    next_run.lane
+LIMIT 1 OFFSET ?)),
+running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from json_each(?)) AND (found.id || '') < ?
+    AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT runs_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
+    AS status
+FROM ended_kinds JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_1 ON runs_1.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
+    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
+    waiting_statuses.value AS status
+FROM waiting_kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest DESC NULLS
+    LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_2 ON runs_2.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
+    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
+    found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
+-- list_by_target_and_lane
+-- List runs by target and lane, newest first.
+WITH running AS materialized
+(SELECT found.id AS id
+FROM runs AS found
+WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from json_each(?)) AND (found.id || '') < ?
+    AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
+    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
+    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
+    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM (SELECT ids.id AS id
+FROM (SELECT runs_1.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
+FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges) AS heads ORDER BY
+    heads.newest DESC NULLS LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_1 ON runs_1.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
+    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
+FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
+    newest
+FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
+    found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
+    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+LIMIT 1 OFFSET ?) AS newest
+FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
+FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
+FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges) AS heads ORDER BY
+    heads.newest DESC NULLS LAST
+LIMIT ? OFFSET ?) AS chosen JOIN runs AS runs_2 ON runs_2.id IN (SELECT found.id
+FROM runs AS found
+WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
+    found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
+    found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
+    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
+    found.id DESC
+LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
+FROM running) AS ids ORDER BY (ids.id || '') DESC
+LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
+
 -- list_dead_letters
--- Read the newest dead letters.
-SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
-    dead_letters.attempts, dead_letters.died_at
-FROM dead_letters ORDER BY dead_letters.died_at DESC
+-- Read a page of the dead letters of all tenants.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
+    dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
+    dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
+    dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
+    dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.died_at <= ? AND (dead_letters.died_at
+    < ? OR dead_letters.run_id < ?) ORDER BY dead_letters.died_at DESC, dead_letters.run_id DESC
 LIMIT ? OFFSET ?;
 
 -- list_definition_versions
@@ -933,6 +2785,26 @@ WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.
     definitions.id > ?) ORDER BY definitions.id
 LIMIT ? OFFSET ?;
 
+-- list_events
+-- Read a page of a tenant's events, newest first.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.tenant = ? AND (CAST(? AS TEXT) IS NULL OR stored_events.name = ?) AND (CAST(? AS TEXT) IS NULL OR
+    stored_events."key" = ?) AND (CAST(? AS TEXT) IS NULL OR stored_events.id < ?) ORDER BY stored_events.id DESC
+LIMIT ? OFFSET ?;
+
+-- list_firings
+-- Read a page of the firings of a schedule, newest first.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = ? AND (CAST(? AS BIGINT) IS NULL OR schedule_firings.slot < ?) ORDER BY
+    schedule_firings.slot DESC
+LIMIT ? OFFSET ?;
+
 -- list_keys
 -- Read a page of API keys, newest first.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -949,13 +2821,14 @@ FROM lane_kinds ORDER BY lane_kinds.kind;
 
 -- list_lane_settings
 -- Read the settings of all lanes.
-SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant
+SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant, lanes.fair,
+    lanes.priority_seconds, lanes.stale_timeout_minutes, lanes.held_until
 FROM lanes ORDER BY lanes.name;
 
 -- list_lanes
 -- Read all lanes with their running runs.
-SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant, (SELECT
-    count(*) AS count_1
+SELECT lanes.name, lanes.enabled, lanes.max_slots, lanes.poll_interval_ms, lanes.updated_at, lanes.tenant, lanes.fair,
+    lanes.priority_seconds, lanes.stale_timeout_minutes, lanes.held_until, (SELECT count(*) AS count_1
 FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'running') AS running
 FROM lanes ORDER BY lanes.name;
@@ -964,6 +2837,22 @@ FROM lanes ORDER BY lanes.name;
 -- Read all roles.
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
+
+-- list_schedules
+-- Read a page of schedules, by id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
+    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
+    tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE (CAST(? AS TEXT) IS NULL OR schedules.tenant = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.id > ?) ORDER BY
+    schedules.id, schedules.tenant
+LIMIT ? OFFSET ?;
 
 -- list_secrets
 -- Read a page of a tenant's secrets, without values.
@@ -985,32 +2874,148 @@ WHERE (CAST(? AS TEXT) IS NULL OR chat_sessions.tenant = ?) AND (CAST(? AS TEXT)
     (CAST(? AS TEXT) IS NULL OR chat_sessions.id < ?) ORDER BY chat_sessions.id DESC
 LIMIT ? OFFSET ?;
 
+-- list_tenant_dead_letters
+-- Read a page of the dead letters of a tenant.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
+    dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
+    dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
+    dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
+    dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.died_at <= ? AND (dead_letters.died_at
+    < ? OR dead_letters.run_id < ?) AND dead_letters.tenant = ? ORDER BY dead_letters.died_at DESC, dead_letters.run_id
+    DESC
+LIMIT ? OFFSET ?;
+
 -- list_tenants
 -- Read all tenants.
 SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled,
-    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap
+    tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap,
+    tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered
 FROM tenants ORDER BY tenants.id;
+
+-- list_webhook_deliveries
+-- Read a page of webhook deliveries, newest first.
+SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
+    webhook_deliveries.type, webhook_deliveries.run_id, webhook_deliveries.status, webhook_deliveries.tries,
+    webhook_deliveries.max_tries, webhook_deliveries.next_at, webhook_deliveries.replay_of,
+    webhook_deliveries.status_code, webhook_deliveries.error, webhook_deliveries.created_at, webhook_deliveries.ended_at
+FROM webhook_deliveries
+WHERE (CAST(? AS TEXT) IS NULL OR webhook_deliveries.tenant = ?) AND (CAST(? AS TEXT) IS NULL OR
+    webhook_deliveries.endpoint_id = ?) AND (CAST(? AS TEXT) IS NULL OR webhook_deliveries.status = ?) AND (CAST(? AS
+    TEXT) IS NULL OR webhook_deliveries.type = ?) AND (CAST(? AS TEXT) IS NULL OR webhook_deliveries.run_id = ?) AND
+    (CAST(? AS TEXT) IS NULL OR webhook_deliveries.id < ?) AND (CAST(? AS BIGINT) IS NULL OR
+    webhook_deliveries.created_at >= ?) ORDER BY webhook_deliveries.id DESC
+LIMIT ? OFFSET ?;
+
+-- list_webhook_endpoints
+-- Read a page of webhook endpoints.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND (CAST(? AS TEXT) IS NULL OR webhook_endpoints.tenant = ?) AND (CAST(? AS
+    TEXT) IS NULL OR webhook_endpoints.id > ?) ORDER BY webhook_endpoints.id
+LIMIT ? OFFSET ?;
+
+-- list_webhook_sources
+-- Read the webhook sources of a tenant.
+SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
+    webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
+    webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
+    webhook_sources.updated_by
+FROM webhook_sources
+WHERE webhook_sources.tenant = ? ORDER BY webhook_sources.name;
 
 -- list_workers
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets
+    workers.targets, workers.health_address
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
 
 -- lock_answered_run
 -- Lock a run while one of its waits is answered.
-SELECT runs.status, runs.tenant, runs.target
+SELECT runs.status, runs.tenant, runs.target, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies
 FROM runs
 WHERE runs.id = ?;
+
+-- lock_dead_letter
+-- Lock a dead letter while it is handled.
+SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
+    dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
+    dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
+    dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id
+FROM dead_letters
+WHERE dead_letters.run_id = ?;
+
+-- lock_open_runs
+-- Lock runs that a newer slot of their schedule cancels.
+SELECT runs.id
+FROM runs
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- lock_outcome
+-- Lock an event and trigger while it is decided.
+SELECT event_outcomes.event_id
+FROM event_outcomes
+WHERE event_outcomes.event_id = ? AND event_outcomes."trigger" = ? AND event_outcomes.outcome = 'pending';
 
 -- lock_run
 -- Lock a run while it is changed.
 SELECT runs.id
 FROM runs
 WHERE runs.id = ?;
+
+-- lock_runs_in_order
+-- Lock runs in the order of their ids.
+SELECT runs.id, runs.tenant, runs.status
+FROM runs
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- lock_schedule
+-- Lock a schedule while it is changed.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
+    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
+    tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.id = ?;
+
+-- lock_schedules
+-- Lock schedules while their buffered slots start.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.uid in (select value from json_each(?)) ORDER BY schedules.uid;
+
+-- lock_schedules_to_fire
+-- Lock schedules while their slots are decided.
+SELECT schedules.uid, schedules.version, schedules.cursor_at, now_us() AS now
+FROM schedules
+WHERE schedules.uid in (select value from json_each(?)) ORDER BY schedules.uid;
 
 -- lock_session
 -- Lock a chat session while a turn is added.
@@ -1025,6 +3030,40 @@ SELECT chat_sessions.id
 FROM chat_sessions
 WHERE chat_sessions.id = ?;
 
+-- lock_tagged_runs
+-- Lock runs while their tags are changed.
+SELECT runs.id, runs.tenant, runs.tags
+FROM runs
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- lock_waiting_dependents
+-- Lock runs that wait for other runs, in the order of their ids.
+SELECT runs.id, runs.ordering_key
+FROM runs
+WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0 ORDER BY
+    runs.id;
+
+-- lock_webhook_endpoint
+-- Lock a webhook endpoint while it is changed.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at
+FROM webhook_endpoints
+WHERE webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint';
+
+-- lock_webhook_endpoints
+-- Lock webhook endpoints while results of their deliveries are stored.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.enabled,
+    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
+    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, now_us() AS now
+FROM webhook_endpoints
+WHERE webhook_endpoints.id in (select value from json_each(?)) ORDER BY webhook_endpoints.id;
+
 -- maintenance_survey
 -- Find out which maintenance services have work.
 SELECT EXISTS (SELECT *
@@ -1038,9 +3077,32 @@ FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_2))) AS timers,
     EXISTS (SELECT *
 FROM run_children
-WHERE run_children.cancel_at IS NOT NULL) AS children, (SELECT count(*) AS count_1
+WHERE run_children.cancel_at IS NOT NULL) AS children, EXISTS (SELECT *
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT now_us() AS now_us_3) AND bulk_jobs.lease_until <=
+    (SELECT now_us() AS now_us_4)) AS bulk, EXISTS (SELECT *
+FROM schedules
+WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT now_us() AS now_us_5)) AS schedules, EXISTS
+    (SELECT *
+FROM dependency_work) AS dependents, (EXISTS (SELECT *
+FROM stored_events
+WHERE stored_events.matched_at IS NULL)) OR (EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
+    run_waits.looked_at IS NULL)) OR (EXISTS (SELECT *
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT now_us() AS now_us_6))) AS
+    triggers, EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at <= (SELECT now_us() AS
+    now_us_7)) AS webhooks, (SELECT count(*) AS count_1
 FROM workers
 WHERE workers.status IN ('online', 'draining')) AS workers;
+
+-- make_schedules_due
+-- Let the schedules service start the buffered slots of schedules.
+UPDATE schedules SET next_due_at=now_us() WHERE schedules.uid in (select value from json_each(?)) AND
+    schedules.paused_at IS NULL;
 
 -- mark_child_seen
 -- Note that the parent has read the result of a child run.
@@ -1053,11 +3115,23 @@ UPDATE run_children SET cancel_at=now_us() WHERE run_children.run_id = ? AND run
 -- mark_limited
 -- Put the open runs of a tenant under its new limits, page by page.
 WITH open_runs AS
-(SELECT runs.id AS id
+(SELECT waiting.id AS id
+FROM (SELECT runs.id AS id
 FROM runs
-WHERE runs.id > ? AND runs.tenant = ? AND runs.ended_at IS NULL AND runs.limited = 0 ORDER BY runs.id
-LIMIT 500 OFFSET ?)
-UPDATE runs SET limited=? FROM open_runs WHERE runs.id = open_runs.id RETURNING id;
+WHERE runs.tenant = ? AND runs.ended_at IS NULL AND runs.status != 'running' AND runs.limited = 0 AND (runs.target,
+    runs.lane, runs.status, runs.id) > (?, ?, ?, ?) ORDER BY runs.target, runs.lane, runs.status, runs.id
+LIMIT 500 OFFSET ?) AS waiting UNION ALL SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = ? AND runs.status = 'running' AND runs.limited = 0)
+UPDATE runs SET limited=? FROM open_runs WHERE runs.id = open_runs.id RETURNING target, lane, status, id;
+
+-- mark_matched
+-- Note that the triggers of events were looked up.
+UPDATE stored_events SET matched_at=now_us() WHERE stored_events.id in (select value from json_each(?));
+
+-- mark_searched
+-- Note that a wait was compared with earlier events.
+UPDATE run_waits SET looked_at=now_us() WHERE run_waits.run_id = ? AND run_waits.path = ?;
 
 -- mark_worker_lost
 -- Declare a worker lost, unless it has renewed its lease.
@@ -1074,6 +3148,20 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200 OFFSET ?;
 
+-- meter_tenant
+-- Note whether the runs of a tenant are counted when they are accepted.
+UPDATE tenants SET metered=? WHERE tenants.id = ?;
+
+-- missed_firings
+-- Read the missed firings of a schedule that overlap a span of time.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = ? AND schedule_firings.outcome = 'missed' AND schedule_firings.slot <= ? AND
+    coalesce(schedule_firings.last_slot, schedule_firings.slot) >= ?;
+
 -- move_first_event
 -- Note the first kept event of an ended run.
 UPDATE runs SET first_seq=? WHERE runs.id = ? AND runs.ended_at IS NOT NULL;
@@ -1081,6 +3169,14 @@ UPDATE runs SET first_seq=? WHERE runs.id = ? AND runs.ended_at IS NOT NULL;
 -- move_first_events
 -- Note that only the last event of ended runs is kept.
 UPDATE runs SET first_seq=runs.last_seq WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NOT NULL;
+
+-- move_run
+-- Move a waiting run to another lane.
+UPDATE runs SET lane=? WHERE runs.id = ? AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
+    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT
+    *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
 -- move_waiting
 -- Move waiting runs to the lane assigned to their kind, page by page.
@@ -1093,6 +3189,32 @@ LIMIT 5000 OFFSET ?)
 UPDATE runs SET lane=? FROM waiting WHERE runs.id = waiting.id AND (runs.status = 'awaiting_approval' OR runs.status =
     'scheduled' OR runs.status = 'blocked' OR runs.status = 'queued' OR runs.status = 'paused') RETURNING id;
 
+-- names_of_letter_groups
+-- Read targets and steps of groups of dead letters.
+SELECT DISTINCT dead_letters.fingerprint, dead_letters.target, dead_letters.last_step
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
+    json_each(?));
+
+-- names_of_tenant_letter_groups
+-- Read targets and steps of a tenant's groups of dead letters.
+SELECT DISTINCT dead_letters.fingerprint, dead_letters.target, dead_letters.last_step
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
+    json_each(?)) AND dead_letters.tenant = ?;
+
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
 SELECT definitions.kind, definition_versions.body
@@ -1102,6 +3224,13 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT ? OFFSET ?;
 
+-- next_bulk_job
+-- Find out when the next bulk job is due.
+SELECT min(CASE WHEN (bulk_jobs.lease_until > bulk_jobs.next_at) THEN bulk_jobs.lease_until ELSE bulk_jobs.next_at END)
+    - now_us() AS wait
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
+
 -- next_due
 -- Read when the next scheduled or paused run is due.
 SELECT (SELECT min(runs.due_at) AS min_1
@@ -1109,6 +3238,56 @@ FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL) - now_us() AS scheduled, (SELECT min(runs.due_at) AS min_2
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL) - now_us() AS paused;
+
+-- next_due_schedule
+-- Read when the next schedule is due.
+SELECT min(schedules.next_due_at) - now_us() AS us
+FROM schedules
+WHERE schedules.next_due_at IS NOT NULL;
+
+-- note_dependents
+-- Note with runs that others start after them.
+UPDATE runs SET hooks=(runs.hooks | 4) WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NULL AND
+    (runs.hooks & 4) = 0;
+
+-- note_end_of_parents
+-- Note with dependents how the runs that they wait for have ended.
+WITH open_edges AS
+(SELECT run_dependencies.parent_id AS parent_id, run_dependencies.run_id AS run_id
+FROM run_dependencies
+WHERE run_dependencies.parent_id in (select value from json_each(?)) AND run_dependencies.parent_status IS NULL ORDER BY
+    run_dependencies.parent_id, run_dependencies.run_id
+LIMIT 1000 OFFSET ?)
+UPDATE run_dependencies SET parent_status=(SELECT runs.status
+FROM runs
+WHERE runs.id = run_dependencies.parent_id) FROM open_edges WHERE run_dependencies.parent_id = open_edges.parent_id AND
+    run_dependencies.run_id = open_edges.run_id RETURNING run_id;
+
+-- note_holds
+-- Note in a lane when its last hold ends.
+UPDATE lanes SET tenant=?, held_until=(SELECT max(coalesce(lane_holds.expires_at, 4611686018427387904)) AS max_1
+FROM lane_holds
+WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > now_us())) WHERE
+    lanes.name = ?;
+
+-- note_new_run
+-- Note the run that was started for an item of a bulk job.
+UPDATE bulk_items SET new_run_id=? WHERE bulk_items.job_id = ? AND bulk_items.no = ?;
+
+-- old_bulk_job
+-- Find a bulk job past its retention.
+SELECT bulk_jobs.id
+FROM bulk_jobs
+WHERE bulk_jobs.ended_at IS NOT NULL AND bulk_jobs.ended_at < now_us() - CAST(? * ? AS BIGINT) ORDER BY bulk_jobs.id
+LIMIT 1 OFFSET ?;
+
+-- old_events
+-- Find stored events past their retention.
+SELECT stored_events.id
+FROM stored_events
+WHERE stored_events.received_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT) AND stored_events.matched_at IS
+    NOT NULL ORDER BY stored_events.received_at
+LIMIT 500 OFFSET ?;
 
 -- old_runs
 -- Find ended runs past their retention.
@@ -1127,17 +3306,36 @@ FROM chat_turns, runs
 WHERE chat_turns.session_id = chat_sessions.id AND runs.id = chat_turns.run_id)) ORDER BY chat_sessions.last_at
 LIMIT 200 OFFSET ?;
 
+-- old_webhook_messages
+-- Find webhook messages past their retention, among the oldest.
+SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at, now_us() - CAST(? * ? AS BIGINT) AS
+    until
+FROM webhook_messages ORDER BY webhook_messages.id
+LIMIT 500 OFFSET ?;
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
 FROM workers
 WHERE workers.status = 'online' AND workers.lease_until > now_us();
 
+-- open_firings
+-- Read the runs of schedules that may not have ended.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.run_id, runs.status, runs.ended_at,
+    runs.ordering_key
+FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
+WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.open = 1 ORDER BY
+    schedule_firings.schedule_uid, schedule_firings.slot;
+
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
-SELECT runs.lane, runs.status, count(*) AS count, min(runs.accepted_at) AS oldest
+SELECT open_runs.lane, open_runs.status, count(*) AS count, min(open_runs.accepted_at) AS oldest
+FROM (SELECT runs.lane AS lane, runs.status AS status, runs.accepted_at AS accepted_at
 FROM runs
-WHERE runs.tenant = ? AND runs.status IN ('queued', 'running') GROUP BY runs.lane, runs.status;
+WHERE runs.tenant = ? AND runs.status = 'queued' AND runs.ended_at IS NULL AND runs.status != 'running' UNION ALL SELECT
+    runs.lane AS lane, runs.status AS status, runs.accepted_at AS accepted_at
+FROM runs
+WHERE runs.tenant = ? AND runs.status = 'running') AS open_runs GROUP BY open_runs.lane, open_runs.status;
 
 -- open_turns
 -- Read the turns of a chat session whose runs have not ended.
@@ -1147,16 +3345,18 @@ WHERE chat_turns.session_id = ? AND (runs.status NOT IN ('completed', 'failed', 
 
 -- open_waits
 -- Open waits of an attempt, through the fence.
-INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at) SELECT
-    batch.run_id, batch.path, runs.tenant, runs.target, batch.kind, batch.step_id, batch.name, batch.request, now_us()
-    AS now_us_1, now_us() + batch.due_us AS anon_1
+INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at, "match",
+    lookback_us) SELECT batch.run_id, batch.path, runs.tenant, runs.target, batch.kind, batch.step_id, batch.name,
+    batch.request, now_us() AS now_us_1, now_us() + batch.due_us AS anon_1, batch."match", batch.lookback_us
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
     AS path, json_extract(value, '$[3]') AS kind, json_extract(value, '$[4]') AS step_id, json_extract(value, '$[5]') AS
-    name, json_extract(value, '$[6]') AS request, json_extract(value, '$[7]') AS due_us
+    name, json_extract(value, '$[6]') AS request, json_extract(value, '$[7]') AS due_us, json_extract(value, '$[8]') AS
+    "match", json_extract(value, '$[9]') AS lookback_us
 FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
 WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
-    excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ? WHERE
-    run_waits.settled_at IS NOT NULL;
+    excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
+    = excluded."match", lookback_us = excluded.lookback_us, looked_at = ? WHERE run_waits.settled_at IS NOT NULL
+    RETURNING run_id, path, tenant, target, kind, step_id, name, request;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -1167,17 +3367,124 @@ FROM workers
 WHERE workers.id = runs.worker_id AND workers.status IN ('online', 'draining')))
 LIMIT 100 OFFSET ?;
 
+-- outcomes_of_event
+-- Read what triggers made of an event.
+SELECT event_outcomes.event_id, event_outcomes."trigger", event_outcomes.tenant, event_outcomes.outcome,
+    event_outcomes.run_id, event_outcomes.reason, event_outcomes.created_at, event_outcomes.decided_at,
+    event_outcomes.claimed_until
+FROM event_outcomes
+WHERE event_outcomes.event_id = ? AND event_outcomes.tenant = ? ORDER BY event_outcomes."trigger";
+
+-- outcomes_of_trigger
+-- Read a page of what a trigger made of events, newest event first.
+SELECT event_outcomes.event_id, event_outcomes."trigger", event_outcomes.tenant, event_outcomes.outcome,
+    event_outcomes.run_id, event_outcomes.reason, event_outcomes.created_at, event_outcomes.decided_at,
+    event_outcomes.claimed_until
+FROM event_outcomes
+WHERE event_outcomes.tenant = ? AND event_outcomes."trigger" = ? AND (CAST(? AS TEXT) IS NULL OR event_outcomes.outcome
+    = ?) AND (CAST(? AS TEXT) IS NULL OR event_outcomes.event_id < ?) ORDER BY event_outcomes.event_id DESC
+LIMIT ? OFFSET ?;
+
 -- parents_of_children
 -- Find the parents of ended child runs.
 SELECT run_children.run_id
 FROM idempotency_keys JOIN run_children ON idempotency_keys."key" = run_children."key"
 WHERE idempotency_keys.run_id in (select value from json_each(?)) AND run_children.seen_at IS NULL;
 
+-- pause_schedule
+-- Pause a schedule.
+UPDATE schedules SET version=(schedules.version + ?), next_due_at=?, paused_at=now_us(), paused_by=?, paused_reason=?,
+    updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
+
+-- pay_event_rate
+-- Use up a part of a rate of events, unless a minute of it is used up.
+INSERT INTO event_rates ("key", paid_until) VALUES (?, (now_us() + ?)) ON CONFLICT ("key") DO UPDATE SET paid_until =
+    (CASE WHEN (event_rates.paid_until > now_us()) THEN event_rates.paid_until ELSE now_us() END + ?) WHERE CASE WHEN
+    (event_rates.paid_until > now_us()) THEN event_rates.paid_until ELSE now_us() END + ? <= now_us() + 60000000
+    RETURNING "key";
+
 -- pay_rate
 -- Note up to when accepted runs have used the rate of tenants.
 UPDATE tenants SET rate_paid_until=batch.paid_until FROM (SELECT json_extract(value, '$[0]') AS tenant,
     json_extract(value, '$[1]') AS paid_until
 FROM json_each(?) AS batch_members) AS batch WHERE tenants.id = batch.tenant RETURNING id;
+
+-- pending_bulk_items
+-- Read the next items of a bulk job.
+SELECT bulk_items.no, bulk_items.run_id
+FROM bulk_items
+WHERE bulk_items.job_id = ? AND bulk_items.state = 'pending' ORDER BY bulk_items.no
+LIMIT ? OFFSET ?;
+
+-- place_runs
+-- Store the start tags of waiting runs.
+UPDATE runs SET rank=batch.rank, start_tag=batch.start_tag FROM (SELECT json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS rank, json_extract(value, '$[2]') AS start_tag
+FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id RETURNING id;
+
+-- postpone_outcome
+-- Evaluate an event and trigger later.
+UPDATE event_outcomes SET claimed_until=(now_us() + CAST(? * ? AS BIGINT)) WHERE event_outcomes.event_id = ? AND
+    event_outcomes."trigger" = ? AND event_outcomes.outcome = 'pending';
+
+-- postpone_schedules
+-- Leave schedules that could not be decided for a minute.
+UPDATE schedules SET next_due_at=(now_us() + 60000000) WHERE schedules.uid in (select value from json_each(?)) AND
+    schedules.next_due_at <= now_us();
+
+-- preview_bulk_letters
+-- Find the runs that a bulk job would select.
+SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') ORDER BY dead_letters.run_id DESC
+LIMIT ? OFFSET ?;
+
+-- preview_bulk_runs
+-- Find the runs that a bulk job would select.
+SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.target = ?) AND (CAST(? AS
+    TEXT) IS NULL OR runs.lane = ?) AND (CAST(? AS TEXT) IS NULL OR runs.ordering_key = ?) AND (CAST(? AS BIGINT) IS
+    NULL OR runs.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL
+    OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
+    ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) ORDER BY runs.id DESC
+LIMIT ? OFFSET ?;
+
+-- preview_bulk_tenant_letters
+-- Find the runs that a bulk job would select.
+SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.tenant = ? ORDER BY dead_letters.run_id
+    DESC
+LIMIT ? OFFSET ?;
+
+-- preview_bulk_tenant_runs
+-- Find the runs that a bulk job would select.
+SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.target = ?) AND (CAST(? AS
+    TEXT) IS NULL OR runs.lane = ?) AND (CAST(? AS TEXT) IS NULL OR runs.ordering_key = ?) AND (CAST(? AS BIGINT) IS
+    NULL OR runs.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL
+    OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
+    ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND runs.tenant = ? ORDER BY
+    runs.id DESC
+LIMIT ? OFFSET ?;
 
 -- provider_minute
 SELECT (SELECT now_us() AS now_us_1) / 1000000 - provider_seconds.second AS ago, provider_seconds.requests,
@@ -1252,6 +3559,22 @@ WHERE 1 = 1 ON CONFLICT (tenant, kind, id) DO UPDATE SET version = excluded.vers
     excluded.description, origin = excluded.origin, pins = excluded.pins, updated_at = excluded.updated_at, removed_at =
     ?, source = excluded.source;
 
+-- put_firings
+-- Record the decisions about slots.
+INSERT INTO schedule_firings (schedule_uid, slot, due_at, decided_at, kind, outcome, reason, detail, run_id, open,
+    prepared, last_slot, count) SELECT batch.schedule_uid, batch.slot, batch.due_at, batch.decided_at, batch.kind,
+    batch.outcome, batch.reason, batch.detail, batch.run_id, batch.open, batch.prepared, batch.last_slot, batch.count
+FROM (SELECT json_extract(value, '$[0]') AS schedule_uid, json_extract(value, '$[1]') AS slot, json_extract(value,
+    '$[2]') AS due_at, json_extract(value, '$[3]') AS decided_at, json_extract(value, '$[4]') AS kind,
+    json_extract(value, '$[5]') AS outcome, json_extract(value, '$[6]') AS reason, json_extract(value, '$[7]') AS
+    detail, json_extract(value, '$[8]') AS run_id, json_extract(value, '$[9]') AS open, json_extract(value, '$[10]') AS
+    prepared, json_extract(value, '$[11]') AS last_slot, json_extract(value, '$[12]') AS count
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (schedule_uid, slot) DO UPDATE SET due_at = excluded.due_at, decided_at = excluded.decided_at,
+    kind = excluded.kind, outcome = excluded.outcome, reason = excluded.reason, detail = excluded.detail, run_id =
+    excluded.run_id, open = excluded.open, prepared = excluded.prepared, last_slot = excluded.last_slot, count =
+    excluded.count;
+
 -- put_secret
 -- Store a new version of a secret.
 INSERT INTO secrets (tenant, name, key_id, value, version, created_at, updated_at, updated_by) SELECT batch.tenant,
@@ -1263,6 +3586,15 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (tenant, name) DO UPDATE SET key_id = excluded.key_id, value = excluded.value, version =
     (secrets.version + ?), updated_at = excluded.updated_at, updated_by = excluded.updated_by RETURNING tenant, name,
     key_id, version, created_at, updated_at, updated_by;
+
+-- put_webhook_source
+-- Create or change a webhook source; its token stays.
+INSERT INTO webhook_sources (tenant, name, token_hash, verifier, event, options, key_id, secret, enabled,
+    rate_per_minute, created_at, updated_at, updated_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), now_us(), ?) ON
+    CONFLICT (tenant, name) DO UPDATE SET verifier = excluded.verifier, event = excluded.event, options =
+    excluded.options, key_id = excluded.key_id, secret = excluded.secret, enabled = excluded.enabled, rate_per_minute =
+    excluded.rate_per_minute, updated_at = excluded.updated_at, updated_by = excluded.updated_by RETURNING tenant, name,
+    token_hash, verifier, event, options, key_id, secret, enabled, rate_per_minute, created_at, updated_at, updated_by;
 
 -- queue_due_paused
 -- Make paused runs ready that are due.
@@ -1312,6 +3644,14 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs
 WHERE CAST(? AS TEXT) IS NULL OR ready_runs.tenant = ? GROUP BY ready_runs.target ORDER BY ready_runs.target;
 
+-- read_all_records
+-- Read every step record of a run.
+SELECT run_steps.path, run_steps.attempt, run_steps.no, run_steps.step_id, run_steps.kind, run_steps.outcome,
+    run_steps.output, run_steps.route, run_steps.error, run_steps.tries, run_steps.cost_usd, run_steps.tokens
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.no IS NOT NULL AND run_steps.path != '_cursor' ORDER BY run_steps.no,
+    run_steps.path;
+
 -- read_answer
 -- Read the request and response stored under an idempotency key.
 SELECT api_answers."key", api_answers.fingerprint, api_answers.status, api_answers.body, api_answers.created_at
@@ -1345,11 +3685,13 @@ WHERE usage_daily.tenant = ? AND usage_daily.day = CAST((SELECT now_us() AS now_
 FROM tenants
 WHERE tenants.id = ?;
 
--- read_cancels
--- Find the runs of a worker that are to be cancelled.
-SELECT runs.id, runs.attempt
-FROM runs
-WHERE runs.worker_id = ? AND runs.status = 'running' AND runs.cancel_requested_at IS NOT NULL;
+-- read_bulk_job
+-- Read a bulk job.
+SELECT bulk_jobs.id, bulk_jobs.tenant, bulk_jobs.action, bulk_jobs.options, bulk_jobs.selection, bulk_jobs.state,
+    bulk_jobs.total, bulk_jobs.changed, bulk_jobs.refused, bulk_jobs.rate, bulk_jobs.created_by, bulk_jobs.created_at,
+    bulk_jobs.ended_at, bulk_jobs.stopped_by, bulk_jobs.next_at, bulk_jobs.lease_until, bulk_jobs.owner, bulk_jobs.fence
+FROM bulk_jobs
+WHERE bulk_jobs.id = ?;
 
 -- read_checkpoint
 -- Read one checkpoint of a run.
@@ -1357,12 +3699,43 @@ SELECT run_steps.output
 FROM run_steps
 WHERE run_steps.run_id = ? AND run_steps.path = ?;
 
+-- read_claimed_events
+-- Read the events that an evaluator has claimed.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
+    now_us() - stored_events.received_at AS age_us
+FROM stored_events
+WHERE stored_events.id in (select value from json_each(?));
+
+-- read_claimed_webhooks
+-- Read what is sent for claimed webhook deliveries.
+SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries, webhook_deliveries.max_tries,
+    webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
+    webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
+    body, webhook_endpoints.kind, webhook_endpoints.url, run_webhooks.url AS run_url, now_us() AS now
+FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
+    webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
+    run_webhooks.run_id = webhook_deliveries.run_id
+WHERE webhook_deliveries.id in (select value from json_each(?)) ORDER BY webhook_deliveries.created_at,
+    webhook_deliveries.id;
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
-    dead_letters.attempts, dead_letters.died_at
-FROM dead_letters
+    dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
+    dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
+    dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, runs.status, run_results.state AS run_state
+FROM dead_letters LEFT OUTER JOIN runs ON runs.id = dead_letters.run_id LEFT OUTER JOIN run_results ON
+    run_results.run_id = dead_letters.run_id
 WHERE dead_letters.run_id = ?;
+
+-- read_ended_runs
+-- Read ended runs whose end is an event.
+SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs.origin, run_results.result,
+    run_results.error
+FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
 -- read_event_page
 -- Read a page of the events of a run.
@@ -1380,9 +3753,25 @@ LIMIT ? OFFSET ?;
 
 -- read_failed_runs
 -- Read the runs that become dead letters.
-SELECT runs.id, runs.target, runs.lane, run_inputs.input, run_results.error
+SELECT runs.id, runs.target, runs.lane, runs.tenant, run_inputs.input, run_results.error, (SELECT run_steps.path
+FROM run_steps
+WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_steps.no DESC
+LIMIT 1 OFFSET ?) AS path, (SELECT run_steps.step_id
+FROM run_steps
+WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_steps.no DESC
+LIMIT 1 OFFSET ?) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
-WHERE runs.id in (select value from json_each(?));
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- read_firings
+-- Read some firings of a schedule.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count
+FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS slot
+FROM json_each(?) AS batch_members) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid = batch.uid AND
+    schedule_firings.slot = batch.slot ORDER BY schedule_firings.slot;
 
 -- read_idempotency_keys
 -- Read the runs stored under idempotency keys.
@@ -1391,6 +3780,19 @@ SELECT idempotency_keys."key", idempotency_keys.fingerprint, idempotency_keys.ru
 FROM idempotency_keys JOIN runs ON runs.id = idempotency_keys.run_id
 WHERE idempotency_keys."key" in (select value from json_each(?));
 
+-- read_interrupts
+-- Find the runs of a worker that are to be cancelled, and those without progress for too long.
+SELECT runs.id, runs.attempt, CASE WHEN (runs.cancel_requested_at IS NULL) THEN (SELECT lanes.stale_timeout_minutes
+FROM lanes
+WHERE lanes.name = runs.lane) ELSE NULL END AS stale_minutes
+FROM runs
+WHERE runs.worker_id = ? AND runs.status = 'running' AND (runs.cancel_requested_at IS NOT NULL OR (EXISTS (SELECT *
+FROM lanes
+WHERE lanes.stale_timeout_minutes IS NOT NULL)) AND CASE WHEN (runs.recorded_at > runs.claimed_at) THEN runs.recorded_at
+    ELSE runs.claimed_at END < now_us() - (SELECT lanes.stale_timeout_minutes
+FROM lanes
+WHERE lanes.name = runs.lane) * 60000000);
+
 -- read_key
 -- Read an API key.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -1398,12 +3800,64 @@ SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.ro
 FROM api_keys
 WHERE api_keys.id = ?;
 
+-- read_lane_clocks
+-- Note the virtual time of lanes once a minute.
+INSERT INTO lane_clocks (lane, read_at, "virtual", earlier_at, earlier_virtual) SELECT batch.lane, batch.at,
+    batch."virtual", batch.at AS at__1, batch."virtual" AS virtual__1
+FROM (SELECT json_extract(value, '$[0]') AS lane, json_extract(value, '$[1]') AS at, json_extract(value, '$[2]') AS
+    "virtual"
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, "virtual" =
+    excluded."virtual", earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks."virtual" WHERE
+    lane_clocks.read_at <= excluded.read_at - 60000000;
+
+-- read_lane_times
+-- Read the virtual time of lanes: the start tag of the run that is next.
+WITH resolved AS
+(SELECT batch.target AS target, batch.lane AS declared, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = batch.target), batch.lane) AS lane
+FROM (SELECT json_extract(value, '$[0]') AS target, json_extract(value, '$[1]') AS lane
+FROM json_each(?) AS batch_members) AS batch)
+SELECT resolved.target, resolved.declared, resolved.lane, coalesce(lanes.fair, 1) AS fair,
+    coalesce(lanes.priority_seconds, 600) AS priority_seconds, coalesce((SELECT min(anon_1.start_tag) AS min_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited = 0 AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.rank
+LIMIT 16 OFFSET ?) AS anon_1), CASE WHEN (EXISTS (SELECT *
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane)) THEN
+    coalesce((SELECT max(anon_2.start_tag) AS max_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'running' AND runs.lane = resolved.lane
+LIMIT 256 OFFSET ?) AS anon_2), (SELECT min(anon_3.start_tag) AS min_2
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.tenant, runs.rank
+LIMIT 1 OFFSET ?) AS anon_3)) END) AS next_tag, (SELECT now_us() AS now_us_1) AS now, lane_clocks.read_at,
+    lane_clocks.earlier_at, lane_clocks.earlier_virtual
+FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
+    resolved.lane;
+
 -- read_last_events_of_type
 -- Read the last events of a type of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type = ? ORDER BY run_events.seq DESC
 LIMIT ? OFFSET ?;
+
+-- read_last_steps
+-- Read the last recorded steps of a run.
+SELECT run_steps.no, run_steps.path, run_steps.step_id, run_steps.kind, run_steps.outcome, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.no IS NOT NULL AND run_steps.outcome != 'snapshot' ORDER BY run_steps.no DESC
+LIMIT 100 OFFSET ?;
 
 -- read_next_events
 -- Read the next events of many runs.
@@ -1417,6 +3871,12 @@ FROM json_each(?) AS batch_members) AS batch JOIN run_events ON run_events.run_i
 SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id in (select value from json_each(?));
+
+-- read_quotas
+-- Read a tenant's quotas.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = ?;
 
 -- read_replay
 -- Read the snapshot of a run and the step records after it.
@@ -1435,7 +3895,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    run_inputs.input, run_inputs."plan", run_results.result, run_results.error, run_results.state, (SELECT holder.id
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, run_inputs.input, run_inputs."plan",
+    run_inputs.origin, run_results.result, run_results.error, run_results.state, (SELECT holder.id
 FROM runs AS holder
 WHERE runs.status = 'blocked' AND holder.ordering_key = runs.ordering_key AND holder.holds_key = 1 AND holder.id !=
     runs.id) AS blocked_by, coalesce((SELECT run_attempts.started_at
@@ -1444,6 +3905,12 @@ WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_
 FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
     runs.id
 WHERE runs.id = ?;
+
+-- read_run_quotas
+-- Read how many runs tenants may start per day, and have started.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name = 'runs_per_day';
 
 -- read_secret
 -- Read the description of a secret.
@@ -1462,6 +3929,38 @@ WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND (coalesce(run_ste
     0) = ? AND run_steps.path > ?) ORDER BY coalesce(run_steps.no, 0), run_steps.path
 LIMIT ? OFFSET ?;
 
+-- read_webhook_delivery
+-- Read a webhook delivery with what is sent, and its tries.
+SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
+    webhook_deliveries.type, webhook_deliveries.run_id, webhook_deliveries.status, webhook_deliveries.tries,
+    webhook_deliveries.max_tries, webhook_deliveries.next_at, webhook_deliveries.replay_of,
+    webhook_deliveries.status_code, webhook_deliveries.error, webhook_deliveries.created_at,
+    webhook_deliveries.ended_at, coalesce(webhook_deliveries.body, webhook_messages.body) AS body,
+    webhook_attempts.delivery_id AS try_delivery_id, webhook_attempts.number AS try_number, webhook_attempts.started_at
+    AS try_started_at, webhook_attempts.duration_us AS try_duration_us, webhook_attempts.status_code AS try_status_code,
+    webhook_attempts.error_kind AS try_error_kind, webhook_attempts.error AS try_error,
+    webhook_attempts.response_headers AS try_response_headers, webhook_attempts.response_body AS try_response_body,
+    webhook_attempts.address AS try_address
+FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id LEFT OUTER JOIN
+    webhook_attempts ON webhook_attempts.delivery_id = webhook_deliveries.id
+WHERE webhook_deliveries.id = ? ORDER BY webhook_attempts.number;
+
+-- ready_by_lane_and_tenant
+-- Count the ready runs by lane, and by tenant where it has limits.
+SELECT runs.lane, CASE WHEN runs.limited THEN runs.tenant ELSE NULL END AS tenant, count(*) AS count,
+    min(coalesce(runs.due_at, runs.accepted_at)) AS since
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited = 0 AND runs.max_neighbors IS NULL GROUP BY runs.lane, CASE WHEN
+    runs.limited THEN runs.tenant ELSE NULL END UNION ALL SELECT runs.lane, CASE WHEN runs.limited THEN runs.tenant ELSE
+    NULL END AS tenant, count(*) AS count, min(coalesce(runs.due_at, runs.accepted_at)) AS since
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL GROUP BY runs.lane, CASE WHEN
+    runs.limited THEN runs.tenant ELSE NULL END UNION ALL SELECT runs.lane, CASE WHEN runs.limited THEN runs.tenant ELSE
+    NULL END AS tenant, count(*) AS count, min(coalesce(runs.due_at, runs.accepted_at)) AS since
+FROM runs
+WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL GROUP BY runs.lane, CASE WHEN runs.limited THEN
+    runs.tenant ELSE NULL END;
+
 -- ready_in_lanes
 -- Count the ready runs of each lane, and find the oldest.
 SELECT ready_runs.lane, count(*) AS queued, min(ready_runs.accepted_at) AS oldest
@@ -1474,6 +3973,13 @@ WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL
     runs.accepted_at AS accepted_at
 FROM runs
 WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs GROUP BY ready_runs.lane;
+
+-- recompute_schedules
+-- Store the next slots by this zone database.
+UPDATE schedules SET zone_version=batch.zones, next_at=batch.next_at, next_due_at=batch.next_due_at FROM (SELECT
+    json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS next_at, json_extract(value, '$[2]') AS
+    next_due_at, json_extract(value, '$[3]') AS zones
+FROM json_each(?) AS batch_members) AS batch WHERE schedules.uid = batch.uid;
 
 -- record
 -- Store how attempts ended or what they emitted, through the fence.
@@ -1490,15 +3996,17 @@ UPDATE runs SET status=CASE WHEN (batch.new_status IS NULL) THEN runs.status WHE
     ('cancelled', 'completed', 'failed')) OR CASE WHEN (batch.new_status IS NULL) THEN runs.status WHEN
     (runs.cancel_requested_at IS NOT NULL AND batch.new_status IN ('queued', 'scheduled', 'paused')) THEN 'cancelled'
     ELSE batch.new_status END = 'failed' AND runs.on_dead = 'block') THEN runs.holds_key ELSE ? END,
-    progress=coalesce(batch.progress, runs.progress), progress_note=coalesce(batch.progress_note, runs.progress_note)
-    FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
-    AS new_status, json_extract(value, '$[3]') AS failures, json_extract(value, '$[4]') AS delay_us, json_extract(value,
-    '$[5]') AS events, json_extract(value, '$[6]') AS progress, json_extract(value, '$[7]') AS progress_note,
-    json_extract(value, '$[8]') AS outcome, json_extract(value, '$[9]') AS result, json_extract(value, '$[10]') AS
-    error, json_extract(value, '$[11]') AS state
+    progress=coalesce(batch.progress, runs.progress), progress_note=coalesce(batch.progress_note, runs.progress_note),
+    recorded_at=now_us() FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt,
+    json_extract(value, '$[2]') AS new_status, json_extract(value, '$[3]') AS failures, json_extract(value, '$[4]') AS
+    delay_us, json_extract(value, '$[5]') AS events, json_extract(value, '$[6]') AS progress, json_extract(value,
+    '$[7]') AS progress_note, json_extract(value, '$[8]') AS outcome, json_extract(value, '$[9]') AS result,
+    json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS state
 FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id AND runs.attempt = batch.attempt AND (runs.status
-    || '') = 'running' RETURNING id, attempt, status, last_seq, claimed_at, worker_id, ordering_key, holds_key, now_us()
-    AS at, null AS mark;
+    || '') = 'running' RETURNING id, attempt, status, last_seq, claimed_at, worker_id, ordering_key, holds_key, tenant,
+    CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, now_us() AS at, null AS mark;
 
 -- record (link 1)
 INSERT INTO run_attempts (run_id, attempt, worker_id, started_at, ended_at, outcome, error) SELECT changed.id,
@@ -1506,8 +4014,9 @@ INSERT INTO run_attempts (run_id, attempt, worker_id, started_at, ended_at, outc
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS last_seq, json_extract(value, '$[4]') AS claimed_at, json_extract(value,
     '$[5]') AS worker_id, json_extract(value, '$[6]') AS ordering_key, json_extract(value, '$[7]') AS holds_key,
-    json_extract(value, '$[8]') AS at, json_extract(value, '$[9]') AS mark, json_extract(value, '$[10]') AS outcome,
-    json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error, json_extract(value, '$[13]') AS state
+    json_extract(value, '$[8]') AS tenant, json_extract(value, '$[9]') AS hooks, json_extract(value, '$[10]') AS at,
+    json_extract(value, '$[11]') AS mark, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error, json_extract(value, '$[15]') AS state
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.outcome IS NOT NULL;
 
@@ -1516,8 +4025,9 @@ INSERT INTO run_results (run_id, result, error, state) SELECT changed.id, change
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS last_seq, json_extract(value, '$[4]') AS claimed_at, json_extract(value,
     '$[5]') AS worker_id, json_extract(value, '$[6]') AS ordering_key, json_extract(value, '$[7]') AS holds_key,
-    json_extract(value, '$[8]') AS at, json_extract(value, '$[9]') AS mark, json_extract(value, '$[10]') AS outcome,
-    json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error, json_extract(value, '$[13]') AS state
+    json_extract(value, '$[8]') AS tenant, json_extract(value, '$[9]') AS hooks, json_extract(value, '$[10]') AS at,
+    json_extract(value, '$[11]') AS mark, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error, json_extract(value, '$[15]') AS state
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -1527,19 +4037,25 @@ INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id,
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS last_seq, json_extract(value, '$[4]') AS claimed_at, json_extract(value,
     '$[5]') AS worker_id, json_extract(value, '$[6]') AS ordering_key, json_extract(value, '$[7]') AS holds_key,
-    json_extract(value, '$[8]') AS at, json_extract(value, '$[9]') AS mark, json_extract(value, '$[10]') AS outcome,
-    json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error, json_extract(value, '$[13]') AS state
+    json_extract(value, '$[8]') AS tenant, json_extract(value, '$[9]') AS hooks, json_extract(value, '$[10]') AS at,
+    json_extract(value, '$[11]') AS mark, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error, json_extract(value, '$[15]') AS state
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
 -- record (final)
 SELECT changed.id, changed.attempt, changed.status, changed.last_seq, changed.ordering_key, changed.holds_key,
-    changed.at, changed.mark
+    changed.tenant, changed.hooks, changed.at, changed.mark, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS last_seq, json_extract(value, '$[4]') AS claimed_at, json_extract(value,
     '$[5]') AS worker_id, json_extract(value, '$[6]') AS ordering_key, json_extract(value, '$[7]') AS holds_key,
-    json_extract(value, '$[8]') AS at, json_extract(value, '$[9]') AS mark, json_extract(value, '$[10]') AS outcome,
-    json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error, json_extract(value, '$[13]') AS state
+    json_extract(value, '$[8]') AS tenant, json_extract(value, '$[9]') AS hooks, json_extract(value, '$[10]') AS at,
+    json_extract(value, '$[11]') AS mark, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error, json_extract(value, '$[15]') AS state
 FROM json_each(?) AS changed_members) AS changed;
 
 -- record_calls
@@ -1577,6 +4093,37 @@ WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET attempt = exclu
     run_steps.outcome = 'failed')) THEN CASE WHEN (run_steps.tokens IS NULL) THEN excluded.tokens WHEN (excluded.tokens
     IS NULL) THEN run_steps.tokens ELSE run_steps.tokens + excluded.tokens END ELSE excluded.tokens END;
 
+-- record_webhook_tries
+-- Store the results of tries of webhook deliveries, through the fence.
+UPDATE webhook_deliveries SET status=batch.status, tries=(webhook_deliveries.tries + 1), next_at=(now_us() +
+    batch.delay_us), status_code=batch.status_code, error=batch.error, ended_at=CASE WHEN (batch.status = 'pending')
+    THEN NULL ELSE now_us() END FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS fence,
+    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS delay_us, json_extract(value, '$[4]') AS
+    started_at, json_extract(value, '$[5]') AS duration_us, json_extract(value, '$[6]') AS status_code,
+    json_extract(value, '$[7]') AS error_kind, json_extract(value, '$[8]') AS error, json_extract(value, '$[9]') AS
+    response_headers, json_extract(value, '$[10]') AS response_body, json_extract(value, '$[11]') AS address
+FROM json_each(?) AS batch_members) AS batch WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence =
+    batch.fence AND (webhook_deliveries.status || '') = 'delivering' RETURNING id, tries;
+
+-- record_webhook_tries (link 1)
+INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
+    response_headers, response_body, address) SELECT changed.id, changed.tries, changed.started_at, changed.duration_us,
+    changed.status_code, changed.error_kind, changed.error, changed.response_headers, changed.response_body,
+    changed.address
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tries, json_extract(value, '$[2]') AS
+    started_at, json_extract(value, '$[3]') AS duration_us, json_extract(value, '$[4]') AS status_code,
+    json_extract(value, '$[5]') AS error_kind, json_extract(value, '$[6]') AS error, json_extract(value, '$[7]') AS
+    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address
+FROM json_each(?) AS changed_members) AS changed;
+
+-- record_webhook_tries (final)
+SELECT changed.id, changed.tries
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tries, json_extract(value, '$[2]') AS
+    started_at, json_extract(value, '$[3]') AS duration_us, json_extract(value, '$[4]') AS status_code,
+    json_extract(value, '$[5]') AS error_kind, json_extract(value, '$[6]') AS error, json_extract(value, '$[7]') AS
+    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address
+FROM json_each(?) AS changed_members) AS changed;
+
 -- recover_provider
 UPDATE provider_states SET streak=? WHERE provider_states.credential = ? AND provider_states.slow_until <= now_us() AND
     provider_states.slowed_at < now_us() - ?;
@@ -1589,21 +4136,51 @@ UPDATE secrets SET key_id=batch.key_id, value=batch.value FROM (SELECT json_extr
 FROM json_each(?) AS batch_members) AS batch WHERE secrets.tenant = batch.tenant AND secrets.name = batch.name AND
     secrets.version = batch.version AND secrets.key_id = batch.old_key_id RETURNING tenant, name;
 
+-- reencrypt_webhook_secrets
+-- Store webhook secrets encrypted with another key, unless they changed meanwhile.
+UPDATE webhook_secrets SET key_id=batch.key_id, value=batch.value FROM (SELECT json_extract(value, '$[0]') AS owner,
+    json_extract(value, '$[1]') AS version, json_extract(value, '$[2]') AS old_key_id, json_extract(value, '$[3]') AS
+    key_id, json_extract(value, '$[4]') AS value
+FROM json_each(?) AS batch_members) AS batch WHERE webhook_secrets.owner = batch.owner AND webhook_secrets.version =
+    batch.version AND webhook_secrets.key_id = batch.old_key_id RETURNING owner, version;
+
+-- refuse_bulk_item
+-- Note why a run of a bulk job was not changed.
+UPDATE bulk_items SET state='refused', code=?, reason=? WHERE bulk_items.job_id = ? AND bulk_items.no = ?;
+
 -- register_worker
 -- Register a worker.
 INSERT INTO workers (id, status, host, pid, version, lanes, capacity, has_lock, started_at, heartbeat_at, lease_until,
-    targets) SELECT ? AS anon_1, 'online', ? AS anon_2, ? AS anon_3, ? AS anon_4, ? AS anon_5, ? AS anon_6, ? AS anon_7,
-    now_us() AS now_us_1, now_us() AS now_us_2, now_us() + CAST(? * ? AS BIGINT) AS anon_8, ? AS anon_9;
+    targets, health_address) SELECT ? AS anon_1, 'online', ? AS anon_2, ? AS anon_3, ? AS anon_4, ? AS anon_5, ? AS
+    anon_6, ? AS anon_7, now_us() AS now_us_1, now_us() AS now_us_2, now_us() + CAST(? * ? AS BIGINT) AS anon_8, ? AS
+    anon_9, ? AS anon_10;
 
 -- release_answer
 -- Free the idempotency key of a request that failed.
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL;
 
+-- release_bulk_job
+-- Leave a bulk job to any process, after a pause.
+UPDATE bulk_jobs SET next_at=(now_us() + CAST(? * ? AS BIGINT)), lease_until=0, owner=? WHERE bulk_jobs.id = ? AND
+    bulk_jobs.state = 'running' AND bulk_jobs.fence = ? RETURNING id;
+
+-- release_dependents
+-- Make runs ready whose dependencies are met.
+UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NULL OR runs.holds_key = 1) THEN CASE WHEN runs.hold THEN
+    'awaiting_approval' WHEN (runs.due_at > now_us()) THEN 'scheduled' ELSE 'queued' END ELSE 'blocked' END,
+    last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE runs.id in (select value from json_each(?)) AND
+    runs.status = 'blocked' AND (runs.hooks & 128) != 0 RETURNING id, lane, status, last_seq, attempt;
+
+-- release_hold
+-- Remove a hold of a lane.
+DELETE FROM lane_holds WHERE lane_holds.lane = ? AND lane_holds.id = ? AND (lane_holds.expires_at IS NULL OR
+    lane_holds.expires_at > now_us()) RETURNING id, lane, owner, reason, created_at, expires_at;
+
 -- release_next
 -- Give an ordering key to the next run that waits for it.
-UPDATE runs SET status=CASE WHEN runs.hold THEN 'awaiting_approval' WHEN (runs.due_at > now_us()) THEN 'scheduled' ELSE
-    'queued' END, last_seq=(runs.last_seq + 1), holds_key=? FROM (SELECT batch."key" AS "key", (SELECT
-    min(waiting.key_no) AS min_1
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
+    (runs.due_at > now_us()) THEN 'scheduled' ELSE 'queued' END, last_seq=(runs.last_seq + 1), holds_key=? FROM (SELECT
+    batch."key" AS "key", (SELECT min(waiting.key_no) AS min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch."key" AND waiting.status = 'blocked') AS key_no
 FROM (SELECT json_extract(value, '$[0]') AS "key"
@@ -1614,6 +4191,11 @@ WHERE holder.ordering_key = heads."key" AND holder.holds_key = 1)) RETURNING id,
 
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
+
+-- release_webhooks
+-- Give back webhook deliveries that a stopping process has not sent.
+UPDATE webhook_deliveries SET status='pending', next_at=now_us(), fence=(webhook_deliveries.fence + 1) WHERE
+    webhook_deliveries.id in (select value from json_each(?)) AND (webhook_deliveries.status || '') = 'delivering';
 
 -- remove_definitions
 -- Mark definitions as removed.
@@ -1636,6 +4218,42 @@ WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.max_neighbors I
 FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'running')));
 
+-- remove_quota
+-- Remove a quota of a tenant.
+DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = ?;
+
+-- remove_tags
+-- Remove runs from the lists of their tags.
+DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?));
+
+-- replace_dead_letter
+-- Note that another run repeats the run of a dead letter.
+UPDATE dead_letters SET state='retrying', handled_by=?, handled_at=now_us(), retry_run_id=? WHERE dead_letters.run_id =
+    ? AND dead_letters.state IN ('open', 'acknowledged', 'discarded') RETURNING run_id;
+
+-- replace_plan
+-- Pin a retried run to other versions.
+UPDATE run_inputs SET "plan"=? WHERE run_inputs.run_id = ?;
+
+-- replay_outcomes
+-- Evaluate events for a trigger again, except those that started a run.
+INSERT INTO event_outcomes (event_id, "trigger", tenant, outcome, created_at) SELECT batch.event_id, batch."trigger",
+    batch.tenant, 'pending', now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS event_id, json_extract(value, '$[1]') AS "trigger", json_extract(value,
+    '$[2]') AS tenant
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (event_id, "trigger") DO UPDATE SET outcome = 'pending', reason = ?, decided_at = ?,
+    claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
+
+-- reserve_event_ids
+-- Reserve the ids of senders for new events.
+INSERT INTO event_ids (tenant, sent_id, event_id, received_at) SELECT ? AS anon_1, batch.sent_id, batch.event_id,
+    now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS sent_id, json_extract(value, '$[1]') AS event_id
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (tenant, sent_id) DO UPDATE SET event_id = excluded.event_id, received_at = excluded.received_at
+    WHERE event_ids.received_at < now_us() - CAST(? * ? AS BIGINT) RETURNING sent_id;
+
 -- reset_provider_limits
 DELETE FROM provider_limits WHERE provider_limits.credential = ?;
 
@@ -1645,19 +4263,39 @@ UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN 'queued' ELSE run
     1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL ELSE runs.due_at END WHERE runs.id = ? AND runs.ended_at IS
     NULL RETURNING id, lane, status, attempt, last_seq;
 
+-- resume_schedule
+-- Resume a schedule.
+UPDATE schedules SET version=(schedules.version + ?), paused_at=?, paused_by=?, paused_reason=?, updated_at=now_us(),
+    updated_by=? WHERE schedules.uid = ?;
+
+-- retry_dead_letter
+-- Note that the run of a dead letter is executed again.
+UPDATE dead_letters SET state='retrying', handled_by=?, handled_at=now_us(), retry_run_id=? WHERE dead_letters.run_id =
+    ? RETURNING run_id;
+
 -- retry_run
--- Make a failed or cancelled run ready again.
+-- Make a failed run ready again.
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NOT NULL AND runs.holds_key = 0 AND (EXISTS (SELECT *
 FROM runs AS other
-WHERE other.ordering_key = runs.ordering_key AND other.holds_key = 1))) THEN 'blocked' ELSE 'queued' END, failures=?,
-    losses=?, last_seq=(runs.last_seq + 1), due_at=?, ended_at=?, cancel_requested_at=?, key_no=(coalesce((SELECT
-    max(waiting.key_no) AS max_1
+WHERE other.ordering_key = runs.ordering_key AND other.holds_key = 1))) THEN 'blocked' WHEN (? > 0) THEN 'scheduled'
+    ELSE 'queued' END, rank=(runs.rank + CAST(runs.priority - CASE WHEN (CAST(runs.priority - ? AS SMALLINT) < -100)
+    THEN -100 ELSE CAST(runs.priority - ? AS SMALLINT) END AS BIGINT) * 600000000), priority=CASE WHEN
+    (CAST(runs.priority - ? AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - ? AS SMALLINT) END, failures=?,
+    losses=?, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (? > 0) THEN now_us() + ? END, ended_at=?,
+    cancel_requested_at=?, key_no=(coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = runs.ordering_key AND waiting.status = 'blocked'), 0) + 1), holds_key=(runs.ordering_key IS
     NOT NULL AND NOT (runs.ordering_key IS NOT NULL AND runs.holds_key = 0 AND (EXISTS (SELECT *
 FROM runs AS other
-WHERE other.ordering_key = runs.ordering_key AND other.holds_key = 1)))), lone_losses=? WHERE runs.id = ? AND
-    runs.status = 'failed' RETURNING id, lane, status, attempt, last_seq, ordering_key;
+WHERE other.ordering_key = runs.ordering_key AND other.holds_key = 1)))), lone_losses=?, hooks=(runs.hooks | 32) WHERE
+    runs.id = ? AND runs.status = 'failed' AND (CAST(? AS INTEGER) IS NULL OR runs.attempt = ?) RETURNING id, lane,
+    status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, target, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
 
 -- revoke_key
 -- Revoke an API key.
@@ -1675,6 +4313,28 @@ FROM api_keys
 WHERE api_keys.role = ? AND api_keys.revoked_at IS NULL ORDER BY api_keys.id
 LIMIT 1 OFFSET ?;
 
+-- room_of_tenants
+-- Read the bounds of tenants, and how many of their runs are running.
+SELECT tenants.id, tenants.max_running, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.tenant = tenants.id AND runs.status = 'running' AND runs.limited = 1) AS running
+FROM tenants
+WHERE tenants.max_running IS NOT NULL;
+
+-- run_to_place
+-- Find a run that gets a new start tag.
+SELECT runs.id AS run_id, runs.lane, runs.tenant, runs.fairness_key, runs.priority, runs.due_at
+FROM runs
+WHERE (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes = 1)) AND runs.id = ? AND runs.status != 'running';
+
+-- running_by_lane
+-- Count the running runs by lane.
+SELECT runs.lane, count(*) AS count
+FROM runs
+WHERE runs.status = 'running' GROUP BY runs.lane;
+
 -- running_by_worker
 -- Count a tenant's running runs by worker.
 SELECT runs.worker_id, count(*) AS count
@@ -1687,7 +4347,7 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM runs
@@ -1699,6 +4359,18 @@ LIMIT ? OFFSET ?;
 SELECT coalesce(sum(run_attempts.ended_at - run_attempts.started_at), 0) AS us
 FROM run_attempts
 WHERE run_attempts.run_id = ?;
+
+-- runs_accepted_since
+-- Count the runs of a tenant since a time.
+SELECT sum(parts.n) AS n
+FROM (SELECT count(*) AS n
+FROM runs
+WHERE runs.tenant = ? AND runs.accepted_at >= ? AND runs.ended_at IS NOT NULL UNION ALL SELECT count(*) AS n
+FROM runs
+WHERE runs.tenant = ? AND runs.accepted_at >= ? AND runs.ended_at IS NULL AND runs.status != 'running' UNION ALL SELECT
+    count(*) AS n
+FROM runs
+WHERE runs.tenant = ? AND runs.accepted_at >= ? AND runs.status = 'running') AS parts;
 
 -- runs_by_lost_worker
 -- Count the runs that each lost worker was executing.
@@ -1736,59 +4408,51 @@ FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id
 WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET attempt = excluded.attempt, output = excluded.output,
     ended_at = excluded.ended_at;
 
+-- schedule_names
+-- Read the ids of schedules, for suggestions in errors.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = ? ORDER BY schedules.id
+LIMIT 500 OFFSET ?;
+
+-- schedule_rules
+-- Read the limits of a tenant's schedules.
+SELECT tenants.max_schedules, tenants.min_schedule_seconds, now_us() AS now
+FROM tenants
+WHERE tenants.id = ?;
+
+-- schedule_targets
+-- Read what schedules start.
+SELECT schedules.tenant, schedules.id, schedules.settings
+FROM schedules
+WHERE schedules.paused_at IS NULL ORDER BY schedules.id
+LIMIT 10000 OFFSET ?;
+
+-- schedules_of_other_zones
+-- Read schedules whose next slot was computed with another zone database.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
+    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
+    tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.zone_version != ? ORDER BY schedules.uid
+LIMIT 500 OFFSET ?;
+
+-- schedules_of_runs
+-- Find the schedules that have started these runs.
+SELECT DISTINCT schedule_firings.schedule_uid
+FROM schedule_firings
+WHERE schedule_firings.run_id in (select value from json_each(?)) AND schedule_firings.open = 1;
+
 -- schema_version
 -- Read the revision of the schema.
 SELECT version_num
 FROM alembic_version;
-
--- search_floor
--- Find the id at which a search of all tenants pauses.
-SELECT runs.id
-FROM runs
-WHERE runs.id < ? ORDER BY runs.id DESC
-LIMIT 1 OFFSET ?;
-
--- search_runs
--- Search the runs of all tenants, newest first, within a range of ids.
-SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
-    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
-    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
-    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
-FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
-FROM runs
-WHERE runs.id < ? AND runs.id >= ? AND runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
-    runs.target = ?) AND (CAST(? AS TEXT) IS NULL OR runs.lane = ?) AND (CAST(? AS TEXT) IS NULL OR runs.ordering_key =
-    ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at < ?)
-    AND (CAST(? AS TEXT) IS NULL OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR
-    lower(runs.ordering_key) LIKE ? ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') ORDER BY runs.id DESC
-LIMIT ? OFFSET ?;
-
--- search_tenant_floor
--- Find the id at which a search of a tenant pauses.
-SELECT runs.id
-FROM runs
-WHERE runs.id < ? AND runs.tenant = ? ORDER BY runs.id DESC
-LIMIT 1 OFFSET ?;
-
--- search_tenant_runs
--- Search the runs of a tenant, newest first, within a range of ids.
-SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
-    runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
-    runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
-    runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    coalesce((SELECT run_attempts.started_at
-FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
-FROM runs
-WHERE runs.id < ? AND runs.id >= ? AND runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
-    runs.target = ?) AND (CAST(? AS TEXT) IS NULL OR runs.lane = ?) AND (CAST(? AS TEXT) IS NULL OR runs.ordering_key =
-    ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at < ?)
-    AND (CAST(? AS TEXT) IS NULL OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR
-    lower(runs.ordering_key) LIKE ? ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND runs.tenant = ? ORDER
-    BY runs.id DESC
-LIMIT ? OFFSET ?;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -1804,6 +4468,73 @@ WHERE secrets.key_id != ? AND (CAST(? AS TEXT) IS NULL OR secrets.tenant = ?) AN
     = ? AND secrets.name > ?) ORDER BY secrets.tenant, secrets.name
 LIMIT ? OFFSET ?;
 
+-- select_bulk_letters
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT ? AS anon_1, row_number() OVER (ORDER BY found.run_id DESC) AS
+    anon_2, found.run_id, 'pending'
+FROM (SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') ORDER BY dead_letters.run_id DESC
+LIMIT ? OFFSET ?) AS found;
+
+-- select_bulk_runs
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT ? AS anon_1, row_number() OVER (ORDER BY found.run_id DESC) AS
+    anon_2, found.run_id, 'pending'
+FROM (SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.target = ?) AND (CAST(? AS
+    TEXT) IS NULL OR runs.lane = ?) AND (CAST(? AS TEXT) IS NULL OR runs.ordering_key = ?) AND (CAST(? AS BIGINT) IS
+    NULL OR runs.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL
+    OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
+    ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) ORDER BY runs.id DESC
+LIMIT ? OFFSET ?) AS found;
+
+-- select_bulk_tenant_letters
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT ? AS anon_1, row_number() OVER (ORDER BY found.run_id DESC) AS
+    anon_2, found.run_id, 'pending'
+FROM (SELECT dead_letters.run_id AS run_id
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.tenant = ? ORDER BY dead_letters.run_id
+    DESC
+LIMIT ? OFFSET ?) AS found;
+
+-- select_bulk_tenant_runs
+-- Store the items of a bulk job by a filter.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT ? AS anon_1, row_number() OVER (ORDER BY found.run_id DESC) AS
+    anon_2, found.run_id, 'pending'
+FROM (SELECT runs.id AS run_id
+FROM runs
+WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.target = ?) AND (CAST(? AS
+    TEXT) IS NULL OR runs.lane = ?) AND (CAST(? AS TEXT) IS NULL OR runs.ordering_key = ?) AND (CAST(? AS BIGINT) IS
+    NULL OR runs.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR runs.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL
+    OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
+    ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND runs.tenant = ? ORDER BY
+    runs.id DESC
+LIMIT ? OFFSET ?) AS found;
+
+-- send_held_webhooks
+-- Send the deliveries that waited for a disabled webhook endpoint.
+UPDATE webhook_deliveries SET status='pending', next_at=now_us() WHERE webhook_deliveries.endpoint_id = ? AND
+    webhook_deliveries.status = 'held' RETURNING id;
+
 -- sent_events
 -- Read the sent events that a run has not consumed.
 SELECT count(*) AS kept
@@ -1813,14 +4544,18 @@ WHERE run_waits.run_id = ? AND run_waits.kind = 'sent' AND run_waits.settled_at 
 -- set_lane
 -- Change the settings of a lane.
 UPDATE lanes SET enabled=coalesce(?, lanes.enabled), max_slots=nullif(coalesce(?, lanes.max_slots), -1),
-    poll_interval_ms=coalesce(?, lanes.poll_interval_ms), updated_at=now_us(), tenant=? WHERE lanes.name = ? RETURNING
-    name, enabled, max_slots, poll_interval_ms;
+    poll_interval_ms=coalesce(?, lanes.poll_interval_ms), updated_at=now_us(), tenant=?, fair=coalesce(?, lanes.fair),
+    priority_seconds=coalesce(?, lanes.priority_seconds), stale_timeout_minutes=nullif(coalesce(?,
+    lanes.stale_timeout_minutes), -1) WHERE lanes.name = ? RETURNING name, enabled, max_slots, poll_interval_ms, fair,
+    priority_seconds, stale_timeout_minutes;
 
 -- set_priority
 -- Change the priority of a waiting run.
-UPDATE runs SET rank=(runs.accepted_at - CAST(? AS BIGINT) * 600000000), priority=? WHERE runs.id = ? AND runs.status IN
-    ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') RETURNING id, lane, status, attempt, last_seq,
-    ordering_key;
+UPDATE runs SET rank=(coalesce(runs.start_tag, runs.accepted_at) - CAST(? AS BIGINT) * ?), priority=? WHERE runs.id = ?
+    AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') RETURNING id, lane, status,
+    attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
 -- set_provider_limits
 INSERT INTO provider_limits (credential, in_flight, requests_per_minute, tokens_per_minute, updated_at, updated_by)
@@ -1829,16 +4564,82 @@ INSERT INTO provider_limits (credential, in_flight, requests_per_minute, tokens_
     excluded.updated_at, updated_by = excluded.updated_by RETURNING credential, in_flight, requests_per_minute,
     tokens_per_minute, updated_at, updated_by;
 
+-- set_quota
+-- Set a quota of a tenant.
+INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES (?, ?, ?, NULL, NULL) ON CONFLICT (tenant, name) DO
+    UPDATE SET most = ?;
+
 -- set_role
 -- Create or change a role.
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_us(), now_us()) ON CONFLICT (name) DO
     UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
 
+-- set_schedule
+-- Change a schedule.
+UPDATE schedules SET settings=?, template=?, ordering_key=?, paused_counts=?, zone_version=?, source=?, version=?,
+    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
+
+-- set_tags
+-- Change the tags of runs.
+UPDATE runs SET tags=batch.tags FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tags
+FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id RETURNING id;
+
 -- set_tenant
 -- Change a tenant.
 UPDATE tenants SET name=?, max_queued=?, max_running=?, rate_per_second=?, enabled=?, updated_at=now_us(),
-    max_cost_usd_per_day=?, on_cap=? WHERE tenants.id = ? RETURNING id, name, max_queued, max_running, rate_per_second,
-    enabled, created_at, updated_at, rate_paid_until, max_cost_usd_per_day, on_cap;
+    max_cost_usd_per_day=?, on_cap=?, weight=?, max_schedules=?, min_schedule_seconds=? WHERE tenants.id = ? RETURNING
+    id, name, max_queued, max_running, rate_per_second, enabled, created_at, updated_at, rate_paid_until,
+    max_cost_usd_per_day, on_cap, weight, shares_lanes, max_schedules, min_schedule_seconds, metered;
+
+-- set_webhook_endpoint
+-- Change a webhook endpoint.
+UPDATE webhook_endpoints SET url=coalesce(?, webhook_endpoints.url), description=coalesce(?,
+    webhook_endpoints.description), types=coalesce(?, webhook_endpoints.types), filter=coalesce(?,
+    webhook_endpoints.filter), include=coalesce(?, webhook_endpoints.include), rate_per_second=coalesce(?,
+    webhook_endpoints.rate_per_second), max_in_flight=coalesce(?, webhook_endpoints.max_in_flight), ordered=coalesce(?,
+    webhook_endpoints.ordered), version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE webhook_endpoints.id
+    = ? AND webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description, types, filter, include,
+    signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures,
+    failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+
+-- set_webhook_health
+-- Store the health of a webhook endpoint.
+UPDATE webhook_endpoints SET failures=?, failed_messages=?, first_failure_at=?, last_success_at=?, probe_at=? WHERE
+    webhook_endpoints.id = ?;
+
+-- set_webhook_token
+-- Replace the token of a webhook source.
+UPDATE webhook_sources SET token_hash=?, updated_at=now_us(), updated_by=? WHERE webhook_sources.tenant = ? AND
+    webhook_sources.name = ? RETURNING tenant, name, token_hash, verifier, event, options, key_id, secret, enabled,
+    rate_per_minute, created_at, updated_at, updated_by;
+
+-- settle_buffered_slots
+-- Record the outcome of buffered slots.
+UPDATE schedule_firings SET decided_at=now_us(), outcome=batch.outcome, reason=batch.reason, detail=batch.detail,
+    run_id=batch.run_id, open=(batch.run_id IS NOT NULL), prepared=? FROM (SELECT json_extract(value, '$[0]') AS uid,
+    json_extract(value, '$[1]') AS slot, json_extract(value, '$[2]') AS outcome, json_extract(value, '$[3]') AS reason,
+    json_extract(value, '$[4]') AS detail, json_extract(value, '$[5]') AS run_id
+FROM json_each(?) AS batch_members) AS batch WHERE schedule_firings.schedule_uid = batch.uid AND schedule_firings.slot =
+    batch.slot AND schedule_firings.outcome = 'buffered';
+
+-- settle_bulk_item
+-- Settle an item of a bulk job, once.
+UPDATE bulk_items SET state='changed', settled_at=now_us() WHERE bulk_items.job_id = ? AND bulk_items.no = ? AND
+    bulk_items.state = 'pending' RETURNING no;
+
+-- settle_dead_letters
+-- Settle the dead letters of runs whose repetition has ended.
+UPDATE dead_letters SET state=batch.state, handled_at=now_us(), note=coalesce(batch.note, dead_letters.note) FROM
+    (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS state, json_extract(value, '$[2]') AS
+    note
+FROM json_each(?) AS batch_members) AS batch WHERE (dead_letters.run_id = batch.run_id OR dead_letters.retry_run_id =
+    batch.run_id) AND dead_letters.state = 'retrying' RETURNING run_id, tenant, state;
+
+-- share_lanes
+-- Let tenants share lanes fairly if there are several.
+UPDATE tenants SET shares_lanes=(SELECT count(*) > 1 AS anon_1
+FROM tenants AS every_tenant) WHERE tenants.shares_lanes != (SELECT count(*) > 1 AS anon_1
+FROM tenants AS every_tenant);
 
 -- sign_off_worker
 -- Note that a worker has stopped.
@@ -1856,15 +4657,55 @@ WHERE workers.status IN ('online', 'draining');
 -- slow_down
 UPDATE provider_states SET slow_until=?, slowed_at=?, slow_reason=?, streak=? WHERE provider_states.credential = ?;
 
+-- spent_today
+-- Read what a tenant has spent on models today.
+SELECT (SELECT coalesce(sum(usage_daily.cost_usd), ?) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = ? AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS INTEGER)) AS used;
+
 -- status_of_run
 -- Read status and tenant of a run.
 SELECT runs.tenant, runs.status, runs.first_seq, runs.last_seq, runs.worker_id, runs.target
 FROM runs
 WHERE runs.id = ?;
 
+-- stop_bulk_job
+-- Stop a bulk job; no further run is changed.
+UPDATE bulk_jobs SET state='stopped', ended_at=now_us(), stopped_by=?, lease_until=0, owner=? WHERE bulk_jobs.id = ? AND
+    bulk_jobs.state = 'running' RETURNING id, tenant;
+
 -- store_answer
 -- Store the response of a request under its idempotency key.
 UPDATE api_answers SET status=?, body=? WHERE api_answers."key" = ?;
+
+-- store_bulk_counts
+-- Store the final counts of a bulk job.
+UPDATE bulk_jobs SET changed=(SELECT count(*) AS count_1
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id AND bulk_items.state = 'changed'), refused=(SELECT count(*) AS count_2
+FROM bulk_items
+WHERE bulk_items.job_id = bulk_jobs.id AND bulk_items.state = 'refused') WHERE bulk_jobs.id = ?;
+
+-- store_bulk_items
+-- Store the items of a bulk job by their ids.
+INSERT INTO bulk_items (job_id, no, run_id, state) SELECT ? AS anon_1, batch.no, batch.run_id, 'pending'
+FROM (SELECT json_extract(value, '$[0]') AS no, json_extract(value, '$[1]') AS run_id
+FROM json_each(?) AS batch_members) AS batch;
+
+-- store_dependency_failures
+-- Store why runs were cancelled that could never start.
+INSERT INTO run_results (run_id, error) SELECT batch.run_id, batch.error
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS error
+FROM json_each(?) AS batch_members) AS batch;
+
+-- store_events
+-- Store events of a tenant.
+INSERT INTO stored_events (id, tenant, name, sent_id, "key", data, source, depth, received_at) SELECT batch.id,
+    batch.tenant, batch.name, batch.sent_id, batch."key", batch.data, batch.source, batch.depth, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
+    name, json_extract(value, '$[3]') AS sent_id, json_extract(value, '$[4]') AS "key", json_extract(value, '$[5]') AS
+    data, json_extract(value, '$[6]') AS source, json_extract(value, '$[7]') AS depth
+FROM json_each(?) AS batch_members) AS batch;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -1885,7 +4726,7 @@ LIMIT 1 OFFSET ?) AS lane, 1 AS n UNION ALL SELECT (SELECT runs.lane
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 0 AND runs.max_neighbors IS NULL AND runs.lane > free_lanes.lane ORDER
     BY runs.lane
-LIMIT 1 OFFSET ?) AS anon_1, free_lanes.n + 1 AS anon_2
+LIMIT 1 OFFSET ?) AS anon_2, free_lanes.n + 1 AS anon_3
 FROM free_lanes
 WHERE free_lanes.lane IS NOT NULL AND free_lanes.n < 64)
 SELECT free_lanes.lane, CASE WHEN (free_lanes.lane IS NOT NULL) THEN (SELECT runs.rank
@@ -1893,7 +4734,8 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 0 AND runs.max_neighbors IS NULL AND runs.lane = free_lanes.lane AND
     (runs.target in (select value from json_each(?)) OR substr(runs.target, 1, 14) = ? OR substr(runs.target, 1, 6) = ?)
     ORDER BY runs.rank
-LIMIT 1 OFFSET ?) END AS head, coalesce((SELECT lanes.enabled
+LIMIT 1 OFFSET ?) END AS head, coalesce((SELECT lanes.enabled = 1 AND coalesce(lanes.held_until, 0) <= now_us() AS
+    anon_1
 FROM lanes
 WHERE lanes.name = free_lanes.lane), 1) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -1923,7 +4765,7 @@ LIMIT 1 OFFSET ?) AS lane, 1 AS n UNION ALL SELECT (SELECT runs.lane
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL AND runs.lane > limited_lanes.lane
     ORDER BY runs.lane
-LIMIT 1 OFFSET ?) AS anon_1, limited_lanes.n + 1 AS anon_2
+LIMIT 1 OFFSET ?) AS anon_2, limited_lanes.n + 1 AS anon_3
 FROM limited_lanes
 WHERE limited_lanes.lane IS NOT NULL AND limited_lanes.n < 64),
 queues(lane, tenant) AS
@@ -1937,7 +4779,7 @@ WHERE limited_lanes.lane >= ? UNION ALL SELECT queues.lane AS lane, (SELECT runs
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL AND runs.lane = queues.lane AND
     runs.tenant > queues.tenant ORDER BY runs.tenant
-LIMIT 1 OFFSET ?) AS anon_3
+LIMIT 1 OFFSET ?) AS anon_4
 FROM queues
 WHERE queues.tenant IS NOT NULL)
 SELECT limited_queues.lane, limited_queues.tenant, (SELECT runs.rank
@@ -1945,7 +4787,7 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL AND runs.lane = limited_queues.lane AND
     runs.tenant = limited_queues.tenant AND (runs.target in (select value from json_each(?)) OR substr(runs.target, 1,
     14) = ? OR substr(runs.target, 1, 6) = ?) ORDER BY runs.rank
-LIMIT 1 OFFSET ?) AS head, coalesce((SELECT lanes.enabled
+LIMIT 1 OFFSET ?) AS head, coalesce((SELECT lanes.enabled = 1 AND coalesce(lanes.held_until, 0) <= now_us() AS anon_1
 FROM lanes
 WHERE lanes.name = limited_queues.lane), 1) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -1971,7 +4813,7 @@ LIMIT 64 OFFSET ?) AS limited_queues;
 SELECT first_quarantined.id, first_quarantined.target, first_quarantined.max_neighbors, first_quarantined.lane, CASE
     WHEN first_quarantined.limited THEN first_quarantined.tenant ELSE NULL END AS tenant, first_quarantined.rank AS
     head, now_us() - coalesce(first_quarantined.due_at, first_quarantined.accepted_at) AS waited_us, coalesce((SELECT
-    lanes.enabled
+    lanes.enabled = 1 AND coalesce(lanes.held_until, 0) <= now_us() AS anon_1
 FROM lanes
 WHERE lanes.name = first_quarantined.lane), 1) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2008,7 +4850,8 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 0 AND runs.max_neighbors IS NULL AND runs.lane = served_lanes.lane AND
     (runs.target in (select value from json_each(?)) OR substr(runs.target, 1, 14) = ? OR substr(runs.target, 1, 6) = ?)
     ORDER BY runs.rank
-LIMIT 1 OFFSET ?) END AS head, coalesce((SELECT lanes.enabled
+LIMIT 1 OFFSET ?) END AS head, coalesce((SELECT lanes.enabled = 1 AND coalesce(lanes.held_until, 0) <= now_us() AS
+    anon_1
 FROM lanes
 WHERE lanes.name = served_lanes.lane), 1) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2045,7 +4888,7 @@ WHERE served_lanes.lane >= ? UNION ALL SELECT queues.lane AS lane, (SELECT runs.
 FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL AND runs.lane = queues.lane AND
     runs.tenant > queues.tenant ORDER BY runs.tenant
-LIMIT 1 OFFSET ?) AS anon_1
+LIMIT 1 OFFSET ?) AS anon_2
 FROM queues
 WHERE queues.tenant IS NOT NULL)
 SELECT limited_queues.lane, limited_queues.tenant, (SELECT runs.rank
@@ -2053,7 +4896,7 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL AND runs.lane = limited_queues.lane AND
     runs.tenant = limited_queues.tenant AND (runs.target in (select value from json_each(?)) OR substr(runs.target, 1,
     14) = ? OR substr(runs.target, 1, 6) = ?) ORDER BY runs.rank
-LIMIT 1 OFFSET ?) AS head, coalesce((SELECT lanes.enabled
+LIMIT 1 OFFSET ?) AS head, coalesce((SELECT lanes.enabled = 1 AND coalesce(lanes.held_until, 0) <= now_us() AS anon_1
 FROM lanes
 WHERE lanes.name = limited_queues.lane), 1) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2083,7 +4926,7 @@ FROM json_each(?) AS batch_members) AS batch)
 SELECT first_quarantined.id, first_quarantined.target, first_quarantined.max_neighbors, first_quarantined.lane, CASE
     WHEN first_quarantined.limited THEN first_quarantined.tenant ELSE NULL END AS tenant, first_quarantined.rank AS
     head, now_us() - coalesce(first_quarantined.due_at, first_quarantined.accepted_at) AS waited_us, coalesce((SELECT
-    lanes.enabled
+    lanes.enabled = 1 AND coalesce(lanes.held_until, 0) <= now_us() AS anon_1
 FROM lanes
 WHERE lanes.name = first_quarantined.lane), 1) AS enabled, (SELECT lanes.max_slots
 FROM lanes
@@ -2122,6 +4965,12 @@ WHERE workers.status IN ('online', 'draining') AND (workers.lease_until < now_us
 DELETE FROM provider_leases WHERE provider_leases.credential = ? AND provider_leases.expires_at <= (SELECT now_us() AS
     now_us_1);
 
+-- synced_schedules
+-- Read the ids of the schedules that are defined in files.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.source = ?;
+
 -- take_back_runs
 -- Requeue or end the runs of lost workers.
 UPDATE runs SET status=CASE WHEN (runs.cancel_requested_at IS NOT NULL) THEN 'cancelled' WHEN (batch.together = 1 AND
@@ -2154,11 +5003,14 @@ UPDATE runs SET status=CASE WHEN (runs.cancel_requested_at IS NOT NULL) THEN 'ca
     ELSE CASE WHEN (batch.together > 3) THEN batch.together / 2 - 1 ELSE 0 END END FROM (SELECT json_extract(value,
     '$[0]') AS worker_id, json_extract(value, '$[1]') AS together
 FROM json_each(?) AS batch_members) AS batch WHERE runs.worker_id = batch.worker_id AND runs.status = 'running'
-    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, now_us() AS at,
-    'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' || CAST('WorkerLost' AS TEXT)) || '"') ||
-    ',"message":"') || CAST('Worker ' || worker_id || ' vanished during the attempt.' AS TEXT)) || '"') ||
-    ',"worker_id":"') || CAST(worker_id AS TEXT)) || '"') || ',"losses":') || CAST(losses AS TEXT)) ||
-    ',"lone_losses":') || CAST(lone_losses AS TEXT)) || ',"max_losses":') || CAST(max_losses AS TEXT)) || '}' AS error;
+    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, CASE WHEN
+    (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, now_us() AS at, 'lost' AS outcome, NULL AS result,
+    (((((((((((((('{"type":"' || CAST('WorkerLost' AS TEXT)) || '"') || ',"message":"') || CAST('Worker ' || worker_id
+    || ' vanished during the attempt.' AS TEXT)) || '"') || ',"worker_id":"') || CAST(worker_id AS TEXT)) || '"') ||
+    ',"losses":') || CAST(losses AS TEXT)) || ',"lone_losses":') || CAST(lone_losses AS TEXT)) || ',"max_losses":') ||
+    CAST(max_losses AS TEXT)) || '}' AS error;
 
 -- take_back_runs (link 1)
 INSERT INTO run_attempts (run_id, attempt, worker_id, started_at, ended_at, outcome, error) SELECT changed.id,
@@ -2166,8 +5018,9 @@ INSERT INTO run_attempts (run_id, attempt, worker_id, started_at, ended_at, outc
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS lane, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
-    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS at, json_extract(value, '$[10]') AS
-    outcome, json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error
+    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
+    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.outcome IS NOT NULL;
 
@@ -2176,8 +5029,9 @@ INSERT INTO run_results (run_id, result, error, state) SELECT changed.id, change
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS lane, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
-    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS at, json_extract(value, '$[10]') AS
-    outcome, json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error
+    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
+    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -2187,8 +5041,9 @@ INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id,
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS lane, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
-    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS at, json_extract(value, '$[10]') AS
-    outcome, json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error
+    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
+    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -2200,9 +5055,43 @@ INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id,
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS lane, json_extract(value, '$[2]') AS
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
-    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS at, json_extract(value, '$[10]') AS
-    outcome, json_extract(value, '$[11]') AS result, json_extract(value, '$[12]') AS error
+    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
+    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error
 FROM json_each(?) AS changed_members) AS changed;
+
+-- take_back_runs (final)
+SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
+    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS lane, json_extract(value, '$[2]') AS
+    status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
+    AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
+    json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
+    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
+    result, json_extract(value, '$[14]') AS error
+FROM json_each(?) AS changed_members) AS changed;
+
+-- take_bulk_job
+-- Take one bulk job, if no other process works on it.
+UPDATE bulk_jobs SET lease_until=(now_us() + CAST(? * ? AS BIGINT)), owner=?, fence=(bulk_jobs.fence + 1) WHERE
+    bulk_jobs.id = ? AND bulk_jobs.state = 'running' AND bulk_jobs.next_at <= now_us() AND bulk_jobs.lease_until <=
+    now_us() RETURNING id, tenant, action, options, selection, state, total, changed, refused, rate, created_by,
+    created_at, ended_at, stopped_by, next_at, lease_until, owner, fence;
+
+-- take_due_bulk_job
+-- Take the bulk job that has waited longest.
+UPDATE bulk_jobs SET lease_until=(now_us() + CAST(? * ? AS BIGINT)), owner=?, fence=(bulk_jobs.fence + 1) WHERE
+    bulk_jobs.id IN (SELECT bulk_jobs.id
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= now_us() AND bulk_jobs.lease_until <= now_us() ORDER BY
+    bulk_jobs.next_at
+LIMIT 1 OFFSET ?) RETURNING id, tenant, action, options, selection, state, total, changed, refused, rate, created_by,
+    created_at, ended_at, stopped_by, next_at, lease_until, owner, fence;
 
 -- take_ended_children
 -- Note that the parents of ended child runs are about to resume.
@@ -2220,29 +5109,68 @@ FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') A
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT ("key") DO NOTHING;
 
+-- take_ordered_webhooks
+-- Lease due deliveries of a webhook endpoint that gets the messages of each run in order.
+WITH picked AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = ? AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT now_us() AS now_us_1) AND (? = 0 OR webhook_deliveries.neutral = 1) AND
+    (webhook_deliveries.neutral = 1 OR webhook_deliveries.run_id IS NULL OR NOT (EXISTS (SELECT *
+FROM webhook_deliveries AS earlier
+WHERE earlier.run_id = webhook_deliveries.run_id AND earlier.endpoint_id = webhook_deliveries.endpoint_id AND
+    earlier.status IN ('pending', 'delivering') AND earlier.neutral = 0 AND (earlier.created_at <
+    webhook_deliveries.created_at OR earlier.created_at = webhook_deliveries.created_at AND earlier.id <
+    webhook_deliveries.id)))) ORDER BY webhook_deliveries.next_at
+LIMIT ? OFFSET ?)
+UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
+    picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
+
+-- take_webhooks
+-- Lease due deliveries of a webhook endpoint.
+WITH picked AS
+(SELECT webhook_deliveries.id AS id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = ? AND webhook_deliveries.status IN ('pending', 'delivering') AND
+    webhook_deliveries.next_at <= (SELECT now_us() AS now_us_1) AND (? = 0 OR webhook_deliveries.neutral = 1) ORDER BY
+    webhook_deliveries.next_at
+LIMIT ? OFFSET ?)
+UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
+    picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
-SELECT runs.id
+SELECT 1 AS found
+WHERE (EXISTS (SELECT *
 FROM runs
-WHERE runs.tenant = ?
-LIMIT 1 OFFSET ?;
+WHERE runs.tenant = ? AND runs.ended_at IS NOT NULL)) OR (EXISTS (SELECT *
+FROM runs
+WHERE runs.tenant = ? AND runs.ended_at IS NULL AND runs.status != 'running')) OR (EXISTS (SELECT *
+FROM runs
+WHERE runs.tenant = ? AND runs.status = 'running'));
 
 -- tenant_is_unlimited
 -- Check whether a tenant is enabled and has no limits.
 SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = ? AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
-    tenants.rate_per_second IS NULL) AS free;
+    tenants.rate_per_second IS NULL AND tenants.metered = 0) AS free;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.
 SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled,
     tenants.created_at, tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap,
-    now_us() AS now, CASE WHEN (tenants.max_queued IS NOT NULL) THEN (SELECT count(*) AS count_1
+    tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered, now_us()
+    AS now, CASE WHEN (tenants.max_queued IS NOT NULL) THEN (SELECT count(*) AS count_1
 FROM runs
 WHERE runs.tenant = tenants.id AND runs.limited = 1 AND runs.ended_at IS NULL) ELSE 0 END AS open
 FROM tenants
 WHERE tenants.id in (select value from json_each(?));
+
+-- tenants_to_count
+-- Read the ids of all tenants, for counts of all.
+SELECT tenants.id
+FROM tenants;
 
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
@@ -2256,6 +5184,12 @@ FROM json_each(?) AS batch_members) AS batch WHERE definitions.tenant = ? AND de
 -- Note when an API key was last used, at most once per interval.
 UPDATE api_keys SET last_used_at=now_us() WHERE api_keys.id = ? AND (api_keys.last_used_at IS NULL OR
     api_keys.last_used_at < now_us() - 60000000);
+
+-- try_lock_schedules_to_fire
+-- Lock due schedules that no other process is deciding about.
+SELECT schedules.uid, schedules.version, schedules.cursor_at, now_us() AS now
+FROM schedules
+WHERE schedules.uid in (select value from json_each(?)) ORDER BY schedules.uid;
 
 -- try_write
 -- Check that the database accepts writes.
@@ -2301,6 +5235,34 @@ UPDATE run_children SET cancel_at=? FROM (SELECT json_extract(value, '$[0]') AS 
 FROM json_each(?) AS batch_members) AS batch WHERE run_children."key" = batch."key" AND run_children.cancel_at =
     batch.marked_at;
 
+-- unmatched_events
+-- Find events for which no triggers were looked up yet.
+SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+FROM stored_events
+WHERE stored_events.matched_at IS NULL ORDER BY stored_events.id
+LIMIT 100 OFFSET ?;
+
+-- unsearched_waits
+-- Find new waits that were not compared with earlier events.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.name, run_waits."match", run_waits.opened_at -
+    run_waits.lookback_us AS since
+FROM run_waits
+WHERE run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
+    run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
+LIMIT 100 OFFSET ?;
+
+-- use_fair_shares
+-- Let all runs of a tenant that uses fairness keys get start tags.
+UPDATE tenants SET shares_lanes=? WHERE tenants.id in (select value from json_each(?)) AND tenants.shares_lanes = 0;
+
+-- use_of_runs_per_day
+-- Read the number of runs that a tenant has started today.
+SELECT CASE WHEN (tenant_quotas.day = (SELECT now_us() AS now_us_1) / 86400000000) THEN tenant_quotas.used ELSE 0 END AS
+    used
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'runs_per_day';
+
 -- use_one_snapshot
 -- Let all reads of a transaction use one snapshot.
 set transaction isolation level repeatable read, read only;
@@ -2332,6 +5294,26 @@ FROM usage_daily
 WHERE (? IS NULL OR usage_daily.tenant = ?) AND usage_daily.day >= ? AND usage_daily.day <= ? GROUP BY usage_daily.model
     ORDER BY usage_daily.model;
 
+-- valid_webhook_secrets
+-- Read the webhook secrets that sign at this moment, newest first.
+SELECT webhook_secrets.owner, webhook_secrets.version, webhook_secrets.tenant, webhook_secrets.key_id,
+    webhook_secrets.value, webhook_secrets.public_key, webhook_secrets.valid_until
+FROM webhook_secrets
+WHERE webhook_secrets.owner in (select value from json_each(?)) AND (webhook_secrets.valid_until IS NULL OR
+    webhook_secrets.valid_until > now_us()) ORDER BY webhook_secrets.owner, webhook_secrets.version DESC;
+
+-- visible_letters
+-- Find those of some runs whose dead letters a tenant may see.
+SELECT dead_letters.run_id
+FROM dead_letters
+WHERE dead_letters.run_id in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.tenant = ?);
+
+-- visible_runs
+-- Find those of some runs that a tenant may see.
+SELECT runs.id AS run_id
+FROM runs
+WHERE runs.id in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?);
+
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES (?, ?, ((SELECT now_us() AS now_us_1) - ?),
     (SELECT now_us() AS now_us_1)) ON CONFLICT (credential, holder) DO UPDATE SET since = CASE WHEN
@@ -2349,11 +5331,21 @@ FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.kind = 'event' AND run_waits.name = ? AND run_waits.answered_at IS NULL AND
     run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 
+-- waits_for_tenant_event
+-- Read a page of the open waits for an event of a tenant.
+SELECT run_waits.run_id, run_waits.path, run_waits."match"
+FROM run_waits
+WHERE run_waits.tenant = ? AND run_waits.name = ? AND run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL
+    AND run_waits.settled_at IS NULL AND run_waits.opened_at - run_waits.lookback_us <= ? AND (run_waits.run_id > ? OR
+    run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.run_id, run_waits.path
+LIMIT 500 OFFSET ?;
+
 -- waits_of_run
 -- Read the open and answered waits of a run.
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
-    run_waits.answered_by, run_waits.settled_at, run_waits.due_at - now_us() AS due_in
+    run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
+    run_waits.due_at - now_us() AS due_in
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 
@@ -2372,6 +5364,79 @@ WHERE waiting.run_id = run_waits.run_id AND waiting.kind = 'event' AND waiting.n
 -- Requeue suspended runs whose children have ended.
 UPDATE runs SET status='queued', due_at=? WHERE runs.id in (select value from json_each(?)) AND (runs.status || '') =
     'paused' AND runs.due_at IS NOT NULL RETURNING id, lane;
+
+-- webhook_delivery_body
+-- Read the body of a webhook delivery that differs from its message.
+SELECT webhook_deliveries.body
+FROM webhook_deliveries
+WHERE webhook_deliveries.id = ?;
+
+-- webhook_endpoint_served
+-- Note when a webhook endpoint was served, and what of its rate is used.
+UPDATE webhook_endpoints SET paid_until=?, served_at=now_us() WHERE webhook_endpoints.id = ?;
+
+-- webhook_overview
+-- Count disabled webhook endpoints and undelivered messages.
+SELECT (SELECT count(*) AS count_1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.enabled = 0) AS disabled, (SELECT count(*) AS count_2
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS pending, (SELECT now_us() -
+    min(webhook_deliveries.created_at) AS anon_1
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS oldest_us, EXISTS (SELECT *
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.tries = 0 AND
+    webhook_deliveries.next_at < now_us() - 60000000) AS untried;
+
+-- webhook_public_keys
+-- Read the public keys of webhook endpoints that sign at this moment.
+SELECT webhook_secrets.owner AS endpoint_id, webhook_secrets.version, webhook_secrets.public_key,
+    webhook_secrets.valid_until
+FROM webhook_secrets
+WHERE (CAST(? AS TEXT) IS NULL OR webhook_secrets.tenant = ?) AND webhook_secrets.public_key IS NOT NULL AND
+    (webhook_secrets.valid_until IS NULL OR webhook_secrets.valid_until > now_us()) ORDER BY webhook_secrets.owner,
+    webhook_secrets.version DESC;
+
+-- webhook_secrets_of_other_keys
+-- Read webhook secrets that are to be encrypted with the current key.
+SELECT webhook_secrets.owner, webhook_secrets.version, webhook_secrets.tenant, webhook_secrets.key_id,
+    webhook_secrets.value, webhook_secrets.public_key, webhook_secrets.valid_until
+FROM webhook_secrets
+WHERE webhook_secrets.key_id != ? AND (CAST(? AS TEXT) IS NULL OR webhook_secrets.tenant = ?) AND (webhook_secrets.owner
+    > ? OR webhook_secrets.owner = ? AND webhook_secrets.version > ?) ORDER BY webhook_secrets.owner,
+    webhook_secrets.version
+LIMIT ? OFFSET ?;
+
+-- webhook_subscriptions
+-- Read the webhook endpoints of some tenants, to expand a message.
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.types, webhook_endpoints.filter,
+    webhook_endpoints.include, now_us() AS now
+FROM webhook_endpoints
+WHERE webhook_endpoints.tenant in (select value from json_each(?)) AND webhook_endpoints.kind = 'endpoint';
+
+-- webhooks_in_flight
+-- Count the deliveries of webhook endpoints that are being sent.
+SELECT webhook_deliveries.endpoint_id, count(*) AS n
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id in (select value from json_each(?)) AND webhook_deliveries.status = 'delivering'
+    AND webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at > (SELECT now_us() AS
+    now_us_1) GROUP BY webhook_deliveries.endpoint_id;
+
+-- webhooks_to_replay
+-- Find the webhook deliveries that match a replay, newest first.
+SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
+    webhook_deliveries.type, webhook_deliveries.run_id, webhook_deliveries.status, webhook_deliveries.tries,
+    webhook_deliveries.max_tries, webhook_deliveries.next_at, webhook_deliveries.replay_of,
+    webhook_deliveries.status_code, webhook_deliveries.error, webhook_deliveries.created_at,
+    webhook_deliveries.ended_at, webhook_deliveries.body
+FROM webhook_deliveries
+WHERE webhook_deliveries.tenant = ? AND webhook_deliveries.neutral = 0 AND (CAST(? AS TEXT) IS NULL OR
+    webhook_deliveries.endpoint_id = ?) AND (CAST(? AS TEXT) IS NULL OR webhook_deliveries.status = ?) AND (CAST(? AS
+    TEXT) IS NULL OR webhook_deliveries.type = ?) AND (CAST(? AS TEXT) IS NULL OR webhook_deliveries.run_id = ?) AND
+    (CAST(? AS TEXT) IS NULL OR webhook_deliveries.id < ?) AND (CAST(? AS BIGINT) IS NULL OR
+    webhook_deliveries.created_at >= ?) ORDER BY webhook_deliveries.id DESC
+LIMIT 1000 OFFSET ?;
 
 -- withdraw_waiter
 DELETE FROM provider_waiters WHERE provider_waiters.credential = ? AND (provider_waiters.holder = ? OR

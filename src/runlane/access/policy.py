@@ -44,6 +44,15 @@ def require_everywhere(principal: Principal, permission: Permission) -> None:
         )
 
 
+def require_platform(principal: Principal) -> None:
+    """Require a key of the platform's own tenant, for what concerns every tenant: lanes and the demand for workers."""
+    if not (principal.everywhere or principal.tenant == DEFAULT_TENANT):
+        raise Forbidden(
+            f'This concerns the runs of every tenant, and the key "{principal.name}" belongs to "{principal.tenant}". '
+            f'Use a key of the tenant "{DEFAULT_TENANT}".'
+        )
+
+
 def may_see(principal: Principal, tenant: str) -> bool:
     """Return whether resources of a tenant exist for this principal."""
     return principal.everywhere or principal.tenant == tenant

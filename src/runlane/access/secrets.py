@@ -29,6 +29,13 @@ from runlane.store.access.secrets import (
     reseal,
 )
 from runlane.store.sql.database import Database
+from runlane.store.webhooks.secrets import (
+    NewSecret,
+    StoredSecret,
+    reseal_webhook_secrets,
+    secret_name,
+    webhook_secrets_of_other_keys,
+)
 
 KEEP_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 30.0
@@ -115,7 +122,30 @@ class SecretVault:
                 changes.append((old, EncryptedSecret(old.tenant, old.name, key_id, sealed, old.version)))
             if changes:
                 rotated += await reseal(self._database, changes, actor=actor)
+        rotated += await self._rotate_webhooks(current, tenant, actor, unreadable)
         return RotatedSecrets(current, rotated, tuple(unreadable))
+
+    async def _rotate_webhooks(
+        self, current: str, tenant: str | None, actor: str, unreadable: list[UnreadableSecret]
+    ) -> int:
+        """Encrypt the secrets of webhooks with the first key; add those that no key decrypts to `unreadable`."""
+        rotated, after = 0, ("", 0)
+        while found := await webhook_secrets_of_other_keys(
+            self._database, current, tenant=tenant, after=after, limit=AT_ONCE
+        ):
+            after = (found[-1].owner, found[-1].version)
+            changes: list[tuple[StoredSecret, NewSecret]] = []
+            for old in found:
+                name = secret_name(old.owner, old.version)
+                try:
+                    key_id, value = self.keyring.seal(old.tenant, name, self.keyring.open(old.tenant, name, old.value))
+                except SecretUnreadable:
+                    unreadable.append(UnreadableSecret(old.tenant, name, old.key_id))
+                    continue
+                changes.append((old, NewSecret(old.owner, old.version, old.tenant, key_id, value, old.public_key)))
+            if changes:
+                rotated += await reseal_webhook_secrets(self._database, changes, actor=actor)
+        return rotated
 
     def _fresh(self, tenant: str, names: Collection[str], seconds: float) -> bool:
         oldest = self._clock() - seconds

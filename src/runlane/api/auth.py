@@ -26,6 +26,8 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API
 
 # The entry of a request's scope that holds the principal.
 _PRINCIPAL = "runlane.principal"
+# Senders of webhooks have no key: the source of the request verifies it, and limits its body.
+_HOOKS = "/hooks/"
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -75,7 +77,7 @@ class AuthenticateFirst:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY:
+        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_HOOKS):
             try:
                 await authenticate(Request(scope))
             except RunlaneError as error:
@@ -91,7 +93,10 @@ WorkersManage = Annotated[Principal, Depends(RequiredPermission(Permission.WORKE
 KeysManage = Annotated[Principal, Depends(RequiredPermission(Permission.KEYS_MANAGE))]
 SecretsManage = Annotated[Principal, Depends(RequiredPermission(Permission.SECRETS_MANAGE))]
 DefinitionsWrite = Annotated[Principal, Depends(RequiredPermission(Permission.DEFINITIONS_WRITE))]
+SchedulesWrite = Annotated[Principal, Depends(RequiredPermission(Permission.SCHEDULES_WRITE))]
+WebhooksWrite = Annotated[Principal, Depends(RequiredPermission(Permission.WEBHOOKS_WRITE))]
 Anyone = Annotated[Principal, Depends(RequiredPermission(None))]
+EventsWrite = Annotated[Principal, Depends(RequiredPermission(Permission.EVENTS_WRITE))]
 AuditRead = Annotated[Principal, Depends(RequiredPermission(Permission.AUDIT_READ))]
 
 

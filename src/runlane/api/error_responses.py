@@ -211,6 +211,7 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
         403: "The key's role does not allow this.",
         404: "It does not exist, or it belongs to another tenant.",
         409: "The state does not allow this, or the Idempotency-Key was used with another body.",
+        412: "It has changed since the version in If-Match was read.",
         413: "The request or the input is too large.",
         422: "A field is invalid; `fields` names it.",
         429: "A limit of the tenant is reached; Retry-After says when to retry.",

@@ -25,6 +25,7 @@ from runlane.offload import LARGE_BYTES, offload_if
 from runlane.store.access.idempotency import claim_answer, drop_claim, keep_answer
 
 MAX_KEY = 255
+_SHOWN_ONCE = frozenset({"key", "secret", "hook_path"})
 _VISIBLE = r"^[\x21-\x7e]+$"
 
 
@@ -118,8 +119,8 @@ def _fingerprint(scope: bytes, body: bytes) -> str:
 
 
 def _storable(response: Response) -> str:
-    """Return the body to keep, without a new API key, which is shown once and stored nowhere."""
+    """Return the body to keep, without a new API key or other values that are shown once and stored nowhere."""
     body = orjson.loads(bytes(response.body))
-    if isinstance(body, dict) and "key" in body:
-        body["key"] = None
+    if isinstance(body, dict):
+        body.update(dict.fromkeys(_SHOWN_ONCE & body.keys()))
     return orjson.dumps(body).decode()

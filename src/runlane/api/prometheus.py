@@ -11,11 +11,15 @@ from prometheus_client.registry import Collector
 
 from runlane.api.services import Services
 from runlane.domain.lane import Lane
+from runlane.domain.scaling import Demand
 from runlane.domain.views import WorkerInfo
 from runlane.observability import metrics
+from runlane.store.failures.letters import OpenLetters, count_open_by_target
 from runlane.store.queue.lanes import list_lanes
 from runlane.store.queue.workers import list_workers
 from runlane.store.sql.database import read_clock
+from runlane.store.webhooks.retention import WebhookOverview, webhook_overview
+from runlane.version import VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _process = CollectorRegistry(auto_describe=False)
@@ -39,9 +43,21 @@ async def scrape(parts: Services) -> bytes:
     # The database's clock, as for every stored time.
     now_us = await read_clock(parts.database)
     lanes = await list_lanes(parts.database)
+    demand = await parts.demand.read(parts.database, None, 1)
     workers = await list_workers(parts.database)
+    webhooks = await webhook_overview(parts.database)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families([*_lanes(lanes, now_us), *_workers(workers), *_streams(parts), *_counted()]))
+    letters = await count_open_by_target(parts.database)
+    families = [
+        *_lanes(lanes, now_us),
+        *_demand(demand),
+        *_workers(workers),
+        *_letters(letters, now_us),
+        *_streams(parts),
+        *_webhooks(webhooks),
+        *_counted(),
+    ]
+    registry.register(_Families(families))
     return generate_latest(registry) + generate_latest(_process)
 
 
@@ -51,15 +67,33 @@ def _lanes(lanes: Sequence[Lane], now_us: int) -> list[Metric]:
     age = GaugeMetricFamily("runlane_lane_oldest_seconds", "How long the oldest ready run has waited.", labels=["lane"])
     enabled = GaugeMetricFamily("runlane_lane_enabled", "Whether the lane starts runs.", labels=["lane"])
     slots = GaugeMetricFamily("runlane_lane_max_slots", "The cap; lanes without one are missing.", labels=["lane"])
+    held = GaugeMetricFamily("runlane_lane_held", "Whether a hold keeps the lane from starting runs.", labels=["lane"])
     for lane in lanes:
         oldest = lane.oldest_queued_at_us
         depth.add_metric([lane.name], lane.queued)
         running.add_metric([lane.name], lane.running)
         age.add_metric([lane.name], 0.0 if oldest is None else max(0, now_us - oldest) / 1_000_000)
         enabled.add_metric([lane.name], float(lane.enabled))
+        held.add_metric([lane.name], float(lane.held))
         if lane.max_slots is not None:
             slots.add_metric([lane.name], lane.max_slots)
-    return [depth, running, age, enabled, slots]
+    return [depth, running, age, enabled, held, slots]
+
+
+def _demand(demand: Demand) -> list[Metric]:
+    startable = GaugeMetricFamily(
+        "runlane_lane_startable", "Ready runs that would start if workers had slots.", labels=["lane"]
+    )
+    blocked = GaugeMetricFamily(
+        "runlane_lane_blocked", "Ready runs that could not start, by reason.", labels=["lane", "reason"]
+    )
+    for lane in demand.lanes:
+        startable.add_metric([lane.lane], lane.startable)
+        for reason, count in lane.blocked.items():
+            blocked.add_metric([lane.lane, reason], count)
+    build = GaugeMetricFamily("runlane_build_info", "The version of this process.", labels=["version"])
+    build.add_metric([VERSION], 1.0)
+    return [startable, blocked, build]
 
 
 def _workers(workers: Sequence[WorkerInfo]) -> list[Metric]:
@@ -70,6 +104,31 @@ def _workers(workers: Sequence[WorkerInfo]) -> list[Metric]:
     capacity.add_metric(["total"], sum(worker.capacity for worker in workers))
     capacity.add_metric(["busy"], sum(worker.active for worker in workers))
     return [count, capacity]
+
+
+def _letters(letters: Sequence[OpenLetters], now_us: int) -> list[Metric]:
+    count = GaugeMetricFamily("runlane_dead_letters_open", "Open dead letters.", labels=["target"])
+    for entry in letters:
+        count.add_metric([entry.target], entry.count)
+    oldest = min((entry.oldest_died_at_us for entry in letters if entry.oldest_died_at_us is not None), default=now_us)
+    age = GaugeMetricFamily(
+        "runlane_dead_letter_oldest_seconds",
+        "How long the oldest open dead letter has waited; 0 without one.",
+        value=max(0, now_us - oldest) / 1_000_000,
+    )
+    return [count, age]
+
+
+def _webhooks(overview: WebhookOverview) -> list[Metric]:
+    return [
+        GaugeMetricFamily("runlane_webhooks_pending", "Webhooks that are not delivered yet.", value=overview.pending),
+        GaugeMetricFamily(
+            "runlane_webhook_oldest_seconds",
+            "The age of the oldest webhook that is not delivered yet.",
+            value=overview.oldest_seconds,
+        ),
+        GaugeMetricFamily("runlane_webhook_endpoints_disabled", "Disabled endpoints.", value=overview.disabled),
+    ]
 
 
 def _streams(parts: Services) -> list[Metric]:
@@ -87,6 +146,11 @@ def _counted() -> list[Metric]:
     found: list[Metric] = [
         CounterMetricFamily(counter.name, counter.purpose, value=counter.value) for counter in metrics.COUNTERS
     ]
+    for labeled in metrics.LABELED_COUNTERS:
+        family = CounterMetricFamily(labeled.name, labeled.purpose, labels=labeled.labels)
+        for values, count in sorted(labeled.values.items()):
+            family.add_metric(values, count)
+        found.append(family)
     for histogram in metrics.HISTOGRAMS:
         family = HistogramMetricFamily(histogram.name, histogram.purpose)
         family.add_metric([], [(bound, float(count)) for bound, count in histogram.buckets()], histogram.total)

@@ -17,17 +17,25 @@ from runlane.api.identity import Identity
 from runlane.api.routes import access as access_routes
 from runlane.api.routes import (
     actions,
+    bulk,
     bundles,
     chat,
+    dead_letters,
     definitions,
+    events,
+    lane_changes,
     lanes,
     limits,
     orchestrations,
     runs,
+    scaling,
+    schedules,
     secrets,
     stream,
     system,
     tasks,
+    webhook_sources,
+    webhooks,
 )
 from runlane.api.serializers import ROOT
 from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_parts
@@ -78,6 +86,7 @@ def build_api(
     api.include_router(tasks.fast_path, prefix=ROOT)
     api.include_router(system.public)
     api.include_router(system.router)
+    api.include_router(webhook_sources.hooks)
     for router in _routers():
         api.include_router(router, prefix=ROOT)
     for router in _run_routers():
@@ -113,18 +122,33 @@ def _routers() -> list[APIRouter]:
         chat.changes,
         runs.collection,
         actions.collection,
+        bulk.router,
+        bulk.changes,
+        dead_letters.router,
+        dead_letters.changes,
         lanes.router,
         lanes.changes,
+        lane_changes.router,
+        lane_changes.changes,
+        scaling.router,
         limits.router,
         limits.changes,
         definitions.router,
         definitions.changes,
         bundles.router,
         bundles.changes,
+        events.router,
+        events.changes,
+        webhook_sources.router,
+        webhook_sources.changes,
         access_routes.router,
         access_routes.changes,
         secrets.router,
         secrets.changes,
+        schedules.router,
+        schedules.changes,
+        webhooks.router,
+        webhooks.changes,
     ]
 
 

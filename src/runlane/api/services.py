@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from runlane.access.authentication import Authenticator
 from runlane.access.stream_revocation import StreamRevocation
 from runlane.api.chat_stream import ChatCursor, ChatFollower
+from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
 from runlane.api.tail import Follower, Tail
 from runlane.api.write_probe import WriteProbe
@@ -42,6 +43,7 @@ class Services:
     writes: WriteProbe
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
+    demand: DemandCache = field(default_factory=DemandCache)
     stopping: bool = False
 
     @property
@@ -115,7 +117,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         await parts.tail.start()
         await parts.revocation.start()
         await parts.writes.start()
-        parts.maintenance = await app.maintenance_services()
+        parts.maintenance = await app.maintenance_services(triggers=options is not None)
         if options is not None:
             parts.worker = await app.worker(options.lanes, options.concurrency)
             parts.worker.log_runs = options.log_runs

@@ -75,8 +75,12 @@ class Bus(Protocol):
         """Report to the maintenance of this process which services have work, by a survey of the database."""
         ...
 
-    def report_timer(self, after_seconds: float) -> None:
-        """Report to the maintenance of this process that a run comes due after this time."""
+    def report_work(self, due: Collection[MaintenanceService]) -> None:
+        """Wake maintenance services of this process that have work, without a survey."""
+        ...
+
+    def report_timer(self, after_seconds: float, service: MaintenanceService = MaintenanceService.TIMERS) -> None:
+        """Report to the maintenance of this process that the service has work after this time."""
         ...
 
     def on_maintenance(self, receive: ReceiveDue) -> Callable[[], None]:

@@ -61,16 +61,15 @@ class MemoryBus:
         self._cancel_receivers: list[Callable[[str], None]] = []
         self._reader_receivers: list[Callable[[str], None]] = []
         self._maintenance_receivers: list[ReceiveDue] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: dict[MaintenanceService, asyncio.TimerHandle] = {}
         self._followers: defaultdict[str, list[Receive]] = defaultdict(list)
 
     async def start(self) -> None:
         return None
 
     async def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        while self._timers:
+            self._timers.popitem()[1].cancel()
 
     def ring(self, lanes: Iterable[str]) -> None:
         for lane in lanes:
@@ -113,22 +112,27 @@ class MemoryBus:
         for receive in tuple(self._maintenance_receivers):
             receive(due, surveyed=True)
 
-    def report_timer(self, after_seconds: float) -> None:
-        """Remember the earliest timer: after each pass the timers report the next one."""
+    def report_work(self, due: Collection[MaintenanceService]) -> None:
+        for receive in tuple(self._maintenance_receivers):
+            receive(due, surveyed=False)
+
+    def report_timer(self, after_seconds: float, service: MaintenanceService = MaintenanceService.TIMERS) -> None:
+        """Remember the earliest timer of each service: after each pass a service reports the next one."""
         loop = asyncio.get_running_loop()
-        if self._timer is not None and not self._timer.cancelled():
-            if self._timer.when() <= loop.time() + after_seconds:
+        timer = self._timers.get(service)
+        if timer is not None and not timer.cancelled():
+            if timer.when() <= loop.time() + after_seconds:
                 return
-            self._timer.cancel()
-        self._timer = loop.call_later(after_seconds, self._timer_is_due)
+            timer.cancel()
+        self._timers[service] = loop.call_later(after_seconds, self._timer_is_due, service)
 
     def on_maintenance(self, receive: ReceiveDue) -> Callable[[], None]:
         return _subscribe(self._maintenance_receivers, receive)
 
-    def _timer_is_due(self) -> None:
-        self._timer = None
+    def _timer_is_due(self, service: MaintenanceService) -> None:
+        self._timers.pop(service, None)
         for receive in tuple(self._maintenance_receivers):
-            receive((MaintenanceService.TIMERS,), surveyed=False)
+            receive((service,), surveyed=False)
 
     def publish(self, notices: Iterable[Notice]) -> None:
         if self._followers:

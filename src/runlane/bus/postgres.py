@@ -3,7 +3,7 @@
 A notifying transaction takes a lock of the whole server when it commits, and wakes every listening connection. So
 notifications are never part of the transaction that they report: they are sent after it, all that wait in one
 statement, at most every few milliseconds. Events and live text are sent only for runs that have readers in another
-process; processes announce which runs they follow.
+process; processes announce which runs they follow. Bells are not sent while no other process listens.
 
 The connection may break at any moment. Messages are dropped then, `reaches_others` becomes false so that readers and
 workers poll, and a background task reconnects. After that the readers of this process read the database once.
@@ -120,6 +120,8 @@ class PostgresBus(MemoryBus):
         self._origin = new_id("bus")
         self._waiting: deque[BusContent] = deque(maxlen=MAX_WAITING)
         self._bells: dict[str, None] = {}
+        # Lanes that rang while this process was alone. A process that joined at that moment gets the bell late.
+        self._rung_alone: dict[str, None] = {}
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -161,7 +163,11 @@ class PostgresBus(MemoryBus):
 
     def ring(self, lanes: Iterable[str]) -> None:
         for lane in lanes:
-            if not self.ring_here(lane):
+            if self.ring_here(lane):
+                continue
+            if self.connected and self._processes <= 1:
+                self._rung_alone[lane] = None
+            else:
                 self._bells[lane] = None
                 self._wake_sender()
 
@@ -281,13 +287,20 @@ class PostgresBus(MemoryBus):
             announce_at = time.monotonic() + ANNOUNCE_SECONDS
             while not await self._lost_within(CHECK_SECONDS):
                 # A host that lost its power, or a link that was cut, does not close the connection.
-                self._processes = await connection.fetchval(_COUNT, APPLICATION)
+                self._count_processes(await connection.fetchval(_COUNT, APPLICATION))
                 self._forget_unfollowed()
                 if time.monotonic() >= announce_at:
                     self._announce_followed()
                     announce_at = time.monotonic() + ANNOUNCE_SECONDS
         finally:
             connection.terminate()
+
+    def _count_processes(self, count: int) -> None:
+        self._processes = count
+        rung, self._rung_alone = self._rung_alone, {}
+        # A process that joins later claims once by itself, so it needs no bell of before.
+        if count > 1:
+            self.ring(rung)
 
     def _on_terminated(self, connection: Any) -> None:
         self._lost.set()
@@ -349,6 +362,7 @@ class PostgresBus(MemoryBus):
                 until = time.monotonic() + FOLLOWED_SECONDS
                 self._followed_elsewhere.update(dict.fromkeys(run_ids, until))
             case ProcessJoined():
+                self._count_processes(self._processes + 1)
                 self._announce_followed()
             case Notice() | Delta():
                 self.deliver(content)

@@ -23,6 +23,7 @@ from runlane.catalog.importers.foreign import (
     tidy_server,
     tidy_tool,
 )
+from runlane.catalog.importers.schedules import schedule_of, tidy_schedule
 from runlane.definitions.files import DefinitionSource, unstorable
 from runlane.definitions.loader import LoadedDefinitions
 from runlane.definitions.parser import DefinitionParser
@@ -40,6 +41,8 @@ LISTS: Final[dict[Kind, str]] = {
     "agent": "agents",
     "mcp_server": "mcp_servers",
     "tool": "custom_tools",
+    "schedule": "schedules",
+    "trigger": "triggers",
 }
 FORMAT: Final = "1.0"
 _BLANK: Final = re.compile(
@@ -97,7 +100,7 @@ def unpack(bundle: Any, only: Mapping[Kind, Collection[str]] | None = None) -> B
     unpacked = BundleContents(LoadedDefinitions(found, problems))
     seen: set[tuple[Kind, str]] = set()
     for kind, name in LISTS.items():
-        for body in _entries(table, name, kind):
+        for body in [*_entries(table, name, kind), *(_own_schedules(table) if kind == "schedule" else ())]:
             item = DefinitionSource(kind, body)
             known = item.location.id or f"number {len(seen) + 1}"
             if only is not None and known not in only.get(kind, ()):
@@ -150,6 +153,12 @@ def _entries(table: dict[str, Any], name: str, kind: Kind) -> list[dict[str, Any
     return cast("list[dict[str, Any]]", given)
 
 
+def _own_schedules(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the schedules that orchestrations of other tools contain."""
+    found = (schedule_of(body) for body in _entries(table, LISTS["orchestration"], "orchestration"))
+    return [schedule for schedule in found if schedule is not None]
+
+
 def _read(item: DefinitionSource, problems: Problems, secrets: list[RequiredSecret]) -> Definition | None:
     def warn(message: str, step: str | None) -> None:
         problems.warn(item.location.at(step=step), message)
@@ -164,6 +173,13 @@ def _read(item: DefinitionSource, problems: Problems, secrets: list[RequiredSecr
             body = _tool_secrets(tidy_tool(item.body, warn), needed, warn)
         case "mcp_server":
             body = _server_secrets(tidy_server(item.body, warn), needed, warn)
+        case "schedule":
+            if item.body.get("enabled") is False:
+                problems.error(item.location, "It is disabled where it comes from. Enable it there, then import it.")
+                return None
+            body = tidy_schedule(item.body, warn)
+        case "trigger":
+            body = dict(item.body)
     try:
         definition = DefinitionParser(problems, lenient=True).parse(DefinitionSource(item.kind, body))
     except TooManyProblems:

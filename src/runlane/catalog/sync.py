@@ -4,8 +4,7 @@ They are checked together with the stored definitions, outside of a transaction 
 transaction then takes the tenant's lock and compares the stored definitions with those that were checked; if they have
 changed, everything is checked again. So only checked definitions are stored, and concurrent syncs are serialized.
 
-A sync has a source, the project that it comes from. It changes and removes only definitions of that source, and those
-without a source; see `store.definition_rows`.
+A sync has a source, its project. It changes and removes only definitions of that source or of none.
 """
 
 from __future__ import annotations
@@ -20,14 +19,18 @@ from pydantic import Field
 
 from runlane.catalog.bundle_format import SkippedItem
 from runlane.catalog.missing_secrets import missing_secrets
+from runlane.catalog.schedule_sync import ScheduleChanges, schedule_changes
 from runlane.definitions.checks.environment import Environment
 from runlane.definitions.dependencies import find_dependencies, uses
 from runlane.definitions.loader import LoadedDefinitions, check_loaded
 from runlane.definitions.problem import KIND_WORDS, Location, Problem, Severity, refuse
 from runlane.definitions.schema.definition import Definition, Kind, McpServer, Orchestration, Tool
+from runlane.definitions.schema.trigger import Trigger
 from runlane.definitions.scope import DefinitionScope, scope_of
 from runlane.definitions.versions import address, canonical, kind_of
 from runlane.domain.ids import lock_key
+from runlane.domain.schedule import ScheduleSettings
+from runlane.domain.schedule_times import describe_times
 from runlane.domain.source import DEFAULT_SOURCE, check_source
 from runlane.domain.wire import to_dict
 from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
@@ -35,6 +38,7 @@ from runlane.store.access.audit import append_audit
 from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
 from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, read_rows
 from runlane.store.definitions import load_all, pins_json
+from runlane.store.events.run_ends import set_run_listeners
 from runlane.store.queue.tenant_lanes import check_tenant_lanes, settle_tenant_lanes
 from runlane.store.sql.database import Database, Session
 
@@ -126,6 +130,8 @@ class _Plan:
     touch: list[tuple[str | None, ...]] = field(default_factory=list[tuple[str | None, ...]])
     remove: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     lanes: set[str] = field(default_factory=set[str])
+    schedules: ScheduleChanges = field(default_factory=ScheduleChanges)
+    triggers: list[Trigger] = field(default_factory=list[Trigger])
 
 
 async def sync_definitions(
@@ -176,6 +182,7 @@ async def sync_definitions(
         max_lanes = None if environment is None else environment.max_lanes
         if dry_run:
             await database.transact(partial(check_tenant_lanes, tenant=tenant, named=plan.lanes, most=max_lanes))
+            await plan.schedules.check(database, tenant)
             return report
         if await _write(database, tenant, before, plan, report, actor, origin, max_lanes):
             return report
@@ -261,10 +268,12 @@ def _check_and_plan(
     refuse(fatal)
     _refuse_used(staying, [keys[key] for key in request.gone], scope_of(stored))
     warnings = [Problem(Severity.WARNING, problem.location, problem.message) for problem in checked.problems]
-    scope = scope_of((*staying, *(parsed.definition for parsed in loaded.definitions)))
-    plan = _plan(replace(request, loaded=loaded), before, staying, scope)
     everything = (*staying, *(parsed.definition for parsed in loaded.definitions))
+    plan = _plan(replace(request, loaded=loaded), before, staying, scope_of(everything))
     plan.lanes = {definition.lane for definition in everything if isinstance(definition, Orchestration)}
+    written = [item.id for item in plan.outcomes if item.kind == "schedule" and item.change in ("added", "changed")]
+    plan.schedules = schedule_changes(loaded, written, plan.remove, take_over=request.take_over)
+    plan.triggers = [definition for definition in everything if isinstance(definition, Trigger)]
     return plan, warnings, skipped
 
 
@@ -345,7 +354,7 @@ async def _write(
     """Store the plan; return False if the definitions have changed since it was made."""
 
     async def work(session: Session) -> bool:
-        await session.lock(exclusive=[lock_key("definitions", tenant)])
+        await session.lock(exclusive=[lock_key("definitions", tenant), *plan.schedules.locks(tenant)])
         if await read_rows(session, tenant) != before:
             return False
         for statement, members in (
@@ -357,6 +366,8 @@ async def _write(
             if members:
                 await session.fetch(statement, members, tenant=tenant)
         await settle_tenant_lanes(session, tenant, plan.lanes, max_lanes)
+        await plan.schedules.settle(session, tenant, actor)
+        await set_run_listeners(session, tenant, plan.triggers)
         if report.changes:
             await append_audit(
                 session,
@@ -384,4 +395,6 @@ def _name(definition: Definition) -> str:
 
 
 def _about(definition: Definition) -> str:
+    if isinstance(definition, ScheduleSettings):
+        return describe_times(definition)
     return "" if isinstance(definition, McpServer) else definition.description

@@ -57,7 +57,7 @@ def export_bundle(
         print_json(bundle)
         return
     out.write_bytes(orjson.dumps(bundle, option=orjson.OPT_INDENT_2) + b"\n")
-    lists = ("orchestrations", "agents", "custom_tools", "mcp_servers")
+    lists = ("orchestrations", "agents", "custom_tools", "mcp_servers", "schedules", "triggers")
     write_line(f"Wrote {out}: {', '.join(f'{len(bundle[name])} {name}' for name in lists)}.")
 
 

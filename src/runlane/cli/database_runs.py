@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from getpass import getuser
 from typing import Any
 
-from runlane.cli.backend import open_app
+from runlane.cli.backend import audit_actor, open_app
 from runlane.domain.run import Accepted, Status
-from runlane.run_reader import RunReader
+from runlane.run_tagger import RunTagger
 from runlane.store.sql.database import Database
 
 
-class DatabaseRuns(RunReader):
-    """Reads runs from the database alone. A change opens an app, which notifies other processes."""
+class DatabaseRuns(RunTagger):
+    """Reads and tags runs in the database alone. Other changes open an app, which notifies other processes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -27,10 +27,10 @@ class DatabaseRuns(RunReader):
         async with open_app() as app:
             return await app.cancel(run_id)
 
-    async def retry(self, run_id: str) -> Status:
+    async def retry(self, run_id: str, *, latest: bool = False) -> Status:
         """Retry a failed run."""
         async with open_app() as app:
-            return await app.retry(run_id)
+            return await app.retry(run_id, latest=latest, actor=audit_actor())
 
     async def approve(self, run_id: str) -> Status:
         """Approve a held run."""
@@ -57,7 +57,7 @@ class DatabaseRuns(RunReader):
         async with open_app() as app:
             return await app.send_event(run_id, name, data, sent_by=getuser())
 
-    async def fork(self, run_id: str, from_step: str, state: Mapping[str, Any]) -> Accepted:
+    async def fork(self, run_id: str, from_step: str, state: Mapping[str, Any], *, latest: bool = False) -> Accepted:
         """Start a new run at a recorded step of this one."""
         async with open_app() as app:
-            return await app.fork(run_id, from_step, state)
+            return await app.fork(run_id, from_step, state, latest=latest, actor=audit_actor())

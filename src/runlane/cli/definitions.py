@@ -126,7 +126,10 @@ def graph(
 
 def schema(
     kind: Annotated[
-        str | None, typer.Argument(help="orchestration, agent, tool or mcp_server. Default: all.", metavar="[KIND]")
+        str | None,
+        typer.Argument(
+            help="orchestration, agent, tool, mcp_server, schedule or trigger. Default: all.", metavar="[KIND]"
+        ),
     ] = None,
 ) -> None:
     """Print the JSON Schema of definition files, for editors."""

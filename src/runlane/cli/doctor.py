@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ import typer
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_json
 from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, write_line
+from runlane.domain.dead_letter import OPEN_KEPT_DAYS
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
 
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
     from runlane.domain.views import WorkerInfo
     from runlane.settings import Settings
     from runlane.store.queue.search import WaitingInLane
+    from runlane.store.schedules.health import ScheduleHealth
     from runlane.store.sql.database import Database
+    from runlane.store.webhooks.retention import WebhookOverview
 
 SKEW_SECONDS = 2.0
 OLD_SECONDS = 60.0
-_MAX_LETTERS = 1000
+_DAY_SECONDS = 86400
 
 
 class Level(StrEnum):
@@ -119,6 +123,7 @@ async def _check_database(settings: Settings) -> list[Finding]:
             Finding("schema", Level.OK, "matches this version"),
             *await _check_work(database),
             await _check_secrets(database, settings),
+            *await _check_webhooks(database, settings),
         ]
     except Unavailable as error:
         return [Finding("database", Level.BROKEN, f"{shown} stopped answering: {error}", "Check the database.")]
@@ -127,34 +132,82 @@ async def _check_database(settings: Settings) -> list[Finding]:
 
 
 async def _check_work(database: Database) -> list[Finding]:
-    from runlane.store.queue.dead_letters import list_dead_letters
+    from runlane.store.failures.bulk_jobs import count_overdue_jobs
+    from runlane.store.failures.letters import count_open_letters
     from runlane.store.queue.lanes import list_lanes
     from runlane.store.queue.search import count_queued_in_lanes
     from runlane.store.queue.workers import list_workers
+    from runlane.store.schedules.health import read_schedule_health
     from runlane.store.sql.database import read_clock
 
     before = time.time()
     now_us = await read_clock(database)
     skew_seconds = now_us / 1_000_000 - (before + time.time()) / 2
     workers, lanes = await list_workers(database), await list_lanes(database)
-    letters = len(await list_dead_letters(database, _MAX_LETTERS))
+    letters = await count_open_letters(database)
     return [
         clock_finding(skew_seconds),
         workers_finding(workers, lanes),
         *lane_findings(lanes, workers, now_us),
         *task_findings(await count_queued_in_lanes(database), workers),
-        letters_finding(letters),
+        *bulk_findings(await count_overdue_jobs(database)),
+        letters_finding(letters.count, (now_us - (letters.oldest_died_at_us or now_us)) / 1_000_000),
+        *schedule_findings(await read_schedule_health(database)),
     ]
+
+
+def schedule_findings(health: ScheduleHealth) -> Iterator[Finding]:
+    """Report schedules that are overdue, refer to nothing, or failed at their last slot."""
+    if health.overdue:
+        message = f"{health.overdue} of {health.active} active ones are overdue by more than a minute"
+        yield Finding("schedules", Level.BROKEN, message, "Start a server or a worker: each of them starts due slots.")
+    if health.dangling:
+        message = f"what they start does not exist: {', '.join(health.dangling)}"
+        yield Finding("schedules", Level.WARNING, message, "Sync the definition, or change or delete the schedule.")
+    if health.failed:
+        message = f"their last slot did not start a run: {', '.join(health.failed)}"
+        yield Finding("schedules", Level.WARNING, message, "See the reason: runlane schedules firings SCHEDULE")
+    if not (health.overdue or health.dangling or health.failed):
+        yield Finding("schedules", Level.OK, f"{health.active} active")
 
 
 async def _check_secrets(database: Database, settings: Settings) -> Finding:
     from runlane.access.keyring import Keyring
     from runlane.store.access.secrets import count_by_key
+    from runlane.store.webhooks.secrets import count_webhook_secrets
 
+    counts = Counter(await count_by_key(database)) + Counter(await count_webhook_secrets(database))
     try:
-        return secrets_finding(await count_by_key(database), Keyring(settings).key_ids)
+        return secrets_finding(counts, Keyring(settings).key_ids)
     except InvalidSettings as error:
         return Finding("secrets", Level.BROKEN, str(error), "Correct the file, or RUNLANE_SECRET_KEY_FILE.")
+
+
+async def _check_webhooks(database: Database, settings: Settings) -> list[Finding]:
+    from runlane.store.webhooks.retention import webhook_overview
+
+    return list(webhook_findings(await webhook_overview(database), delivers=settings.webhooks))
+
+
+def webhook_findings(overview: WebhookOverview, *, delivers: bool) -> Iterator[Finding]:
+    """Report disabled endpoints, and messages that no process delivers."""
+    if overview.disabled:
+        yield Finding(
+            "webhooks",
+            Level.WARNING,
+            f"{overview.disabled} endpoints are disabled; their messages are held",
+            "See: runlane webhooks list; then runlane webhooks enable ID",
+        )
+    if overview.untried:
+        yield Finding(
+            "webhooks",
+            Level.WARNING,
+            f"{overview.pending} messages are not delivered, the oldest for {overview.oldest_seconds:.0f} s, and no "
+            "process has tried some of them",
+            "Start a server or a worker" + ("." if delivers else " with RUNLANE_WEBHOOKS=true."),
+        )
+    elif not overview.disabled:
+        yield Finding("webhooks", Level.OK, f"{overview.pending} messages are not delivered yet")
 
 
 def secrets_finding(counts: Mapping[str, int], keys: Sequence[str]) -> Finding:
@@ -266,13 +319,24 @@ def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerInfo
         yield Finding("tasks", Level.OK, "every task of a waiting run is registered by a live worker")
 
 
-def letters_finding(count: int) -> Finding:
-    """Report runs that failed for good."""
+def bulk_findings(overdue: int) -> Iterator[Finding]:
+    """Report bulk jobs that no process works on."""
+    if overdue:
+        cure = "Start a worker or a server, or stop them: runlane bulk list --state running"
+        yield Finding("bulk jobs", Level.WARNING, f"{overdue} wait, and no process works on them", cure)
+
+
+def letters_finding(count: int, oldest_seconds: float) -> Finding:
+    """Report runs that failed for good and that no operator has handled."""
     if not count:
-        return Finding("dead letters", Level.OK, "none")
-    shown = f"{count} or more" if count == _MAX_LETTERS else str(count)
+        return Finding("dead letters", Level.OK, "none is open")
+    age = oldest_seconds / _DAY_SECONDS
+    expiring = f"; from {OPEN_KEPT_DAYS} days on they may be deleted" if age > 0.8 * OPEN_KEPT_DAYS else ""
     return Finding(
-        "dead letters", Level.WARNING, f"{shown} runs failed for good", "See: runlane dead-letters; then runs retry RUN"
+        "dead letters",
+        Level.WARNING,
+        f"{count} open, the oldest for {age:.1f} days{expiring}",
+        "See: runlane dead-letters groups; then retry, discard or acknowledge them",
     )
 
 

@@ -6,11 +6,11 @@ import logging
 import sys
 from collections.abc import MutableMapping
 from io import StringIO
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
-from runlane.cli.terminal import block, one_line
+from runlane.cli.terminal import CurrentStderr, block, one_line
 from runlane.redaction import LOGS
 
 
@@ -38,7 +38,7 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
             _without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", CurrentStderr())),
         cache_logger_on_first_use=True,
     )
     # Libraries log here, such as the traceback of a request that failed.

@@ -54,6 +54,12 @@ Timeout = Annotated[
     float | None, typer.Option(min=0, help="Stop watching after N seconds, with exit code 4; the run continues.")
 ]
 RunId = Annotated[str, typer.Argument(help="Id of the run, or a unique prefix of it.", metavar="RUN")]
+After = Annotated[
+    list[str] | None, typer.Option(help="Start after this run; may be given several times.", metavar="RUN")
+]
+OnEnd = Annotated[
+    str, typer.Option(help="When: success (all completed), end (all ended) or any_failed (one of them failed).")
+]
 Last = Annotated[bool, typer.Option("--last", help="Use the newest run instead of RUN.")]
 
 # Stands for the newest run where the id of a run is expected. No id contains an "@".

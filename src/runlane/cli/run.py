@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,8 +11,8 @@ import typer
 from runlane.cli.backend import open_client
 from runlane.cli.follow import follow_run
 from runlane.cli.interrupts import run_interruptibly
-from runlane.cli.json_input import read_object
-from runlane.cli.options import ApiKey, Json, ServerUrl, Timeout
+from runlane.cli.json_input import read_bytes, read_object
+from runlane.cli.options import After, ApiKey, Json, OnEnd, ServerUrl, Timeout
 from runlane.cli.output import print_result
 from runlane.cli.terminal import write_line
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
@@ -20,31 +21,47 @@ from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTas
 if TYPE_CHECKING:
     from runlane.client import Client
 
+Message = Annotated[
+    str | None,
+    typer.Option("--message", help="The message for an orchestration or an agent; NAME is not a task then."),
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Follow the run until it ends; the exit code is its outcome.")]
+OrderingKey = Annotated[
+    str | None, typer.Option("--key", help="Ordering key: runs with the same key are executed one at a time.")
+]
+FairnessKey = Annotated[
+    str | None, typer.Option(help="Runs with different keys get equal shares of the starts in a lane.")
+]
+
+
+Input = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        help="Arguments of a task, or additional state of an orchestration, as a JSON object; @FILE reads a file, "
+        "- reads stdin.",
+    ),
+]
+_MAX_SECRET = 1024
+SecretFile = Annotated[Path | None, typer.Option(help="Sign the webhook with the secret in this file; - reads stdin.")]
+
 
 def run(
     name: Annotated[str, typer.Argument(help="A task, an orchestration, or agent:AGENT.", metavar="NAME")],
-    message: Annotated[
-        str | None,
-        typer.Option("--message", help="The message for an orchestration or an agent; NAME is not a task then."),
-    ] = None,
-    given: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            help="Arguments of a task, or additional state of an orchestration, as a JSON object; @FILE reads a file, "
-            "- reads stdin.",
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Follow the run until it ends; the exit code is its outcome.")
-    ] = False,
+    message: Message = None,
+    given: Input = None,
+    follow: Follow = False,
     priority: Annotated[int, typer.Option(help="-100 to 100; higher values run earlier.")] = 0,
-    key: Annotated[
-        str | None, typer.Option(help="Ordering key: runs with the same key are executed one at a time.")
-    ] = None,
+    key: OrderingKey = None,
     delay: Annotated[float, typer.Option(min=0, help="Seconds before the run may start.")] = 0,
     hold: Annotated[bool, typer.Option("--hold", help="Wait for an approval.")] = False,
+    fairness_key: FairnessKey = None,
+    after: After = None,
+    after_on: OnEnd = "success",
+    tag: Annotated[list[str] | None, typer.Option(help="Tag of the run, for lists. May be repeated.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Requests with the same key start one run.")] = None,
+    webhook_url: Annotated[str | None, typer.Option(help="Called when the run ends.")] = None,
+    webhook_secret_file: SecretFile = None,
     timeout: Timeout = None,
     url: ServerUrl = None,
     api_key: ApiKey = None,
@@ -64,7 +81,13 @@ def run(
         "ordering_key": key,
         "delay_seconds": delay,
         "hold": hold,
+        "after": after or (),
+        "after_on": after_on,
+        "tags": tag or (),
         "idempotency_key": idempotency_key,
+        "fairness_key": fairness_key,
+        "webhook_url": webhook_url,
+        "webhook_secret": _secret(webhook_secret_file),
     }
 
     async def start() -> Accepted:
@@ -81,6 +104,13 @@ def run(
             )
         )
     print_result(asdict(accepted), f"{accepted.run_id}: {accepted.status}", json=json)
+
+
+def _secret(file: Path | None) -> str | None:
+    """Return the secret in a file: arguments are visible to every process of the machine."""
+    if file is None:
+        return None
+    return read_bytes(None if str(file) == "-" else file, _MAX_SECRET).decode("utf-8", "replace").strip()
 
 
 async def _start(

@@ -73,6 +73,8 @@ def _fields(run: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note"):
         if run[field] is not None:
             yield field, run[field]
+    if run["tags"]:
+        yield "tags", " ".join(run["tags"])
     for field in ("input", "result", "state"):
         if run[field] is not None:
             yield field, dump_json(run[field])
@@ -87,6 +89,13 @@ def _relations(run: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "parent", f"{run['parent']['run_id']} at {run['parent']['path']}"
     for child in run["children"] or ():
         yield "child", f"{child['run_id']}  {child['status']}  {child['target']}  at {child['path']}"
+    if run["after"]:
+        ended = [f"{parent} {status}" for parent, status in run["after"]["runs"].items() if status is not None]
+        yield "after", "  ".join([f"{run['after']['on']} of {len(run['after']['runs'])} runs", *ended[:10]])
+        if run["after"]["reason"]:
+            yield "blocked", run["after"]["reason"]
+    if run["origin"]:
+        yield "origin", dump_json(run["origin"])
     if run["error"]:
         yield "error", _describe_error(run["error"])
 

@@ -13,6 +13,7 @@ from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, R
 from runlane.cli.output import format_span, format_time, print_json, print_result, print_rows
 from runlane.cli.run_backend import find_run_id, first, with_runs
 from runlane.domain.run import Accepted, Status
+from runlane.domain.tags import check_change, check_tags
 from runlane.errors import InvalidRequest, nearest
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+Latest = Annotated[
+    bool, typer.Option("--latest", help="Continue on the current versions, where the recorded steps fit them.")
+]
+
 
 @app.command(name="list")
 def list_runs(
@@ -30,6 +35,8 @@ def list_runs(
     lane: Annotated[str | None, typer.Option(help="Only runs in this lane.")] = None,
     task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
+    parent: Annotated[str | None, typer.Option(help="Only runs that this run started as tools.")] = None,
     before: Before = None,
     limit: Limit = 20,
     url: Url = None,
@@ -44,17 +51,36 @@ def list_runs(
                 f'"{given}" is not a valid state{nearest(given, states)}. States: {", ".join(states)}.'
             )
     filters: dict[str, Any] = {"status": status, "lane": lane, "target": task, "ordering_key": key}
+    filters |= {"tag": check_tags(tag or ()) or None, "parent": parent}
     print_rows(
         with_runs(url, api_key, lambda runs: first(runs.list(**filters, cursor=before, page=limit), limit)),
-        ["run", "task", "status", "lane", "attempt", "accepted", "took", "key"],
+        ["run", "task", "status", "lane", "attempt", "accepted", "took", "key", "tags"],
         lambda run: [
             run.id, run.target, run.status, run.lane, run.tries, format_time(run.accepted_at_us),
-            format_span(run.started_at_us, run.ended_at_us), run.ordering_key,
+            format_span(run.started_at_us, run.ended_at_us), run.ordering_key, " ".join(run.tags) or None,
         ],
         empty="No runs.",
         json=json,
         to_dict=lambda run: {**asdict(run), "tries": run.tries},
     )  # fmt: skip
+
+
+@app.command()
+def count(
+    lane: Annotated[str | None, typer.Option(help="Only runs in this lane.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Count the runs in each state, up to 1,000 of each."""
+    print_rows(
+        with_runs(url, api_key, lambda runs: runs.counts(lane=lane, target=task)),
+        ["status", "runs"],
+        lambda row: [row.status, row.count if row.exact else f"more than {row.count}"],
+        empty="No runs.",
+        json=json,
+    )
 
 
 @app.command(cls=RunCommand)
@@ -108,9 +134,11 @@ def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = No
 
 
 @app.command(cls=RunCommand)
-def retry(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+def retry(
+    run: RunId, latest: Latest = False, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False
+) -> None:
     """Retry a failed run, with all its attempts."""
-    _print_status(run, lambda runs, run_id: runs.retry(run_id), url, api_key, json=json)
+    _print_status(run, lambda runs, run_id: runs.retry(run_id, latest=latest), url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
@@ -137,6 +165,30 @@ def priority(
     """Change the priority of a waiting run."""
 
     _print_status(run, lambda runs, run_id: runs.set_priority(run_id, value), url, api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def tag(
+    run: RunId,
+    add: Annotated[list[str] | None, typer.Option(help="Tag to add. May be repeated.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="Tag to remove. May be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--set", help="Tag that the run shall have, and no others. May be repeated.")
+    ] = None,
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Change the tags of a run."""
+    check_change(add or (), remove or (), only or None)
+
+    async def work(runs: RunBackend) -> tuple[str, Sequence[str]]:
+        run_id = await find_run_id(runs, run)
+        return run_id, await runs.set_tags(run_id, only or None, add=add or (), remove=remove or ())
+
+    run_id, tags = with_runs(url, api_key, work)
+    print_result({"run_id": run_id, "tags": list(tags)}, f"{run_id}: {' '.join(tags) or 'no tags'}", json=json)
 
 
 @app.command(cls=RunCommand)
@@ -181,6 +233,7 @@ def fork(
     state: Annotated[
         str | None, typer.Option(help="Changes of the state as a JSON object; @FILE reads a file, - reads stdin.")
     ] = None,
+    latest: Latest = False,
     last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
@@ -190,7 +243,7 @@ def fork(
     edits = read_object(state, "--state", "the changes of the state")
 
     async def work(runs: RunBackend) -> Accepted:
-        return await runs.fork(await find_run_id(runs, run), from_step, edits)
+        return await runs.fork(await find_run_id(runs, run), from_step, edits, latest=latest)
 
     accepted = with_runs(url, api_key, work)
     print_result(asdict(accepted), f"{accepted.run_id}: {accepted.status}", json=json)

@@ -31,6 +31,8 @@ OnCap = Annotated[
     str | None, typer.Option(help="What a step does at that cost: fail (the default), or ask a person for more.")
 ]
 
+Weight = Annotated[float | None, typer.Option(help="Its share of the starts in a lane, relative to others: 0.1 to 10.")]
+
 
 @app.command()
 def create(
@@ -41,6 +43,7 @@ def create(
     rate: Rate = None,
     max_cost_per_day: MaxCost = None,
     on_cap: OnCap = None,
+    weight: Weight = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -48,7 +51,13 @@ def create(
     """Create a tenant."""
     limits = TenantLimits(max_queued, max_running, rate)
     budget = TenantBudget(max_cost_per_day, cast("OnCapValue", on_cap or "fail"))
-    fields = {"name": name, **asdict(limits), "max_cost_usd_per_day": max_cost_per_day, "on_cap": on_cap}
+    fields = {
+        "name": name,
+        **asdict(limits),
+        "max_cost_usd_per_day": max_cost_per_day,
+        "on_cap": on_cap,
+        "weight": weight,
+    }
 
     async def on_server(client: Client) -> Tenant:
         return await client.admin.create_tenant(tenant, _given(fields))
@@ -56,7 +65,15 @@ def create(
     async def on_database(database: Database) -> Tenant:
         from runlane.store.access.tenants import create_tenant
 
-        return await create_tenant(database, tenant, name=name, limits=limits, budget=budget, actor=audit_actor())
+        return await create_tenant(
+            database,
+            tenant,
+            name=name,
+            limits=limits,
+            budget=budget,
+            weight=1.0 if weight is None else weight,
+            actor=audit_actor(),
+        )
 
     created = on_server_or_database(url, api_key, on_server, on_database, creates=True)
     print_result(asdict(created), f"{created.id}: created, {_describe_limits(created)}.", json=json)
@@ -74,10 +91,10 @@ def list_tenants(url: Url = None, api_key: ApiKey = None, json: Json = False) ->
     print_rows(
         on_server_or_database(url, api_key, lambda client: client.admin.tenants(), on_database),
         ["tenant", "name", "state", "max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day", "on_cap",
-         "created"],
+         "weight", "created"],
         lambda row: [
             row.id, row.name, "enabled" if row.enabled else "disabled", row.max_queued, row.max_running,
-            row.rate_per_second, row.max_cost_usd_per_day, row.on_cap, format_time(row.created_at_us),
+            row.rate_per_second, row.max_cost_usd_per_day, row.on_cap, row.weight, format_time(row.created_at_us),
         ],
         empty="No tenants.",
         json=json,
@@ -93,11 +110,17 @@ def set_tenant(
     rate: Rate = None,
     max_cost_per_day: MaxCost = None,
     on_cap: OnCap = None,
+    weight: Weight = None,
     no_limit: Annotated[
         str | None,
         typer.Option(
-            help="Limits to remove, comma-separated: max_queued, max_running, rate_per_second, max_cost_usd_per_day."
+            help="Limits to remove, comma-separated: max_queued, max_running, rate_per_second, max_cost_usd_per_day, "
+            "max_schedules, min_schedule_seconds."
         ),
+    ] = None,
+    max_schedules: Annotated[int | None, typer.Option(help="Maximum number of schedules; 1000 by default.")] = None,
+    min_schedule_seconds: Annotated[
+        float | None, typer.Option(help="The shortest period of schedules; 10 by default.")
     ] = None,
     enabled: Annotated[
         bool | None, typer.Option("--enable/--disable", help="The keys of a disabled tenant are rejected.")
@@ -115,6 +138,9 @@ def set_tenant(
         "rate_per_second": rate,
         "max_cost_usd_per_day": max_cost_per_day,
         "on_cap": on_cap,
+        "weight": weight,
+        "max_schedules": max_schedules,
+        "min_schedule_seconds": min_schedule_seconds,
     }
     unlimited = frozenset(part.replace("-", "_") for part in split_names(no_limit))
 

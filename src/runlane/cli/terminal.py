@@ -137,3 +137,13 @@ def _safe_console() -> type[Console]:
                 yield segment if segment.control else Segment(block(segment.text), segment.style)
 
     return SafeConsole
+
+
+class CurrentStderr:
+    """The standard error at the moment of a line: loggers are cached, and a program may replace the stream."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()

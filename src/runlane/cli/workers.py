@@ -32,10 +32,10 @@ def workers(
 
     print_rows(
         on_server_or_database(url, api_key, lambda client: client.workers(gone=gone), on_database),
-        ["worker", "status", "host", "pid", "active", "capacity", "lanes", "heartbeat", "version"],
+        ["worker", "status", "host", "pid", "active", "capacity", "lanes", "heartbeat", "health", "version"],
         lambda row: [
             row.id, row.status, row.host, row.pid, row.active, row.capacity, ",".join(row.lanes),
-            format_time(row.heartbeat_at_us), row.version,
+            format_time(row.heartbeat_at_us), row.health_address, row.version,
         ],
         empty="No workers. Start one: runlane worker module:app",
         json=json,

@@ -1,4 +1,4 @@
-"""The client's calls for limits of model providers and usage of models."""
+"""The client's calls for limits of model providers, quotas, and usage of models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from runlane.client.http import PREFIX, Http, part
 from runlane.client.wire import parse
+from runlane.domain.quota import QuotaUse
 from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
 from runlane.domain.usage import UsageReport
 
@@ -44,6 +45,16 @@ class Accounting:
     async def reset_limits(self, credential: str) -> CredentialLimits:
         """Reset a credential to its default limits and return them."""
         return parse(CredentialLimits, await self._http.change("DELETE", f"{PREFIX}/limits/{part(credential)}"))
+
+    async def quotas(self, *, tenant: str | None = None) -> Sequence[QuotaUse]:
+        """Return every quota of a tenant with its limit and use; of the key's own tenant without one."""
+        return await self._http.read_list(QuotaUse, f"{PREFIX}/quotas", "quotas", {"tenant": tenant})
+
+    async def set_quota(self, name: str, limit: int | None, *, tenant: str | None = None) -> Sequence[QuotaUse]:
+        """Set a quota of a tenant, or remove it with None. Return the tenant's quotas. For platform admins."""
+        body = {"limit": limit, **({} if tenant is None else {"tenant": tenant})}
+        answer = await self._http.change("PUT", f"{PREFIX}/quotas/{part(name)}", body)
+        return [parse(QuotaUse, item) for item in answer["quotas"]]
 
     async def usage(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from runlane.client.http import PREFIX, Http, part
 from runlane.client.wire import parse
 from runlane.domain.access import ApiKey, AuditEntry, Role
-from runlane.domain.lane import Lane
+from runlane.domain.lane import Lane, LaneHold
 from runlane.domain.tenant import Tenant
 
 
@@ -84,3 +84,43 @@ class Administration:
         """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is the changed fields."""
         answer = await self._http.change("PATCH", f"{PREFIX}/lanes/{part(name)}", fields)
         return parse(Lane, answer["lane"]), answer["changed"]
+
+    async def create_lane(
+        self, name: str, fields: Mapping[str, Any] | None = None, *, kinds: Sequence[str] = ()
+    ) -> Lane:
+        """Create a lane. `fields` are those of `POST /api/v2/lanes`; `kinds` of runs are assigned to it."""
+        body = {"name": name, **(fields or {}), "kinds": list(kinds)}
+        return parse(Lane, await self._http.change("POST", f"{PREFIX}/lanes", body))
+
+    async def delete_lane(self, name: str) -> Lane:
+        """Delete a lane that no run uses."""
+        return parse(Lane, await self._http.change("DELETE", f"{PREFIX}/lanes/{part(name)}"))
+
+    async def assign_kinds(self, name: str, kinds: Sequence[str]) -> tuple[Lane, int]:
+        """Assign kinds of runs to a lane. The second value is the number of waiting runs that moved."""
+        answer = await self._http.change("PUT", f"{PREFIX}/lanes/{part(name)}/kinds", {"kinds": list(kinds)})
+        return parse(Lane, answer["lane"]), answer["moved_runs"]
+
+    async def unassign_kind(self, name: str, kind: str) -> Lane:
+        """Remove the assignment of a kind of runs to a lane."""
+        return parse(Lane, await self._http.change("DELETE", f"{PREFIX}/lanes/{part(name)}/kinds/{part(kind)}"))
+
+    async def holds(self, lane: str) -> Sequence[LaneHold]:
+        """Return the active holds of a lane, oldest first."""
+        return await self._http.read_list(LaneHold, f"{PREFIX}/lanes/{part(lane)}/holds", "holds")
+
+    async def hold_lane(
+        self, lane: str, reason: str, *, owner: str | None = None, expires_in_seconds: float | None = None
+    ) -> LaneHold:
+        """Keep a lane from starting runs until the hold is released or expires."""
+        body = {"reason": reason, "owner": owner, "expires_in_seconds": expires_in_seconds}
+        return parse(LaneHold, await self._http.change("POST", f"{PREFIX}/lanes/{part(lane)}/holds", body))
+
+    async def release_hold(self, lane: str, hold_id: str) -> LaneHold:
+        """Release one hold of a lane; the others stay."""
+        path = f"{PREFIX}/lanes/{part(lane)}/holds/{part(hold_id)}"
+        return parse(LaneHold, await self._http.change("DELETE", path))
+
+    async def overview(self) -> Mapping[str, Any]:
+        """Return slots, running runs and queued runs as of one moment, as `GET /admin/workers/status` returns them."""
+        return await self._http.read("/admin/workers/status")

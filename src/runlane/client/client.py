@@ -16,17 +16,23 @@ from runlane.client.accounting import Accounting
 from runlane.client.administration import Administration
 from runlane.client.chat import ChatCalls
 from runlane.client.definitions import DefinitionCalls
+from runlane.client.event_calls import EventCalls
+from runlane.client.failures import BulkJobs, DeadLetters
 from runlane.client.http import PREFIX, Http, part
 from runlane.client.retry_policy import RetryPolicy
+from runlane.client.schedules import ScheduleCalls
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
+from runlane.client.webhook_sources import WebhookSources
+from runlane.client.webhooks import Webhooks
 from runlane.domain.events import Event
 from runlane.domain.lane import Lane
 from runlane.domain.log_pages import LOG_PAGE, read_log_lines
 from runlane.domain.options import BulkOptions, OrchestrationOptions, RunOptions, TaskOptions, run_options
 from runlane.domain.run import Accepted, Run, Status
+from runlane.domain.scaling import Demand
 from runlane.domain.task import input_json
-from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, ServerHealth, Step, WorkerInfo
+from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, ServerHealth, StatusCount, Step, WorkerInfo
 from runlane.domain.wait import Question
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ _LONGEST_WAIT_SECONDS = 60.0
 _BATCH = 1000
 
 
-class Client(Accounting, ChatCalls, DefinitionCalls):
+class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
     """A client of the server at a URL. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(
@@ -63,9 +69,34 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         return Secrets(self._http)
 
     @property
+    def schedules(self) -> ScheduleCalls:
+        """The schedules that start runs by themselves."""
+        return ScheduleCalls(self._http)
+
+    @property
+    def webhook_sources(self) -> WebhookSources:
+        """The senders of incoming webhooks."""
+        return WebhookSources(self._http)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """Webhook endpoints, their deliveries and replays."""
+        return Webhooks(self._http)
+
+    @property
     def admin(self) -> Administration:
         """Keys, tenants, roles, the audit log, and changes of lanes."""
         return Administration(self._http)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The runs that failed for good, and their handling."""
+        return DeadLetters(self._http)
+
+    @property
+    def bulk(self) -> BulkJobs:
+        """Changes of many runs at once."""
+        return BulkJobs(self._http)
 
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""
@@ -147,24 +178,35 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         target: str | None = None,
         lane: str | None = None,
         ordering_key: str | None = None,
+        tag: str | Sequence[str] | None = None,
+        parent: str | None = None,
         cursor: str | None = None,
         page: int = 100,
         **filters: Any,
     ) -> AsyncGenerator[Run]:
         """Yield runs, newest first, read page by page. Other filters are passed to the API unchanged.
 
-        With several statuses, runs in any of them are listed.
+        With several statuses, runs in any of them are listed; with several tags, runs that have all of them.
         """
         query = {
             "status": str(status) if isinstance(status, str) else [str(item) for item in status or ()] or None,
             "target": target,
             "lane": lane,
             "key": ordering_key,
+            "tag": tag if tag is None or isinstance(tag, str) else [*tag] or None,
+            "parent": parent,
             "limit": page,
             "cursor": cursor,
             **filters,
         }
         return self._http.pages(Run, f"{PREFIX}/runs", "runs", query)
+
+    async def counts(
+        self, *, tenant: str | None = None, target: str | None = None, lane: str | None = None
+    ) -> Sequence[StatusCount]:
+        """Return the number of runs in each status, up to 1,000 of each."""
+        query = {"tenant": tenant, "target": target, "lane": lane}
+        return await self._http.read_list(StatusCount, f"{PREFIX}/runs/counts", "counts", query)
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
         """Return the run's stored events after a number."""
@@ -211,9 +253,9 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         """Cancel a run that has not ended. Return its status: `running` until its code has stopped."""
         return await self._act(run_id, "cancel")
 
-    async def retry(self, run_id: str) -> Status:
-        """Retry a failed run, with all its attempts."""
-        return await self._act(run_id, "retry")
+    async def retry(self, run_id: str, *, latest: bool = False) -> Status:
+        """Retry a failed run, with all its attempts; with `latest`, on the current versions of its definitions."""
+        return await self._act(run_id, "retry", {"latest": True} if latest else None)
 
     async def approve(self, run_id: str) -> Status:
         """Start a held run."""
@@ -244,9 +286,11 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         state: Mapping[str, Any] | None = None,
         *,
         idempotency_key: str | None = None,
+        latest: bool = False,
     ) -> Accepted:
         """Start a new run from a recorded step of this one, with changes of the state; earlier steps are copied."""
-        body = {"from_step": from_step, "state": orjson.Fragment(input_json(state or {}, "the fork's state"))}
+        body: dict[str, Any] = {"latest": True} if latest else {}
+        body |= {"from_step": from_step, "state": orjson.Fragment(input_json(state or {}, "the fork's state"))}
         return wire.parse(Accepted, await self._http.change("POST", _run(run_id, "fork"), body, idempotency_key))
 
     async def release(self, run_id: str) -> Status:
@@ -258,9 +302,24 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         answer = await self._http.change("PATCH", _run(run_id), {"priority": priority})
         return Status(answer["status"])
 
+    async def set_tags(
+        self, run_id: str, tags: Sequence[str] | None = None, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> Sequence[str]:
+        """Set all tags of a run, or add and remove some. Return its tags."""
+        change: dict[str, Any] = {"add": list(add), "remove": list(remove)}
+        if tags is not None:
+            change["tags"] = list(tags)
+        answer = await self._http.change("PATCH", _run(run_id, "tags"), change)
+        return tuple(answer["tags"])
+
     async def lanes(self) -> Sequence[Lane]:
         """Return the lanes with their running and queued runs."""
         return await self._http.read_list(Lane, f"{PREFIX}/lanes", "lanes")
+
+    async def scaling(self, lanes: Sequence[str] = (), *, concurrency: int = 1) -> Demand:
+        """Return how many slots, and workers of this concurrency, the runs in these lanes need; by default in any."""
+        query = {"lanes": ",".join(lanes) or None, "concurrency": concurrency}
+        return wire.parse(Demand, await self._http.read(f"{PREFIX}/scaling", query))
 
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
         """Return the live workers; with `gone` also those that ended recently."""
@@ -272,8 +331,8 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         ready, parts = await self._http.probe("/ready")
         return ServerHealth(ready, parts)
 
-    async def _act(self, run_id: str, verb: str) -> Status:
-        answer = (await self._http.change("POST", _run(run_id, verb)))["status"]
+    async def _act(self, run_id: str, verb: str, body: Mapping[str, Any] | None = None) -> Status:
+        answer = (await self._http.change("POST", _run(run_id, verb), body))["status"]
         # The one response that is not a status: the run is cancelled, and its code has not stopped yet.
         return Status.RUNNING if answer == "cancellation_requested" else Status(answer)
 

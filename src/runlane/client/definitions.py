@@ -24,7 +24,7 @@ class DefinitionCalls:
         take_over: bool = False,
         tenant: str | None = None,
     ) -> dict[str, Any]:
-        """Sync definitions, lists by `orchestrations`, `agents`, `tools` and `mcp_servers`; return the result of each.
+        """Sync definitions, lists by the names of the folders such as `orchestrations`; return the result of each.
 
         `remove_missing` removes what the same `source` ("default" without one) synced earlier and this sync does not
         contain. A definition of another source is changed only with `take_over`; otherwise it is a Conflict.

@@ -115,14 +115,21 @@ class Http:
         return response.is_success, load(response.content, self.url)
 
     async def change(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, idempotency_key: str | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        *,
+        if_match: int | None = None,
     ) -> Any:
         """Request a change, which takes effect once, however often it is sent."""
         key = new_id("req") if idempotency_key is None else idempotency_key
         if _KEY.fullmatch(key) is None:
             raise InvalidInput(f"The idempotency key {key!r} must be 1 to 255 visible ASCII characters.")
         content = None if body is None else orjson.dumps(body)
-        return await self._repeat(method, path, content=content, headers={"idempotency-key": key})
+        headers = {"idempotency-key": key} | ({} if if_match is None else {"if-match": str(if_match)})
+        return await self._repeat(method, path, content=content, headers=headers)
 
     @asynccontextmanager
     async def stream(self, path: str, after: int | str) -> AsyncGenerator[httpx2.Response]:

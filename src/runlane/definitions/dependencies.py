@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from runlane.definitions.schema.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
 from runlane.definitions.schema.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
+from runlane.definitions.schema.trigger import Trigger
 from runlane.definitions.scope import ALL_TOOLS, DefinitionScope
+from runlane.domain.schedule import ScheduleSettings
 
 Key = tuple[Kind, str]
 
@@ -39,6 +41,17 @@ def uses(definition: Definition, scope: DefinitionScope) -> set[Key]:
                 found.add(("agent", definition.called_agent))
             if definition.called_orchestration in scope.orchestrations:
                 found.add(("orchestration", definition.called_orchestration))
+        case ScheduleSettings():
+            target = definition.target
+            if target.kind == "orchestration" and target.name in scope.orchestrations:
+                found.add(("orchestration", target.name))
+            if target.kind in ("agent", "chat") and target.name in scope.agents:
+                found.add(("agent", target.name))
+        case Trigger():
+            if definition.agent_id in scope.agents:
+                found.add(("agent", definition.agent_id))
+            if definition.orchestration_id in scope.orchestrations:
+                found.add(("orchestration", definition.orchestration_id))
         case McpServer():
             pass
     return found | _tools(tools, scope)

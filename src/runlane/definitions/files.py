@@ -1,7 +1,8 @@
 """Definitions as JSON: a directory with a folder for each kind, or a request body.
 
-The layout is `orchestrations/`, `agents/`, `tools/` and `mcp_servers/`, each with files that contain one definition or
-a list of them. Sizes are checked before the content is parsed, and every string must be storable.
+The layout is `orchestrations/`, `agents/`, `tools/`, `mcp_servers/`, `schedules/` and `triggers/`, each with files that
+contain one definition or a list of them. Sizes are checked before the content is parsed, and every string must be
+storable.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ FOLDERS: Final[dict[str, Kind]] = {
     "agents": "agent",
     "tools": "tool",
     "mcp_servers": "mcp_server",
+    "schedules": "schedule",
+    "triggers": "trigger",
 }
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -45,7 +48,7 @@ class DefinitionSource:
     @property
     def location(self) -> Location:
         """Its location, with the name that it contains."""
-        name = self.body.get("id") if self.kind in ("orchestration", "agent") else self.body.get("name")
+        name = self.body.get("id") if self.kind in ("orchestration", "agent", "schedule") else self.body.get("name")
         return Location(self.file, self.kind, clean_text(name, _SHOWN_CHARACTERS) if isinstance(name, str) else None)
 
 

@@ -60,6 +60,8 @@ KIND_WORDS: Final[dict[Kind, str]] = {
     "agent": "agent",
     "tool": "tool",
     "mcp_server": "MCP server",
+    "schedule": "schedule",
+    "trigger": "trigger",
 }
 
 

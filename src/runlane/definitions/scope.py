@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from runlane.definitions.problem import Location
 from runlane.definitions.schema.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
+from runlane.definitions.schema.trigger import Trigger
 from runlane.definitions.versions import kind_of
+from runlane.domain.schedule import ScheduleSettings
 
 ALL_TOOLS = "all"
 # Separates the name of a server from the name of its tool.
@@ -38,6 +40,8 @@ class DefinitionScope:
     agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     servers: dict[str, McpServer] = field(default_factory=dict[str, McpServer])
+    schedules: dict[str, ScheduleSettings] = field(default_factory=dict[str, ScheduleSettings])
+    triggers: dict[str, Trigger] = field(default_factory=dict[str, Trigger])
     tasks: Collection[str] | None = None
     broken: Collection[tuple[Kind, str]] = ()
 
@@ -52,6 +56,10 @@ class DefinitionScope:
                 self.tools[definition.id] = definition
             case McpServer():
                 self.servers[definition.id] = definition
+            case ScheduleSettings():
+                self.schedules[definition.id] = definition
+            case Trigger():
+                self.triggers[definition.id] = definition
 
     def find(self, key: tuple[Kind, str]) -> Definition | None:
         """Return a definition by its key."""
@@ -64,6 +72,10 @@ class DefinitionScope:
                 return self.tools.get(name)
             case ("mcp_server", name):
                 return self.servers.get(name)
+            case ("schedule", name):
+                return self.schedules.get(name)
+            case ("trigger", name):
+                return self.triggers.get(name)
 
     def has_tool(self, name: str) -> bool:
         """Return whether a tool, a task or an MCP server provides this tool."""

@@ -35,9 +35,12 @@ class Permission(StrEnum):
     WORKERS_VIEW = "workers:view"
     WORKERS_MANAGE = "workers:manage"
     DEFINITIONS_WRITE = "definitions:write"
+    SCHEDULES_WRITE = "schedules:write"
     KEYS_MANAGE = "keys:manage"
     SECRETS_MANAGE = "secrets:manage"
     AUDIT_READ = "audit:read"
+    EVENTS_WRITE = "events:write"
+    WEBHOOKS_WRITE = "webhooks:write"
 
 
 PLATFORM_ADMIN: Final = "platform_admin"
@@ -47,8 +50,23 @@ _VIEWER: Final = frozenset({Permission.RUNS_READ, Permission.WORKERS_VIEW})
 # An operator keeps runs going, a developer changes definitions and sets their secrets; neither may create keys.
 BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
     "viewer": _VIEWER,
-    "operator": _VIEWER | {Permission.RUNS_WRITE, Permission.WORKERS_MANAGE},
-    "developer": _VIEWER | {Permission.RUNS_WRITE, Permission.DEFINITIONS_WRITE, Permission.SECRETS_MANAGE},
+    "operator": _VIEWER
+    | {
+        Permission.RUNS_WRITE,
+        Permission.WORKERS_MANAGE,
+        Permission.SCHEDULES_WRITE,
+        Permission.EVENTS_WRITE,
+        Permission.WEBHOOKS_WRITE,
+    },
+    "developer": _VIEWER
+    | {
+        Permission.RUNS_WRITE,
+        Permission.DEFINITIONS_WRITE,
+        Permission.SECRETS_MANAGE,
+        Permission.SCHEDULES_WRITE,
+        Permission.EVENTS_WRITE,
+        Permission.WEBHOOKS_WRITE,
+    },
     PLATFORM_ADMIN: frozenset(Permission),
 }
 

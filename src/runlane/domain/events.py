@@ -21,6 +21,7 @@ class EventType(StrEnum):
     HANDED_BACK = "handed_back"
     WORKER_LOST = "worker_lost"
     KEY_FREE = "key_free"
+    DEPENDENCIES_MET = "dependencies_met"
     CANCEL_REQUESTED = "cancel_requested"
     REVIVED = "revived"
     RESUMED = "resumed"

@@ -94,6 +94,7 @@ FAILURE_CODES: Final[Mapping[str, str]] = {
     "unknown_definition": "A called orchestration does not exist.",
     "input_too_large": "The input of a called orchestration is too large.",
     "queue_limited": "The tenant has reached its limit of open runs.",
+    "quota_reached": "The tenant has reached a quota.",
     "idempotency_conflict": "A called orchestration was started before with another input.",
     # What a step needs from the platform
     "output_too_large": "The output of a step has more than RUNLANE_MAX_STEP_BYTES.",

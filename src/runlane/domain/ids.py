@@ -63,6 +63,12 @@ def run_id_range(prefix: str) -> tuple[str, str]:
     return prefix + "0" * missing, prefix + "f" * missing + "0"
 
 
+def run_id_at(at_us: int) -> str:
+    """Return the lowest id of a run that is made at this time or later."""
+    ms = min(max(0, at_us // 1000), (1 << 48) - 1)
+    return f"{_RUN_PREFIX}{ms << 80:0{_DIGITS}x}"
+
+
 def lock_key(*parts: str) -> int:
     """Return a signed 64-bit number for an advisory lock, the same in every process for the same parts."""
     digest = blake2b("\x1f".join(("runlane", *parts)).encode("utf-8", "surrogatepass"), digest_size=8)

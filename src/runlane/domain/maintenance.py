@@ -9,3 +9,8 @@ class MaintenanceService(StrEnum):
     REAPER = "reaper"
     TIMERS = "timers"
     CHILDREN = "children"
+    BULK = "bulk"
+    SCHEDULES = "schedules"
+    DEPENDENTS = "dependents"
+    TRIGGERS = "triggers"
+    WEBHOOKS = "webhooks"

@@ -6,16 +6,17 @@ that callers write them as keyword arguments. A test compares both with each oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
-from runlane.domain.run import OnDead
+from runlane.domain.run import AfterOn, OnDead
 
 
 class RunOptions(NamedTuple):
     """How a run is executed. A tuple, because a bulk request creates thousands of them.
 
-    `webhook_url` and `session_id` are stored with runs of orchestrations and agents.
+    `webhook_url` is called when the run ends, signed with `webhook_secret` if there is one. `session_id` is stored with
+    runs of orchestrations.
     """
 
     idempotency_key: str | None = None
@@ -26,6 +27,11 @@ class RunOptions(NamedTuple):
     hold: bool = False
     webhook_url: str | None = None
     session_id: str | None = None
+    fairness_key: str | None = None
+    after: Sequence[str] = ()
+    after_on: str = AfterOn.SUCCESS
+    tags: Sequence[str] = ()
+    webhook_secret: str | None = None
 
     def to_body(self) -> dict[str, Any]:
         """Return the fields of a request body: those that differ from their defaults, without the idempotency key."""
@@ -40,6 +46,10 @@ _DEFAULTS: Mapping[str, Any] = RunOptions._field_defaults
 class _CommonOptions(TypedDict, total=False):
     priority: int
     delay_seconds: float
+    fairness_key: str | None
+    tags: Sequence[str]
+    webhook_url: str | None
+    webhook_secret: str | None
 
 
 class BulkOptions(_CommonOptions, total=False):
@@ -48,6 +58,8 @@ class BulkOptions(_CommonOptions, total=False):
     ordering_key: str | None
     on_dead: str
     hold: bool
+    after: Sequence[str]
+    after_on: str
 
 
 class TaskOptions(BulkOptions, total=False):
@@ -58,8 +70,6 @@ class TaskOptions(BulkOptions, total=False):
 
 class AgentOptions(TaskOptions, total=False):
     """Options of a run of an agent."""
-
-    webhook_url: str | None
 
 
 class OrchestrationOptions(AgentOptions, total=False):
@@ -72,7 +82,14 @@ class ChatOptions(_CommonOptions, total=False):
     """Options of a turn of a conversation, whose order its session determines."""
 
     idempotency_key: str | None
-    webhook_url: str | None
+
+
+class ForkOptions(TypedDict, total=False):
+    """Options of a fork: with `latest` it is pinned to the current versions. `actor` is for the audit log."""
+
+    idempotency_key: str | None
+    latest: bool
+    actor: str
 
 
 def run_options(kind: type[Any], given: Mapping[str, Any]) -> RunOptions:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntFlag, StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import Field, computed_field, with_config
 from typing_extensions import TypedDict
 
+from runlane.domain.start_tags import PRIORITY_SECONDS
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.wait import Question
 from runlane.domain.wire import WIRE, Timestamp
@@ -50,12 +51,26 @@ ORCHESTRATION: Final = "orchestration:"
 AGENT: Final = "agent:"
 
 
+class RunHook(IntFlag):
+    """What else the end of a run settles in the same transaction. Most runs have none, so their end costs nothing."""
+
+    FLOW = 1  # it holds or waits for a limit of flow control
+    SCHEDULE = 2  # a schedule started it
+    DEPENDENTS = 4  # other runs start after it
+    WEBHOOK = 8  # it has a webhook URL of its own
+    TRIGGERS = 16  # its end is an event that may start other runs
+    DEAD_LETTER = 32  # it repeats a run that failed for good, so its end settles a dead letter
+    AFTER = 64  # it starts after other runs
+    WAITS_FOR_RUNS = 128  # it is blocked until enough of them have ended; removed when that is decided
+
+
 class Cause(StrEnum):
     """What makes a run change its status."""
 
     APPROVE = "approve"
     DUE = "due"
     KEY_FREE = "key_free"
+    DEPENDENCIES_MET = "dependencies_met"
     CLAIM = "claim"
     FINISH = "finish"
     FAIL = "fail"
@@ -66,6 +81,14 @@ class Cause(StrEnum):
     RESUME = "resume"
     CANCEL = "cancel"
     REVIVE = "revive"
+
+
+class AfterOn(StrEnum):
+    """Which ends of the runs in `after` let a run start."""
+
+    SUCCESS = "success"  # all of them have completed
+    END = "end"  # all of them have ended
+    ANY_FAILED = "any_failed"  # one of them has failed
 
 
 class OnDead(StrEnum):
@@ -87,7 +110,9 @@ TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
     (Status.SCHEDULED, Cause.DUE): frozenset({Status.QUEUED}),
     (Status.SCHEDULED, Cause.CANCEL): frozenset({Status.CANCELLED}),
     (Status.BLOCKED, Cause.APPROVE): frozenset({Status.BLOCKED}),
-    (Status.BLOCKED, Cause.KEY_FREE): _READY,
+    # It stays blocked while it waits for other runs, or for its ordering key.
+    (Status.BLOCKED, Cause.KEY_FREE): _READY | {Status.BLOCKED},
+    (Status.BLOCKED, Cause.DEPENDENCIES_MET): _READY | {Status.BLOCKED},
     (Status.BLOCKED, Cause.CANCEL): frozenset({Status.CANCELLED}),
     (Status.QUEUED, Cause.CLAIM): frozenset({Status.RUNNING}),
     (Status.QUEUED, Cause.CANCEL): frozenset({Status.CANCELLED}),
@@ -103,7 +128,7 @@ TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
     (Status.PAUSED, Cause.DUE): frozenset({Status.QUEUED}),
     (Status.PAUSED, Cause.CANCEL): frozenset({Status.CANCELLED}),
     # An operator's retry of a failed run; it waits again behind others of its ordering key.
-    (Status.FAILED, Cause.REVIVE): frozenset({Status.QUEUED, Status.BLOCKED}),
+    (Status.FAILED, Cause.REVIVE): frozenset({Status.QUEUED, Status.SCHEDULED, Status.BLOCKED}),
 }
 
 
@@ -115,9 +140,9 @@ def may_become(status: Status, cause: Cause) -> frozenset[Status]:
 MIN_PRIORITY: Final = -100
 MAX_PRIORITY: Final = 100
 
-# One point of priority is worth this much waiting. Large enough that an urgent run overtakes a backlog of hours,
-# finite so that the oldest run of low priority is overtaken for at most 200 steps.
-PRIORITY_STEP_US: Final = 600 * 1_000_000
+# One point of priority is worth this much waiting, unless the lane has another setting. Large enough that an urgent run
+# overtakes a backlog of hours, finite so that the oldest run of low priority is overtaken for at most 200 steps.
+PRIORITY_STEP_US: Final = PRIORITY_SECONDS * 1_000_000
 
 
 def rank(accepted_at_us: int, priority: int) -> int:
@@ -137,6 +162,15 @@ class ForkOrigin(TypedDict):
 
     run_id: str
     from_step: str
+
+
+class RunDependencies(TypedDict):
+    """The runs that a run starts after."""
+
+    runs: dict[str, Status | None]
+    on: AfterOn
+    open: int
+    reason: str | None
 
 
 class ParentCall(TypedDict):
@@ -185,6 +219,7 @@ class RunSummary:
     tenant: str = DEFAULT_TENANT
     progress: float | None = None
     progress_note: str | None = None
+    tags: Annotated[tuple[str, ...], Field(description="Sorted; see `PATCH /runs/{run_id}/tags`.")] = ()
 
     @computed_field(description="1 for the first start, and one more for each failure or lost worker that it survived.")
     @property
@@ -244,6 +279,21 @@ class Run(RunSummary):
     blocked_by: Annotated[str | None, Field(description="Of a blocked run: the run that holds its ordering key.")] = (
         None
     )
+    schedule_id: Annotated[str | None, Field(description="The schedule that has started the run.")] = None
+    slot_us: Annotated[
+        Timestamp | None, Field(alias="slot", description="The slot of the schedule that the run was started for.")
+    ] = None
+    previous_slot_us: Annotated[Timestamp | None, Field(alias="previous_slot", description="The slot before it.")] = (
+        None
+    )
+    after: Annotated[
+        RunDependencies | None,
+        Field(description="The runs that it starts after, each with the status it ended with, and how many are open."),
+    ] = None
+    origin: Annotated[
+        dict[str, Any] | None,
+        Field(description="What started the run, if it was not a caller: a trigger and its event."),
+    ] = None
     plan: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, with_config
 
+from runlane.domain.start_tags import MAX_WEIGHT, MIN_WEIGHT
 from runlane.domain.wire import WIRE, Timestamp
 from runlane.errors import InvalidRequest, QueueLimited, RateLimited, RateQuota
 
@@ -21,6 +22,7 @@ ON_CAP: Final[tuple[OnCap, ...]] = ("fail", "ask")
 DEFAULT_TENANT: Final = "default"
 MAX_COST_USD: Final = 1_000_000_000.0
 MAX_LIMIT: Final = 1_000_000_000
+MAX_SCHEDULE_SECONDS: Final = 86_400.0
 # Up to this rate, a nanosecond lost per run cannot add up to one more run in a second.
 MAX_RATE: Final = 10_000.0
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
@@ -68,8 +70,13 @@ class Tenant:
     rate_per_second: float | None
     max_cost_usd_per_day: float | None
     on_cap: OnCap
+    weight: Annotated[float, Field(description="Its share of the starts in a lane, relative to other tenants.")]
     created_at_us: Annotated[Timestamp, Field(alias="created_at")]
     updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
+    max_schedules: Annotated[int | None, Field(description="Its schedules; null for 1000.")] = None
+    min_schedule_seconds: Annotated[
+        float | None, Field(description="The shortest period of its schedules; null for 10 seconds.")
+    ] = None
 
     @property
     def limits(self) -> TenantLimits:
@@ -112,6 +119,13 @@ def check_limits(limits: TenantLimits) -> TenantLimits:
     return limits
 
 
+def check_weight(weight: float) -> float:
+    """Return the weight if it is valid."""
+    if not (math.isfinite(weight) and MIN_WEIGHT <= weight <= MAX_WEIGHT):
+        raise InvalidRequest(f"weight={weight} must be between {MIN_WEIGHT:g} and {MAX_WEIGHT:g}.")
+    return weight
+
+
 def check_budget(budget: TenantBudget) -> TenantBudget:
     """Return the budget if it is valid."""
     most = budget.max_cost_usd_per_day
@@ -120,6 +134,16 @@ def check_budget(budget: TenantBudget) -> TenantBudget:
     if budget.on_cap not in ON_CAP:
         raise InvalidRequest(f'on_cap="{budget.on_cap}" must be one of: {", ".join(ON_CAP)}.')
     return budget
+
+
+def check_schedule_limits(max_schedules: int | None, min_schedule_seconds: float | None) -> None:
+    """Raise InvalidRequest unless the limits of schedules are valid."""
+    if max_schedules is not None and not 0 <= max_schedules <= MAX_LIMIT:
+        raise InvalidRequest(f"max_schedules={max_schedules} must be between 0 and {MAX_LIMIT}.")
+    if min_schedule_seconds is not None and not 1 <= min_schedule_seconds <= MAX_SCHEDULE_SECONDS:
+        raise InvalidRequest(
+            f"min_schedule_seconds={min_schedule_seconds:g} must be between 1 and {MAX_SCHEDULE_SECONDS:g}."
+        )
 
 
 def scoped_key(tenant: str, key: str) -> str:

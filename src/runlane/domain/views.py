@@ -46,6 +46,22 @@ class RunPage:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    """The number of runs in a status."""
+
+    status: Status
+    count: int
+    exact: Annotated[bool, Field(description="False when there are more: counting stops at 1,000.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """The number of runs in each status."""
+
+    counts: tuple[StatusCount, ...]
+
+
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class RunStatus:
@@ -211,6 +227,9 @@ class WorkerInfo:
         Field(description="For platform admins: what it can execute; null if it does not report it."),
     ] = None
     lease_until_us: Annotated[int | None, Field(exclude=True)] = None
+    health_address: Annotated[
+        str | None, Field(description="For platform admins: where /health, /ready and /metrics answer.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,13 @@ RunlaneError
 ├── UnknownSession            the chat session does not exist
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  existing data does not allow this
+│   └── VersionMismatch       the object has changed since the caller read it
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
 ├── Forbidden                 the key's role does not allow this
 ├── RateLimited               the tenant exceeded its rate; nothing was stored
-│   └── QueueLimited          the tenant has reached its limit of open runs
+│   ├── QueueLimited          the tenant has reached its limit of open runs
+│   ├── ScheduleLimited       the tenant has reached its limit of schedules
+│   └── QuotaReached          the tenant has reached another quota
 ├── Unavailable               the database cannot be reached; try again
 ├── OutboundError             another server could not be called
 │   ├── OutboundRefused       its address, scheme or redirects are not allowed

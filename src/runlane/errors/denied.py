@@ -12,10 +12,13 @@ __all__ = [
     "IdempotencyConflict",
     "NotFound",
     "QueueLimited",
+    "QuotaReached",
     "RateLimited",
     "RunNotFound",
+    "ScheduleLimited",
     "Unauthorized",
     "UnknownSession",
+    "VersionMismatch",
     "WrongState",
 ]
 
@@ -84,6 +87,13 @@ class Conflict(RunlaneError):
     http_status = 409
 
 
+class VersionMismatch(Conflict):
+    """The object has changed since the caller read it; nothing was changed."""
+
+    code = "version_mismatch"
+    http_status = 412
+
+
 class Unauthorized(RunlaneError):
     """The caller is not authenticated. The message does not give the reason, so that it reveals no existing key."""
 
@@ -131,3 +141,17 @@ class QueueLimited(RateLimited):
 
     code = "queue_limited"
     limit = "queue"
+
+
+class ScheduleLimited(RateLimited):
+    """The tenant has reached its limit of schedules."""
+
+    code = "schedules_limited"
+    limit = "schedules"
+
+
+class QuotaReached(RateLimited):
+    """The tenant has reached a quota; the message names it, its limit and its use."""
+
+    code = "quota_reached"
+    limit = "quota"

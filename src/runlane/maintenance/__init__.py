@@ -1,1 +1,1 @@
-"""Maintenance: reaper of lost workers, timers, retention, cancellation of child runs. Every process may run them."""
+"""Maintenance: reaper, timers, schedules, retention, child runs, dependents, webhooks. Every process may run them."""

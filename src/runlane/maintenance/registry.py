@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from runlane.bus import Bus
+from collections.abc import Mapping
+
 from runlane.domain.maintenance import MaintenanceService
 from runlane.maintenance.child_canceller import ChildCanceller
+from runlane.maintenance.dependents import DependentSettler
 from runlane.maintenance.reaper import Reaper
 from runlane.maintenance.retention import Retention
+from runlane.maintenance.schedules import Planner, ScheduleService
 from runlane.maintenance.service import PeriodicService
 from runlane.maintenance.survey import Survey
 from runlane.maintenance.timers import Timers
-from runlane.settings import Settings
-from runlane.store.sql.database import Database
+from runlane.maintenance.webhook_delivery import WebhookService
+from runlane.resources import Resources
 
 # How often a service runs that the survey has not found work for. The reaper looks for orphans then.
 _UNASKED_SECONDS = 60.0
 
 
-def maintenance_services(settings: Settings, database: Database, bus: Bus) -> list[PeriodicService]:
-    """Create one of each; the caller starts and stops them."""
+def maintenance_services(
+    connection: Resources, planner: Planner, more: Mapping[MaintenanceService, PeriodicService]
+) -> list[PeriodicService]:
+    """Create one of each; the caller starts and stops them. `more` are those that other layers bring."""
+    settings, database, bus = connection.settings, connection.database, connection.bus
     jobs = {
         MaintenanceService.REAPER: Reaper(settings, database, bus).run_once,
         MaintenanceService.TIMERS: Timers(database, bus).run_once,
         MaintenanceService.CHILDREN: ChildCanceller(database, bus).run_once,
+        MaintenanceService.SCHEDULES: ScheduleService(database, bus, planner).run_once,
+        MaintenanceService.DEPENDENTS: DependentSettler(database, bus).run_once,
     }
     woken = {service: PeriodicService(service, _UNASKED_SECONDS, job) for service, job in jobs.items()}
+    woken |= more
+    if settings.webhooks:
+        woken[MaintenanceService.WEBHOOKS] = WebhookService(settings, database)
     return [
         *woken.values(),
         Survey(settings, database, bus, woken),

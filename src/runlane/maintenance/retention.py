@@ -12,8 +12,13 @@ from runlane.failpoints import failpoint
 from runlane.settings import Settings
 from runlane.store.access.audit import DELETED_AT_ONCE, delete_old_audit
 from runlane.store.chat.deletion import delete_old_sessions
+from runlane.store.events.sending import delete_old_events
+from runlane.store.failures.bulk_jobs import delete_old_job
 from runlane.store.queue.retention import AT_ONCE, DeletedBatch, cut_events, delete_leftovers, delete_old, oldest_to_cut
+from runlane.store.schedules.due import delete_old_firings
 from runlane.store.sql.database import Database, Session
+from runlane.store.webhooks.retention import AT_ONCE as MESSAGES_AT_ONCE
+from runlane.store.webhooks.retention import delete_old_messages
 
 _LOCK = lock_key("duty", "retention")
 _DAY_SECONDS = 86400
@@ -26,7 +31,10 @@ class Retention:
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._keep_seconds = settings.retention_days * _DAY_SECONDS
+        self._keep_webhook_seconds = settings.webhook_retention_days * _DAY_SECONDS
         self._keep_audit_seconds = settings.audit_retention_days * _DAY_SECONDS
+        self._keep_stored_seconds = settings.stored_events_days * _DAY_SECONDS
+        self._event_id_seconds = settings.event_id_hours * 3600
         days = settings.events_retention_days
         self._keep_events_seconds = None if days is None else days * _DAY_SECONDS
         self._database = database
@@ -35,22 +43,27 @@ class Retention:
 
     async def run_once(self) -> bool:
         """Delete some; return True when there is more."""
-        deleted, entries = await self._database.transact(self._delete)
+        deleted, entries, messages = await self._database.transact(self._delete)
         if deleted:
             failpoint("retention.committed")
-        return deleted == AT_ONCE or entries == DELETED_AT_ONCE or await self._cut()
+        whole_batch = deleted == AT_ONCE or entries == DELETED_AT_ONCE or messages == MESSAGES_AT_ONCE
+        return whole_batch or await self._cut()
 
-    async def _delete(self, session: Session) -> tuple[int, int]:
+    async def _delete(self, session: Session) -> tuple[int, int, int]:
         if not await session.try_lock(_LOCK):
-            return 0, 0
+            return 0, 0, 0
         deleted = await delete_old(session, self._keep_seconds)
         if deleted < AT_ONCE:
             await delete_leftovers(session, self._keep_seconds)
             await delete_old_sessions(session, self._keep_seconds)
+            await delete_old_job(session, self._keep_seconds)
+            await delete_old_firings(session, self._keep_seconds)
         entries = await delete_old_audit(session, self._keep_audit_seconds)
+        entries = max(entries, await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds))
+        messages = await delete_old_messages(session, self._keep_webhook_seconds)
         if deleted:
             failpoint("retention.before_commit")
-        return deleted, entries
+        return deleted, entries, messages
 
     async def _cut(self) -> bool:
         keep_seconds = self._keep_events_seconds

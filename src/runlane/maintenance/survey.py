@@ -61,4 +61,7 @@ class Survey(PeriodicService):
         if surveyed:
             self._surveyed_at = time.monotonic()
         for service in due:
-            self._services[service].wake()
+            # A process without a worker has no evaluator of triggers.
+            # A process may leave the webhooks to others.
+            if service in self._services:
+                self._services[service].wake()

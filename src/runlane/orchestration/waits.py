@@ -117,7 +117,9 @@ class OpenWaits:
         kind = waiting.kind.value
         due = None if due_us is None else time.monotonic() + due_us / 1_000_000
         self._open[path] = _Open(pending, kind, name, due, inner)
-        return NewWait(path, kind, pending.step.id, name, dump_json(request), due_us), request
+        match = None if waiting.match is None else dump_json(dict(waiting.match))
+        lookback_us = None if match is None else int(waiting.lookback_seconds * 1_000_000)
+        return NewWait(path, kind, pending.step.id, name, dump_json(request), due_us, match, lookback_us), request
 
     @property
     def unconfirmed(self) -> bool:

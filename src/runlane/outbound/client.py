@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from runlane.outbound.transport import GuardedTransport
 
 _DEFAULTS: Final = OutboundLimits()
+_CUT_OFF_SECONDS: Final = 1.0
 _USER_AGENT: Final = f"runlane/{VERSION}"
 # The server names the charset, and most of Python's codecs must not be applied to its bytes.
 _CHARSETS: Final = {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "windows-1252", "utf-16", "utf-16le"}
@@ -33,11 +34,12 @@ _CHARSETS: Final = {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "wind
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """A complete response. Names of headers are case-insensitive."""
+    """A response. Names of headers are case-insensitive. `address` is the one that was connected to, if known."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    address: str | None = None
 
     @property
     def media_type(self) -> str:
@@ -104,9 +106,13 @@ class Outbound:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
         limits: OutboundLimits = _DEFAULTS,
+        keep_bytes: int | None = None,
     ) -> OutboundResponse:
         """Send a request and read the whole response. Raises OutboundError, whose message contains only the origin of
-        the request."""
+        the request.
+
+        With `keep_bytes`, at most that much of the body is read, and what goes wrong after the headers is ignored.
+        """
         import httpx2
 
         from runlane.outbound.transport import LIMITS
@@ -127,7 +133,7 @@ class Outbound:
                 content=content,
                 extensions={"timeout": limits.timeouts, "trace": trace, LIMITS: limits},
             )
-            return await self._answer(request, limits)
+            return await self._answer(request, limits, keep_bytes)
         except OutboundError as error:
             error.sent = error.sent and sent
             raise
@@ -138,15 +144,19 @@ class Outbound:
         if shared is not None:
             await shared.aclose()
 
-    async def _answer(self, request: httpx2.Request, limits: OutboundLimits) -> OutboundResponse:
+    async def _answer(
+        self, request: httpx2.Request, limits: OutboundLimits, keep_bytes: int | None
+    ) -> OutboundResponse:
         import httpx2
 
         from runlane.outbound.transport import origin
 
         where = origin(request.url)
         try:
-            async with asyncio.timeout(limits.total_seconds):
-                return await self._read(request)
+            # Where the body may be cut off, the body's own time limit ends it first.
+            total = limits.total_seconds
+            async with asyncio.timeout(total if total is None or keep_bytes is None else total + _CUT_OFF_SECONDS):
+                return await self._read(request, keep_bytes)
         except OutboundError:
             raise
         except (TimeoutError, httpx2.TimeoutException):
@@ -161,18 +171,31 @@ class Outbound:
         except httpx2.HTTPError as error:
             raise _failure(where, str(error)) from None
 
-    async def _read(self, request: httpx2.Request) -> OutboundResponse:
+    async def _read(self, request: httpx2.Request, keep_bytes: int | None) -> OutboundResponse:
+        import httpx2
+
         if self._shared is None:
             self._shared = self.transport()
         response = await self._shared.handle_async_request(request)
         # Not a list of pieces: a server may send single bytes, and each piece takes fifty times the size of a byte.
-        body = bytearray()
+        body, address = bytearray(), _address(response)
         try:
             async for piece in _stream(response):
                 body += piece
+                if keep_bytes is not None and len(body) >= keep_bytes:
+                    break
+        except (OutboundError, httpx2.HTTPError):
+            if keep_bytes is None:
+                raise
         finally:
             await response.aclose()
-        return OutboundResponse(response.status_code, response.headers, bytes(body))
+        return OutboundResponse(response.status_code, response.headers, bytes(body[:keep_bytes]), address)
+
+
+def _address(response: httpx2.Response) -> str | None:
+    stream = response.extensions.get("network_stream")
+    address = None if stream is None else stream.get_extra_info("server_addr")
+    return None if not address else str(address[0])
 
 
 def _stream(response: httpx2.Response) -> Any:

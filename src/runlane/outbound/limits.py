@@ -13,7 +13,7 @@ TENANT_CONNECTIONS: Final = 50
 @dataclass(frozen=True, slots=True)
 class OutboundLimits:
     """Bytes are counted before and after decompression; the total time includes redirects and the body. None means no
-    limit, which is for endless streams only."""
+    limit, which is for endless streams only. With `max_redirects` 0, a redirect is returned like any other response."""
 
     connect_seconds: float = 10.0
     read_seconds: float | None = 60.0

@@ -57,7 +57,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         until = None if limits.total_seconds is None else asyncio.get_running_loop().time() + limits.total_seconds
         for _ in range(limits.max_redirects + 1):
             response = await self._ask(request, limits, until)
-            target = _target(request, response)
+            target = _target(request, response) if limits.max_redirects else None
             if target is None:
                 return response
             await response.aclose()

@@ -69,6 +69,12 @@ class Sandbox:
         text = f"{_BEFORE}; {_JSON}.dumps(bool({found.text}))"
         return bool(await self._value(self._short_job(text, state, found.keys)))
 
+    async def event_condition(self, code: str, event: Mapping[str, Any]) -> bool:
+        """Return whether the expression over `event` is true."""
+        found = await _expression(code)
+        text = f"{_BEFORE}; event = state['event']; {_JSON}.dumps(bool({found.text}))"
+        return bool(await self._value(self._short_job(text, {"event": dict(event)}, None)))
+
     async def expression(self, code: str, state: Mapping[str, Any]) -> Any:
         """Return the value of the expression."""
         found = await _expression(code)

@@ -74,7 +74,8 @@ class StorageSettings(SettingsGroup):
     retention_days: float = Field(
         default=30.0,
         gt=0,
-        description="Finished runs are deleted after this time. Dead letters are kept three times as long.",
+        description="Finished runs are deleted after this time. Handled dead letters are kept three times as long, "
+        "others at least 180 days.",
     )
     audit_retention_days: float = Field(
         default=400.0, gt=0, description="Audit log entries are deleted after this time."
@@ -84,6 +85,20 @@ class StorageSettings(SettingsGroup):
         gt=0,
         description="Events of finished runs, except the last one, are deleted after this time. "
         "Default: kept as long as their run.",
+    )
+    stored_events_days: float = Field(
+        default=7.0, gt=0, description="Events of tenants, which start triggers, are deleted after this time."
+    )
+    event_id_hours: float = Field(
+        default=24.0, gt=0, description="For how long a repeated event is recognised by the sender's id."
+    )
+    events_per_minute: int = Field(
+        default=6000, ge=1, le=10_000_000, description="Maximum number of events that a tenant may send in a minute."
+    )
+    webhook_retention_days: float = Field(
+        default=30.0,
+        gt=0,
+        description="Webhook messages, their deliveries and attempts are deleted after this time, delivered or not.",
     )
     retention_seconds: float = Field(default=60.0, gt=0, description="How often expired runs are looked for.")
 

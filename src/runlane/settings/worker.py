@@ -125,8 +125,22 @@ class WorkerSettings(SettingsGroup):
     outbound_allow: str | None = Field(
         default=None,
         max_length=20_000,
-        description="Destinations that tools and MCP servers may call although they are not public: names, name:port, "
-        "addresses and networks, such as 127.0.0.1:8080,10.0.0.0/8,internal.example.",
+        description="Destinations that tools, MCP servers and webhooks may call although they are not public: names, "
+        "name:port, addresses and networks, such as 127.0.0.1:8080,10.0.0.0/8,internal.example.",
+    )
+    webhooks: bool = Field(
+        default=True,
+        description="Whether this process delivers webhooks. Messages are stored either way, and any process may "
+        "deliver them.",
+    )
+    webhook_concurrency: int = Field(
+        default=50, ge=1, le=1000, description="Webhooks that one process delivers at once, for all endpoints."
+    )
+    webhook_timeout_seconds: float = Field(
+        default=20.0, ge=0.5, le=60, description="How long one try of a webhook may take in total."
+    )
+    max_webhook_endpoints: int = Field(
+        default=50, ge=0, le=200, description="Maximum number of webhook endpoints of one tenant."
     )
     mcp_stdio: bool = Field(
         default=False,

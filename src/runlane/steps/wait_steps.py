@@ -42,6 +42,8 @@ class StepWait:
     due_in_seconds: float | None = None
     until: datetime | None = None
     event: str | None = None
+    match: Mapping[str, Any] | None = None
+    lookback_seconds: float = 0
     channel_id: str | None = None
     name: str | None = None
     key: str | None = None
@@ -90,7 +92,13 @@ async def wait(context: StepContext[WaitStep]) -> StepWait:
     """Wait for a time or an event."""
     step = context.step
     if step.event is not None:
-        return StepWait(kind=WaitKind.EVENT, event=step.event, due_in_seconds=step.expires_after_seconds)
+        return StepWait(
+            kind=WaitKind.EVENT,
+            event=step.event,
+            match=None if step.match is None else await context.render_value(step.match),
+            lookback_seconds=step.lookback_seconds,
+            due_in_seconds=step.expires_after_seconds,
+        )
     if step.seconds is not None:
         return StepWait(kind=WaitKind.TIME, due_in_seconds=step.seconds)
     return StepWait(kind=WaitKind.TIME, until=_moment(await context.render_value(step.until)))

@@ -8,11 +8,22 @@ from sqlalchemy import Exists, Float, bindparam, exists, func, or_, select
 
 from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.run import Status
+from runlane.store.events.waiting import UNSEARCHED
+from runlane.store.failures.bulk_jobs import IS_DUE as BULK_IS_DUE
 from runlane.store.queue.workers import LIVE, micros
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, now_once, now_us
-from runlane.store.sql.schema import run_children, runs, workers
+from runlane.store.sql.schema import (
+    dependency_work,
+    event_outcomes,
+    run_children,
+    runs,
+    schedules,
+    stored_events,
+    workers,
+)
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.claims import DUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,15 @@ _SURVEY = Statement(
         exists().where(workers.c.status.in_(LIVE), or_(workers.c.lease_until < now_us(), _silent)).label("reaper"),
         or_(_is_due(Status.SCHEDULED), _is_due(Status.PAUSED)).label("timers"),
         exists().where(run_children.c.cancel_at.is_not(None)).label("children"),
+        BULK_IS_DUE.label("bulk"),
+        exists().where(schedules.c.next_due_at.is_not(None), schedules.c.next_due_at <= now_once()).label("schedules"),
+        exists().select_from(dependency_work).label("dependents"),
+        or_(
+            exists().where(stored_events.c.matched_at.is_(None)),
+            exists().where(UNSEARCHED),
+            exists().where(event_outcomes.c.outcome == lit("pending"), event_outcomes.c.claimed_until <= now_once()),
+        ).label("triggers"),
+        DUE.label("webhooks"),
         select(func.count()).where(workers.c.status.in_(LIVE)).scalar_subquery().label("workers"),
     ),
     purpose="Find out which maintenance services have work.",

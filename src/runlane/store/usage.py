@@ -131,6 +131,11 @@ def _spent(*conditions: Any) -> Any:
     return select(total).where(usage_daily.c.tenant == bindparam("tenant"), usage_daily.c.day == _today, *conditions)
 
 
+SPENT_TODAY = Statement(
+    "spent_today",
+    select(_spent().scalar_subquery().label("used")),
+    purpose="Read what a tenant has spent on models today.",
+)
 _of_agent = usage_daily.c.agent == bindparam("agent", type_=Text())
 _BUDGET = Statement(
     "read_budget",

@@ -6,7 +6,7 @@ A message without a session starts one; an unknown session is an error, because 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from runlane.domain.ids import new_id
@@ -15,6 +15,7 @@ from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
 from runlane.domain.text import check_text
 from runlane.errors import InvalidRequest
 from runlane.store.chat.posting import ChatTurn, post_turn
+from runlane.store.queue.accept import NewRun
 from runlane.store.sql.database import Database
 from runlane.submit.orchestrations import StartRequest, orchestration_run
 from runlane.submit.tasks import MAX_KEY
@@ -35,6 +36,7 @@ class ChatRequest(NamedTuple):
 async def post(
     database: Database,
     request: ChatRequest,
+    seal: Callable[[NewRun], Awaitable[NewRun]],
     *,
     tasks: Collection[str],
     max_input_bytes: int,
@@ -42,7 +44,40 @@ async def post(
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> ChatTurn:
-    """Accept a turn, pinned to the current versions."""
+    """Accept a turn, pinned to the current versions. `seal` encrypts the secret of its webhook."""
+    session_id = request.session_id or new_id("sess")
+    run = await chat_run(
+        database,
+        request,
+        session_id,
+        tasks=tasks,
+        max_input_bytes=max_input_bytes,
+        max_losses=max_losses,
+        tenant=tenant,
+        trace=trace,
+    )
+    return await post_turn(
+        database,
+        await seal(run),
+        session_id=session_id,
+        agent=request.agent,
+        message=request.message,
+        is_new=request.session_id is None,
+    )
+
+
+async def chat_run(
+    database: Database,
+    request: ChatRequest,
+    session_id: str,
+    *,
+    tasks: Collection[str],
+    max_input_bytes: int,
+    max_losses: int,
+    tenant: str = DEFAULT_TENANT,
+    trace: str | None = None,
+) -> NewRun:
+    """Return the run of a turn of this session, pinned to the current versions."""
     if not isinstance(cast("object", request.message), str) or not request.message.strip():
         raise InvalidRequest("A message to an agent must be a non-empty string.")
     if request.session_id is not None:
@@ -59,14 +94,5 @@ async def post(
         tenant=tenant,
         trace=trace,
     )
-    session_id = request.session_id or new_id("sess")
     # Set after the fingerprint: a repeated request that starts a session has another session id.
-    run = run._replace(ordering_key=scoped_key(tenant, f"{KEY}{session_id}"))
-    return await post_turn(
-        database,
-        run,
-        session_id=session_id,
-        agent=request.agent,
-        message=request.message,
-        is_new=request.session_id is None,
-    )
+    return run._replace(ordering_key=scoped_key(tenant, f"{KEY}{session_id}"))

@@ -15,19 +15,19 @@ from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.domain.task import input_json
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text, dump_json, load_json
-from runlane.errors import Forbidden, InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
+from runlane.errors import Forbidden, InputTooLarge, InvalidRequest, NotFound, UnknownTask, WrongState
 from runlane.store.definitions import load_pinned, pins
-from runlane.store.orchestration.fork import fork_run, read_source, step_number
+from runlane.store.orchestration.fork import fork_run
 from runlane.store.orchestration.resume import answer_wait, resume_run, store_event
 from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.queue.search import find_standing
 from runlane.store.sql.database import Database
+from runlane.submit.repeats import forked_run
 from runlane.submit.tasks import MAX_KEY, capped_losses, new_run
 
 _MAX_ATTEMPTS = 3
-MAX_URL = 2000
 
 
 class StartRequest(NamedTuple):
@@ -79,8 +79,6 @@ async def orchestration_run(
     if start.parent is not None:
         plan["parent"] = dict(start.parent)
     options = start.options
-    if options.webhook_url is not None:
-        plan["webhook_url"] = check_text(options.webhook_url, "The webhook URL", MAX_URL)
     if options.session_id is not None:
         plan["session_id"] = check_text(options.session_id, "The session id", MAX_KEY)
     return new_run(
@@ -108,39 +106,21 @@ def _check_tasks(definition: object, tasks: Collection[str]) -> None:
 
 
 async def fork(
-    database: Database, run_id: str, path: str, state: Mapping[str, Any], idempotency_key: str | None = None
+    database: Database,
+    run_id: str,
+    path: str,
+    state: Mapping[str, Any],
+    idempotency_key: str | None = None,
+    *,
+    latest: bool = False,
+    actor: str = "local",
 ) -> Accepted:
     """Accept a new run that takes over the steps of this one before `path`, with these changes of its state.
 
-    It is pinned to the same versions, and its plan names the run that it was made of.
+    It is pinned to the same versions, or with `latest` to the current ones.
     """
-    source = await read_source(database, run_id)
-    if source is None:
-        raise RunNotFound(run_id)
-    if source["plan"] is None:
-        raise NotFound(f"Run {run_id} is not a run of an orchestration or agent, so it has no steps to fork from.")
-    no = await step_number(database, run_id, path)
-    plan = load_json(source["plan"])
-    # No parent waits for the fork.
-    plan.pop("parent", None)
-    # A fork of a fork applies the changes of both.
-    before: list[dict[str, Any]] = plan["fork"]["edits"] if "fork" in plan else []
-    earlier = [edit for edit in before if edit["no"] <= no]
-    edit = {"no": no, "state": load_json(input_json(state, "the fork's state").decode())}
-    plan["fork"] = {"run_id": run_id, "path": path, "edits": [*earlier, edit]}
-    fresh = new_run(
-        source["target"],
-        source["input"],
-        RunOptions(idempotency_key=idempotency_key),
-        lane=source["lane"],
-        max_attempts=source["max_attempts"],
-        max_losses=source["max_losses"],
-        tenant=source["tenant"],
-        trace=None,
-        plan=dump_json(plan),
-        mark=plan["fork"],
-    )
-    return await fork_run(database, run_id, no, fresh)
+    no, fresh = await forked_run(database, run_id, path, state, idempotency_key, latest=latest)
+    return await fork_run(database, run_id, no, fresh, actor=actor)
 
 
 async def send_event(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> RunChange:

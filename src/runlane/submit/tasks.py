@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
 
-from runlane.domain.ids import new_id
+from runlane.domain.ids import is_whole_run_id, new_id
 from runlane.domain.options import RunOptions
-from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, OnDead
+from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, AfterOn, OnDead, RunHook
+from runlane.domain.start_tags import MAX_FAIRNESS_KEY
+from runlane.domain.tags import check_tags
 from runlane.domain.task import Task
 from runlane.domain.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
 from runlane.domain.text import check_text
-from runlane.errors import InvalidRequest
+from runlane.domain.webhook import check_url
+from runlane.errors import InvalidRequest, RunNotFound
 from runlane.store.queue.accept import NewRun
+from runlane.store.webhooks.run_webhooks import RunWebhook
 
 MAX_KEY = 512
 MAX_TRACE = 512
 MAX_DELAY_SECONDS = 366 * 86400
+# Runs that one run may start after.
+MAX_PARENTS = 1000
+_AFTER_ON = {choice.value: choice.value for choice in AfterOn}
+WEBHOOK_SECRET_CHARACTERS = (8, 512)
 _ON_DEAD = {choice.value: choice.value for choice in OnDead}
 
 
@@ -86,13 +94,14 @@ def new_run(
 
     `mark` is compared, besides target, input and options, with other requests of the same idempotency key.
     """
-    idempotency_key, priority, ordering_key, on_dead, delay_seconds, hold, _, _ = options
+    idempotency_key, priority, ordering_key, on_dead, delay_seconds, hold = options[:6]
     check_priority(priority)
     if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
         raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
     delay_us = int(delay_seconds * 1_000_000)
     if ordering_key is not None:
         check_text(ordering_key, "The ordering key", MAX_KEY)
+    rare = _rare_fields(options)
     fingerprint = ""
     if idempotency_key is not None:
         check_text(idempotency_key, "The idempotency key", MAX_KEY)
@@ -100,6 +109,8 @@ def new_run(
         body = [target, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
         if mark is not None:
             body.append(mark)
+        if rare:
+            body.append(_compared(rare))
         fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
     return NewRun(
         id=new_id("run"),
@@ -118,7 +129,70 @@ def new_run(
         tenant=check_tenant_id(tenant),
         trace=trace if trace is None else check_text(trace, "The trace", MAX_TRACE),
         plan=plan,
+        **rare,
     )
+
+
+# The options that follow are rare. A request without them is checked by one comparison.
+_FIRST_RARE = RunOptions._fields.index("fairness_key")
+_NO_RARE = RunOptions()[_FIRST_RARE:]
+
+
+def _rare_fields(options: RunOptions) -> dict[str, Any]:
+    """Return the fields of a run that few requests set, after checking them."""
+    if options.webhook_url is None and options[_FIRST_RARE:] == _NO_RARE:
+        return {}
+    if options.fairness_key is not None:
+        check_text(options.fairness_key, "The fairness key", MAX_FAIRNESS_KEY)
+    parents, after_on = _dependencies(options.after, options.after_on)
+    webhook = _webhook(options)
+    return {
+        "fairness_key": options.fairness_key,
+        "after": parents,
+        "after_on": after_on,
+        "tags": check_tags(options.tags),
+        "hooks": 0 if webhook is None else RunHook.WEBHOOK.value,
+        "webhook": webhook,
+    }
+
+
+def _compared(rare: Mapping[str, Any]) -> list[Any]:
+    """Return what requests with the same idempotency key must have in common."""
+    webhook: RunWebhook | None = rare["webhook"]
+    url = None if webhook is None else webhook.url
+    return [rare["fairness_key"], sorted(rare["after"]), rare["after_on"], sorted(rare["tags"]), url]
+
+
+def _dependencies(after: Sequence[str], after_on: str) -> tuple[tuple[str, ...], str]:
+    if not isinstance(cast("object", after_on), str) or after_on not in _AFTER_ON:
+        raise InvalidRequest(f"after_on={after_on!r} must be one of {', '.join(_AFTER_ON)}.")
+    if not isinstance(cast("object", after), (list, tuple)) or not all(
+        isinstance(cast("object", parent), str) for parent in after
+    ):
+        raise InvalidRequest(f"after={after!r} must be a list of run ids."[:500])
+    parents = tuple(dict.fromkeys(after))
+    if len(parents) > MAX_PARENTS:
+        raise InvalidRequest(
+            f"after names {len(parents)} runs; at most {MAX_PARENTS} are allowed. Let a run in between wait for some."
+        )
+    if not parents and after_on != AfterOn.SUCCESS:
+        raise InvalidRequest(f'after_on="{after_on}" has no effect without after. Name the runs in after.')
+    for parent in parents:
+        if not is_whole_run_id(parent):
+            raise RunNotFound(parent[:MAX_KEY])
+    return parents, _AFTER_ON[after_on]
+
+
+def _webhook(options: RunOptions) -> RunWebhook | None:
+    url, secret = options.webhook_url, options.webhook_secret
+    if url is None:
+        if secret is not None:
+            raise InvalidRequest("webhook_secret is given without webhook_url. Give both, or none.")
+        return None
+    least, most = WEBHOOK_SECRET_CHARACTERS
+    if secret is not None and not (least <= len(secret) <= most and secret.isascii() and secret.isprintable()):
+        raise InvalidRequest(f"webhook_secret must have {least} to {most} printable ASCII characters.")
+    return RunWebhook(check_url(url), secret)
 
 
 def check_priority(priority: int) -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import orjson
 
 from runlane.domain.events import Delta, EventType
+from runlane.domain.firing import ScheduledSlot
 from runlane.domain.text import clean_text, dump_fields, dump_json, load_json
 from runlane.errors import Fail, Interrupted
 from runlane.store.queue.claim import Claimed
@@ -67,6 +68,11 @@ class Context:
     def idempotency_key(self) -> str:
         """The same for every attempt of the run: pass it to other systems so that they act once."""
         return self._claimed.run_id
+
+    @property
+    def schedule(self) -> ScheduledSlot | None:
+        """The schedule and the slot that the run was started for; None if no schedule started it."""
+        return None if self._claimed.origin is None else ScheduledSlot.of(load_json(self._claimed.origin))
 
     @property
     def saved(self) -> Any:

@@ -43,6 +43,7 @@ class StopReason(StrEnum):
     TIMEOUT = "timeout"
     HAND_BACK = "hand_back"
     LOST = "lost"
+    STALE = "stale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Execution:
         "abandoned",
         "claimed",
         "ending",
+        "stale_minutes",
         "task",
     )
 
@@ -109,6 +111,7 @@ class Execution:
         self._status: Status | None = None
         self.ending = False
         self.abandoned = False
+        self.stale_minutes = 0
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -319,6 +322,9 @@ class Execution:
             case StopReason.TIMEOUT:
                 seconds = self._timeout_seconds or 0
                 return self._failed(TimeoutError(f"The attempt took longer than its {seconds:g} s."))
+            case StopReason.STALE:
+                minutes = self.stale_minutes
+                return self._failed(TimeoutError(f"The attempt was without progress for {minutes} minutes."))
             case StopReason.LOST | None:
                 return None
 

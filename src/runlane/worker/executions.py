@@ -104,6 +104,13 @@ class Executions:
         if execution is not None and attempt in (None, execution.claimed.attempt):
             self._interrupt(execution, StopReason.CANCEL)
 
+    def stop_stale(self, run_id: str, attempt: int, minutes: int) -> None:
+        """Interrupt an attempt that has stored nothing for this many minutes; the run is tried again."""
+        execution = self._running.get(run_id)
+        if execution is not None and attempt == execution.claimed.attempt:
+            execution.stale_minutes = minutes
+            self._interrupt(execution, StopReason.STALE)
+
     def interrupt_all(self, reason: StopReason) -> None:
         """Interrupt every execution."""
         for execution in list(self._running.values()):

@@ -8,6 +8,7 @@ same fields. /metrics returns the metrics of this process, for Prometheus.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ _REQUEST_SECONDS = 5.0
 _MAX_REQUEST_BYTES = 8192
 # Probes are few. Beyond this the oldest connection is closed, so that idle ones cannot block a probe.
 MAX_CONNECTIONS = 64
+_EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 
 
 def _never() -> bool:
@@ -116,6 +118,16 @@ class HealthServer:
             self._server = await asyncio.start_server(self._serve, host, 0, limit=_MAX_REQUEST_BYTES)
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("health_endpoint", url=f"http://{host}:{self.port}/health")
+
+    @property
+    def address(self) -> str | None:
+        """Where it can be reached, as host:port; None without a port."""
+        if self.port is None:
+            return None
+        host = self._settings.worker_health_host
+        # A server that listens on every address is reached by the name of its machine.
+        host = socket.gethostname() if host in _EVERY_ADDRESS else host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     async def stop(self) -> None:
         """Stop listening. Safe to call twice."""

@@ -29,7 +29,7 @@ from runlane.failpoints import failpoint
 from runlane.observability.outage import outage
 from runlane.settings import Settings
 from runlane.store.queue.liveness_lock import LivenessConnection, open_line
-from runlane.store.queue.workers import register, renew, sign_off
+from runlane.store.queue.workers import Interrupt, register, renew, sign_off
 from runlane.version import VERSION
 from runlane.worker.health import HealthServer, WorkerHealth
 from runlane.worker.maintenance_survey import HeartbeatSurvey
@@ -71,7 +71,7 @@ class Heartbeat:
         health: WorkerHealth,
         on_registered: Callable[[Registration], None],
         on_lost: Callable[[Registration], None],
-        on_cancels: Callable[[Registration, Sequence[tuple[str, int]]], None],
+        on_interrupts: Callable[[Registration, Sequence[Interrupt]], None],
         on_stuck: Callable[[], None],
         on_survey: Callable[[Collection[MaintenanceService]], None],
     ) -> None:
@@ -84,8 +84,9 @@ class Heartbeat:
         self._health = health
         self._on_registered = on_registered
         self._on_lost = on_lost
-        self._on_cancels = on_cancels
+        self._on_interrupts = on_interrupts
         self._on_stuck = on_stuck
+        self._health_address: str | None = None
         self._worker_loop = asyncio.get_running_loop()
         self._watch = LoopWatch(self._worker_loop, health, stall_limit(settings))
         self._stop = threading.Event()
@@ -130,6 +131,7 @@ class Heartbeat:
         self._wake = asyncio.Event()
         server = HealthServer(self._settings, self._health)
         await server.start()
+        self._health_address = server.address
         try:
             while not self._stop.is_set():
                 try:
@@ -180,6 +182,7 @@ class Heartbeat:
                 has_lock=line.has_lock,
                 lease_seconds=self._settings.lease_seconds,
                 targets=self._targets,
+                health_address=self._health_address,
             )
             failpoint("register.committed")
             registration = Registration(worker_id, self._deadline(sent))
@@ -213,7 +216,7 @@ class Heartbeat:
             sent = time.monotonic()
             try:
                 async with asyncio.timeout(max(0.05, registration.deadline - sent)):
-                    cancels = await renew(
+                    interrupts = await renew(
                         line.database,
                         registration.worker_id,
                         self._settings.lease_seconds,
@@ -230,14 +233,14 @@ class Heartbeat:
                     log.warning("heartbeat_failed", worker_id=registration.worker_id, error=_describe_error(error))
                 pause = _RETRY_SECONDS
                 continue
-            if cancels is None:
+            if interrupts is None:
                 self._lose(registration, "it was declared lost")
                 return
             outage.succeeded()
             pause = self._settings.heartbeat_seconds
             registration.deadline = self._deadline(sent)
-            if cancels:
-                self._call_in_worker_loop(self._on_cancels, registration, cancels)
+            if interrupts:
+                self._call_in_worker_loop(self._on_interrupts, registration, interrupts)
             if self._survey.latest is not None:
                 self._call_in_worker_loop(self._on_survey, self._survey.latest.due)
         await self._sign_off(line, registration)

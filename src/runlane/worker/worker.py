@@ -25,9 +25,9 @@ from runlane.observability.outage import outage
 from runlane.settings import Settings
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.committer import Committer, Stopping
-from runlane.store.queue.lanes import check_lanes
+from runlane.store.queue.lane_names import check_lanes
 from runlane.store.queue.record import Recorded, RecordEntry
-from runlane.store.queue.workers import begin_draining
+from runlane.store.queue.workers import Interrupt, begin_draining
 from runlane.store.sql.database import Database
 from runlane.worker.claim_loop import ClaimLoop
 from runlane.worker.execution import RunExecutor, StopReason
@@ -117,7 +117,7 @@ class Worker:
             health=self.health,
             on_registered=self._begin,
             on_lost=self._lose,
-            on_cancels=self._cancel_runs,
+            on_interrupts=self._interrupt_runs,
             on_stuck=self._stuck,
             on_survey=self._bus.report_survey,
         )
@@ -251,10 +251,13 @@ class Worker:
             self._registration.lost = True
             self._lose(self._registration)
 
-    def _cancel_runs(self, registration: Registration, cancels: Sequence[tuple[str, int]]) -> None:
+    def _interrupt_runs(self, registration: Registration, interrupts: Sequence[Interrupt]) -> None:
         if registration is self._registration:
-            for run_id, attempt in cancels:
-                self._executions.cancel(run_id, attempt)
+            for run_id, attempt, stale_minutes in interrupts:
+                if stale_minutes is None:
+                    self._executions.cancel(run_id, attempt)
+                else:
+                    self._executions.stop_stale(run_id, attempt, stale_minutes)
 
     async def _drain(self, grace_seconds: float) -> None:
         started = time.monotonic()

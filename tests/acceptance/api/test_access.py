@@ -24,21 +24,45 @@ from tests.acceptance.api.serving import API, Api, copy_of, process, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
 
-PUBLIC = {"/health", "/ready", "/docs", "/openapi.json"}
+# A webhook is verified by the signature of its sender.
+PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/hooks/{token}"}
 RUN_ID = "{run_id}"
-# A valid body for each route that needs one, by the end of its path.
+HOURLY = {"id": "hourly", "target": {"kind": "task", "name": "greet"}, "spec": [{"every_seconds": 3600}]}
+# A valid body for each route that needs one, by the end of its method and path.
 BODIES: dict[str, Any] = {
+    "POST /api/v2/schedules": HOURLY,
+    "PUT /api/v2/schedules/{schedule_id}": HOURLY,
+    "PATCH /api/v2/schedules/{schedule_id}": {"name": "Hourly"},
+    "/schedules/preview": {"spec": [{"every_seconds": 3600}]},
+    "/schedules/{schedule_id}/pause": {"reason": "why"},
+    "/schedules/{schedule_id}/resume": {},
+    "/schedules/{schedule_id}/trigger": {},
+    "/schedules/{schedule_id}/backfill": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"},
     "/agents/{agent_id}/run": {"message": "hello"},
     "/chat": {"agent": "helper", "message": "hello"},
     "/run": {"input": {}},
     "/batch": {"runs": [{"task": "greet"}]},
+    "/dead-letters/bulk": {"action": "retry", "run_ids": ["run_none"]},
+    "/dead-letters/{run_id}/retry": {},
+    "/discard": {},
+    "/acknowledge": {},
+    "/assign": {"to": "ann"},
+    "/bulk": {"action": "cancel", "run_ids": ["run_none"]},
     "/runs/cancel": {"filter": {"target": "nothing"}},
     "/runs/retry": {"filter": {"target": "nothing"}},
     "/resume": {"response": {}},
     "/fork": {"from_step": "draft"},
     "/events/{name}": {"data": 1},
+    "/api/v2/events": {"events": [{"name": "order.paid"}]},
+    "/triggers/{name}/replay": {"from": "2026-01-31T12:00:00Z"},
+    "/webhook-sources/{name}": {"verifier": "bearer"},
     "/runs/{run_id}": {"priority": 1},
+    "/runs/{run_id}/tags": {"add": ["nightly"]},
+    "/quotas/{name}": {"limit": 5},
     "/lanes/{name}": {"enabled": True},
+    "/lanes": {"name": "fresh"},
+    "/kinds": {"kinds": ["greet"]},
+    "/holds": {"reason": "a test"},
     "/keys": {"name": "new", "role": "viewer"},
     "/tenants": {"id": "fresh"},
     "/tenants/{tenant_id}": {"name": "Acme"},
@@ -53,6 +77,12 @@ BODIES: dict[str, Any] = {
     "/sync": {"agents": [{"id": "writer"}]},
     "/bundles/export": {},
     "/bundles/import": {"bundle": {"runlane_export": True}},
+    "/webhooks/endpoints": {"url": "https://example.com/hook"},
+    "/webhooks/endpoints/{endpoint_id}": {"ordered": True},
+    "/enable": {"held": "send"},
+    "/disable": {},
+    "/rotate": {},
+    "/replay": {},
 }
 
 
@@ -64,7 +94,8 @@ class Endpoint(NamedTuple):
     def body(self) -> Any:
         if self.method in ("GET", "DELETE"):
             return None
-        return next((body for end, body in BODIES.items() if self.path.endswith(end)), None)
+        route = f"{self.method} {self.path}"
+        return next((body for end, body in BODIES.items() if route.endswith(end)), None)
 
     def url(self, run_id: str) -> str:
         filled = {
@@ -76,6 +107,10 @@ class Endpoint(NamedTuple):
             "{agent_id}": "helper",
             "{session_id}": "sess_none",
             "{credential}": "openai",
+            "{job_id}": "blk_none",
+            "{kind}": "greet",
+            "{hold_id}": "hold_none",
+            "{schedule_id}": "hourly",
         }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():
@@ -125,7 +160,7 @@ async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
             )
             problem_of(answer, 401, "unauthorized")
             assert answer.headers["www-authenticate"] == "Bearer"
-    for path in PUBLIC:
+    for path in PUBLIC - {"/hooks/{token}"}:
         answer = await idle_api.client.get(path, headers={"Authorization": ""})
         assert answer.status_code == 200, path
 
@@ -166,12 +201,11 @@ async def test_other_tenants_runs_do_not_exist(idle_api: Api, role: str) -> None
         seen += 1
         url = endpoint.url(run["run_id"])
         answer = await idle_api.client.request(endpoint.method, url, json=endpoint.body(), headers=headers)
-        problem = problem_of(answer, 404, "run_not_found")
+        code = "not_found" if "/dead-letters/" in endpoint.path else "run_not_found"
+        problem = problem_of(answer, 404, code)
         none = endpoint.url("run_none")
         answer = await idle_api.client.request(endpoint.method, none, json=endpoint.body(), headers=headers)
-        assert problem_of(answer, 404, "run_not_found")["message"] == problem["message"].replace(
-            run["run_id"], "run_none"
-        )
+        assert problem_of(answer, 404, code)["message"] == problem["message"].replace(run["run_id"], "run_none")
     assert seen >= 16
     assert (await idle_api.get(f"/runs/{run['run_id']}")).json() == before
     assert (await idle_api.get("/runs", headers=headers)).json()["runs"] == []

@@ -125,7 +125,8 @@ async def test_the_reference_needs_no_network(idle_api: Api) -> None:
     for path, methods in reference["paths"].items():
         for method, call in methods.items():
             assert call["description"], path
-            if path in ("/health", "/ready"):
+            # A webhook is verified by the signature of its sender.
+            if path in ("/health", "/ready", "/hooks/{token}"):
                 continue
             assert {"401", "403", "422", "503"} <= set(call["responses"]), path
             assert call["security"] == [{"ApiKey": []}], path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
@@ -14,11 +14,11 @@ from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.routes.lanes import LaneName, change_lane, common_lanes, shown_lanes
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.lanes import LANES, LaneChanged, PatchLane
-from runlane.api.serializers import JsonBody, moment
+from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, Status
 from runlane.errors import WrongState
-from runlane.store.queue.overview import read_overview
+from runlane.store.queue.overview import overview_body, read_overview
 from runlane.store.queue.runs import find_run
 
 router = APIRouter(prefix="/admin/workers", tags=["worker administration"])
@@ -37,33 +37,7 @@ async def get_status(request: Request, principal: WorkersView) -> JsonBody:
     """Return slots, running runs and queued runs, as of one moment. A tenant sees only its own runs."""
     parts = parts_of(request)
     found = await read_overview(parts.database, tenant_to_list(principal), common_lanes(parts), _SHOWN_JOBS)
-    lanes = found.lanes
-    queued = [
-        {"job_type": kind.target, "count": kind.count, "oldest": moment(kind.oldest_at_us)} for kind in found.queued
-    ]
-    capped = [lane.max_slots for lane in lanes if lane.enabled and lane.max_slots is not None]
-    all_capped = len(capped) == sum(lane.enabled for lane in lanes)
-    body: dict[str, Any] = {
-        "running_jobs": [
-            {
-                "job_id": run.id,
-                "job_type": run.target,
-                "claimed_by": run.worker_id,
-                "claimed_at": moment(run.claimed_at_us),
-                "started_at": moment(run.started_at_us),
-                "priority": run.priority,
-            }
-            for run in found.running
-        ],
-        "running_count": sum(lane.running for lane in lanes),
-        "queued_by_type": queued,
-        "total_queued": sum(lane.queued for lane in lanes),
-        "lanes": [{"name": lane.name, "max_slots": lane.max_slots, "enabled": lane.enabled} for lane in lanes],
-        # A lane without a cap can use every slot of the workers.
-        "total_slots": min(sum(capped), found.worker_slots) if all_capped else found.worker_slots,
-        "slots_in_use": sum(lane.running for lane in lanes),
-    }
-    return JsonBody(body)
+    return JsonBody(overview_body(found))
 
 
 @router.get("/lanes", response_model=LANES.schema, responses=answers())

@@ -123,7 +123,13 @@ async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) 
     limits = TenantLimits(body.max_queued, body.max_running, body.rate_per_second)
     budget = TenantBudget(body.max_cost_usd_per_day, body.on_cap)
     tenant = await create_tenant(
-        parts_of(request).database, body.id, actor=principal.actor, name=body.name, limits=limits, budget=budget
+        parts_of(request).database,
+        body.id,
+        actor=principal.actor,
+        name=body.name,
+        limits=limits,
+        budget=budget,
+        weight=body.weight,
     )
     return ValueBody(tenant, 201)
 

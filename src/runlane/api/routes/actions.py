@@ -1,26 +1,27 @@
-"""Changing runs: cancel, retry, approve, resume, release, priority; for one run, or for every matching run."""
+"""Changing runs: cancel, retry, approve, resume, release, priority, tags; for one run, or for every matching run."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Body, Depends, Request
 
-from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.routes.run_filters import run_filter
 from runlane.api.routes.visibility import RunId, require_visible
-from runlane.api.schemas.actions import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun
-from runlane.api.schemas.fields import moment_us
+from runlane.api.schemas.actions import Bulk, BulkRequest, Changed, PatchRun, PatchTags, ResumeRun, RetryRun, RunTags
 from runlane.api.serializers import ROOT, JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
+from runlane.domain.bulk import BulkActionName, BulkState
 from runlane.domain.run import Status
-from runlane.errors import InvalidRequest, RunNotFound, WrongState
-from runlane.store.queue.search import RunFilter, search_run_ids
+from runlane.failures.actions import ACTIONS
+from runlane.failures.bulk_runner import BulkRunner
+from runlane.failures.requests import BulkChange, NothingMatches, create_bulk
+from runlane.store.failures.bulk_items import changed_runs, preview_items
 
 _once: dict[str, Any] = {
     "tags": ["runs"],
@@ -30,8 +31,8 @@ _once: dict[str, Any] = {
 collection = APIRouter(**_once)
 single = APIRouter(**_once)
 
-# Bulk changes share the connection pool with other requests.
-_AT_ONCE = 4
+# How long a response waits for its bulk job; the job continues after it.
+_WAIT_SECONDS = 20.0
 
 
 @single.post("/{run_id}/cancel", response_model=Changed, responses=answers(404, 409))
@@ -44,9 +45,14 @@ async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> J
 
 
 @single.post("/{run_id}/retry", status_code=202, response_model=Changed, responses=answers(404, 409))
-async def retry_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
-    """Retry a failed run, with all its attempts."""
-    return await _act(request, principal, run_id, lambda parts: parts.app.retry(run_id))
+async def retry_run(
+    request: Request, principal: RunsWrite, run_id: RunId, body: Annotated[RetryRun | None, Body()] = None
+) -> JsonBody:
+    """Retry a failed run, with all its attempts. With `latest`, it continues on the current versions."""
+    latest = body is not None and body.latest
+    return await _act(
+        request, principal, run_id, lambda parts: parts.app.retry(run_id, latest=latest, actor=principal.actor)
+    )
 
 
 @single.post("/{run_id}/approve", status_code=202, response_model=Changed, responses=answers(404, 409))
@@ -83,20 +89,25 @@ async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body:
     return JsonBody(_changed(run_id, status.value))
 
 
+@single.patch("/{run_id}/tags", response_model=RunTags, responses=answers(404))
+async def patch_tags(request: Request, principal: RunsWrite, run_id: RunId, body: PatchTags) -> JsonBody:
+    """Change the tags of a run, whatever its status."""
+    parts = parts_of(request)
+    await require_visible(parts, principal, run_id)
+    tags = await parts.app.set_tags(run_id, body.tags, add=body.add, remove=body.remove, actor=principal.actor)
+    return JsonBody({"run_id": run_id, "tags": list(tags)})
+
+
 @collection.post("/runs/cancel", response_model=Bulk, responses=answers(404, 409, 429))
 async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> JsonBody:
     """Cancel every matching run that has not ended, newest first, at most `limit` of them."""
-    open_statuses = tuple(status for status in Status if not status.terminal)
-    actor = principal.actor
-    return await _bulk(
-        parts_of(request), principal, body, open_statuses, lambda app, run_id: app.cancel(run_id, actor=actor)
-    )
+    return await _bulk(parts_of(request), principal, body, BulkActionName.CANCEL)
 
 
 @collection.post("/runs/retry", response_model=Bulk, responses=answers(404, 409, 429))
 async def retry_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> JsonBody:
     """Retry every matching failed run with all its attempts, newest first, at most `limit` of them."""
-    return await _bulk(parts_of(request), principal, body, (Status.FAILED,), lambda app, run_id: app.retry(run_id))
+    return await _bulk(parts_of(request), principal, body, BulkActionName.RETRY)
 
 
 async def _act(
@@ -112,66 +123,60 @@ def _changed(run_id: str, status: str) -> dict[str, str]:
     return {"run_id": run_id, "status": status, "stream_url": f"{ROOT}/runs/{run_id}/stream"}
 
 
-async def _bulk(
-    parts: Services,
-    principal: Principal,
-    body: BulkRequest,
-    possible: tuple[Status, ...],
-    change: Callable[[Any, str], Awaitable[Status]],
-) -> JsonBody:
-    wanted = _filter(principal, body.filter, possible)
-    ids, more = await _matching(parts, principal, wanted, body.limit)
-    changed: list[str] = []
-    if not body.dry_run:
-        gate = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(run_id: str) -> None:
-            async with gate:
-                try:
-                    await change(parts.app, run_id)
-                except (WrongState, RunNotFound):
-                    return  # its status changed meanwhile
-                changed.append(run_id)
-
-        await asyncio.gather(*(one(run_id) for run_id in ids))
-    return JsonBody(
-        {
-            "matched": len(ids),
-            "changed": len(changed),
-            "refused": 0 if body.dry_run else len(ids) - len(changed),
-            "more": more,
-            "run_ids": ids if body.dry_run else sorted(changed, reverse=True),
-            "dry_run": body.dry_run,
-        }
+async def _bulk(parts: Services, principal: Principal, body: BulkRequest, action: BulkActionName) -> JsonBody:
+    """Change the matching runs as a bulk job, and wait for it. One that takes longer continues in the background."""
+    possible = ACTIONS[action].statuses or frozenset[Status]()
+    wanted = run_filter(principal, body.filter, tuple(status for status in Status if status in possible))
+    if wanted is None:
+        return _bulk_answer(body)
+    release = parts.searches.take(principal)
+    try:
+        if body.dry_run:
+            ids, more = await preview_items(parts.database, wanted, body.limit)
+            return _bulk_answer(body, matched=len(ids), more=more, run_ids=ids)
+        shown = body.filter.model_dump(mode="json", exclude_none=True)
+        job = await create_bulk(
+            parts.database,
+            BulkChange(action, wanted, tenant=wanted.tenant, actor=principal.actor, shown=shown, limit=body.limit),
+        )
+    except NothingMatches:
+        return _bulk_answer(body)
+    finally:
+        release()
+    processor = BulkRunner(parts.database, parts.connection.bus)
+    done = await processor.finish_within(job.id, _WAIT_SECONDS)
+    return _bulk_answer(
+        body,
+        matched=job.total,
+        changed=done.changed,
+        refused=done.refused,
+        more=job.more,
+        run_ids=await changed_runs(parts.database, job.id),
+        job_id=job.id,
+        finished=done.state is not BulkState.RUNNING,
     )
 
 
-async def _matching(
-    parts: Services, principal: Principal, wanted: RunFilter | None, limit: int
-) -> tuple[list[str], bool]:
-    if wanted is None:
-        return [], False
-    release = parts.searches.take(principal)
-    try:
-        return await search_run_ids(parts.database, wanted, limit)
-    finally:
-        release()
-
-
-def _filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...]) -> RunFilter | None:
-    """Return the filter; None when nothing can match. An empty one would match everything, probably by mistake."""
-    if not given.model_dump(exclude_none=True):
-        raise InvalidRequest("The filter is empty, which would match every run. Give at least one field.")
-    statuses = tuple(status for status in possible if given.status is None or status in given.status)
-    if not statuses:
-        return None
-    return RunFilter(
-        statuses=statuses,
-        target=given.target,
-        lane=given.lane,
-        tenant=tenant_to_list(principal, given.tenant),
-        ordering_key=given.ordering_key,
-        accepted_from_us=None if given.accepted_from is None else moment_us(given.accepted_from),
-        accepted_before_us=None if given.accepted_before is None else moment_us(given.accepted_before),
-        text=given.text,
+def _bulk_answer(
+    body: BulkRequest,
+    *,
+    matched: int = 0,
+    changed: int = 0,
+    refused: int = 0,
+    more: bool = False,
+    run_ids: Sequence[str] = (),
+    job_id: str | None = None,
+    finished: bool = True,
+) -> JsonBody:
+    return JsonBody(
+        {
+            "matched": matched,
+            "changed": changed,
+            "refused": refused,
+            "more": more,
+            "run_ids": list(run_ids),
+            "dry_run": body.dry_run,
+            "job_id": job_id,
+            "finished": finished,
+        }
     )

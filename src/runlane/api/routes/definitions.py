@@ -43,7 +43,9 @@ changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependenc
 Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 DefinitionId = Annotated[str, Path(description="The definition's id or name.", examples=["hello"])]
-SchemaKind = Annotated[str, Path(description="orchestration, agent, tool or mcp_server.", examples=["orchestration"])]
+SchemaKind = Annotated[
+    str, Path(description="orchestration, agent, tool, mcp_server, schedule or trigger.", examples=["orchestration"])
+]
 
 
 @changes.post("/sync", response_model=SyncAnswer, responses=answers(404, 409, 413))
@@ -160,7 +162,9 @@ def _serve(kind: Kind, key: str) -> None:
 
 
 for _folder, _kind in FOLDERS.items():
-    _serve(_kind, _folder)
+    # Schedules have routes of their own, which also serve those that no file defines.
+    if _kind != "schedule":
+        _serve(_kind, _folder)
 
 
 def known_tasks(parts: Services) -> list[str] | None:

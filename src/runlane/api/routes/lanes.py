@@ -17,7 +17,7 @@ from runlane.domain.access import Principal
 from runlane.domain.lane import DEFAULT_LANE, Lane
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, UnknownLane
-from runlane.store.queue.lanes import LaneChange, list_lanes, set_lane
+from runlane.store.queue.lanes import list_lanes, set_lane
 from runlane.store.queue.overview import count_by_worker, list_tenant_lanes
 from runlane.store.queue.workers import list_workers
 
@@ -39,7 +39,7 @@ async def get_workers(
     if principal.everywhere:
         return WORKERS.all(rows)
     own = await count_by_worker(database, principal.tenant)
-    hidden = {"host": None, "pid": None, "targets": None}
+    hidden = {"host": None, "pid": None, "targets": None, "health_address": None}
     return WORKERS.all([replace(row, active=own.get(row.id, 0), **hidden) for row in rows])
 
 
@@ -52,7 +52,7 @@ async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
 @router.get("/lanes/{name}", response_model=Lane, responses=answers(404))
 async def get_lane(request: Request, principal: WorkersView, name: LaneName) -> JsonBody:
     """Return a lane."""
-    return JsonBody(_shown(principal, await find_lane(parts_of(request), principal, name)))
+    return JsonBody(shown_lane(principal, await find_lane(parts_of(request), principal, name)))
 
 
 @changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
@@ -68,7 +68,7 @@ def common_lanes(parts: Services) -> set[str]:
 
 async def shown_lanes(parts: Services, principal: Principal) -> dict[str, Any]:
     """Return the lanes that the principal sees, as JSON."""
-    return {"lanes": [_shown(principal, lane) for lane in await _lanes(parts, principal)]}
+    return {"lanes": [shown_lane(principal, lane) for lane in await _lanes(parts, principal)]}
 
 
 async def _lanes(parts: Services, principal: Principal) -> list[Lane]:
@@ -77,9 +77,10 @@ async def _lanes(parts: Services, principal: Principal) -> list[Lane]:
     return await list_tenant_lanes(parts.database, principal.tenant, common_lanes(parts))
 
 
-def _shown(principal: Principal, lane: Lane) -> dict[str, Any]:
-    # The number of free slots would reveal how many other tenants use.
-    return to_dict(lane) if principal.everywhere else to_dict(lane) | {"slots_available": None}
+def shown_lane(principal: Principal, lane: Lane) -> dict[str, Any]:
+    """Return a lane as JSON, as the principal may see it."""
+    # The number of free slots would reveal how many other tenants use; holds may name their plans.
+    return to_dict(lane) if principal.everywhere else to_dict(lane) | {"slots_available": None, "holds": []}
 
 
 async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
@@ -94,19 +95,13 @@ async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
 async def change_lane(parts: Services, principal: Principal, name: str, body: PatchLane) -> dict[str, Any]:
     """Change a lane; return it and the changed fields."""
     if not body.model_fields_set:
-        raise InvalidRequest("Nothing to change: give enabled, max_slots or poll_interval_ms.")
+        raise InvalidRequest("Nothing to change: give a setting, such as enabled or max_slots.")
     await find_lane(parts, principal, name)
-    change = LaneChange(
-        enabled=body.enabled,
-        max_slots=body.max_slots,
-        uncapped="max_slots" in body.model_fields_set and body.max_slots is None,
-        poll_interval_ms=body.poll_interval_ms,
-    )
-    old, new = await set_lane(parts.database, name, change, actor=principal.actor)
+    old, new = await set_lane(parts.database, name, body.change(), actor=principal.actor)
     changed = {
         field: {"old": None if old is None else old[field], "new": value}
         for field, value in new.items()
         if old is None or old[field] != value
     }
     parts.connection.bus.ring([name])
-    return {"lane": _shown(principal, await find_lane(parts, principal, name)), "changed": changed}
+    return {"lane": shown_lane(principal, await find_lane(parts, principal, name)), "changed": changed}

@@ -1,26 +1,29 @@
-"""Rate limits of model providers, which can be changed while runs execute, and the usage of models."""
+"""Rate limits of model providers, which can be changed while runs execute, quotas, and the usage of models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from runlane.access.policy import tenant_to_list
-from runlane.api.auth import RunsRead, WorkersManage, WorkersView
+from runlane.access.policy import require_everywhere, tenant_to_list, tenant_to_use
+from runlane.api.auth import KeysManage, RunsRead, WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.schemas.fields import Name
-from runlane.api.schemas.limits import LIMITS, PutLimits
+from runlane.api.schemas.limits import LIMITS, QUOTAS, PutLimits, PutQuota
 from runlane.api.serializers import JsonBody, ValueBody
-from runlane.api.services import parts_of
-from runlane.domain.access import PLATFORM_ADMIN, Principal
+from runlane.api.services import Services, parts_of
+from runlane.domain.access import PLATFORM_ADMIN, Permission, Principal
+from runlane.domain.quota import QuotaUse
 from runlane.domain.rate_limit import CredentialLimits, LimitChange
 from runlane.domain.usage import Group, UsageReport, sum_used
 from runlane.errors import InvalidRequest, NotFound
 from runlane.rate_limits.usage import read_occupancy
+from runlane.store.access.quotas import read_quotas, server_quotas, set_quota
 from runlane.store.rate_limits.limits import reset_limits, set_limits
 from runlane.store.usage import read_usage
 
@@ -63,6 +66,34 @@ async def delete_limits(request: Request, principal: WorkersManage, credential: 
     _check_credential(principal, credential)
     _, limits = await reset_limits(parts_of(request).database, credential, actor=principal.actor)
     return ValueBody(limits)
+
+
+@router.get("/quotas", response_model=QUOTAS.schema, responses=answers(404))
+async def get_quotas(
+    request: Request,
+    principal: RunsRead,
+    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+) -> JsonBody:
+    """List the quotas of the tenant with their limits and use."""
+    return QUOTAS.all(await _quotas(parts_of(request), tenant_to_use(principal, tenant)))
+
+
+@changes.put("/quotas/{name}", response_model=QUOTAS.schema, responses=answers(404, 409))
+async def put_quota(
+    request: Request,
+    principal: KeysManage,
+    name: Annotated[str, Path(description="The quota.", examples=["runs_per_day"], max_length=200)],
+    body: PutQuota,
+) -> JsonBody:
+    """Set a quota of a tenant. It applies to every request that is sent after the response."""
+    require_everywhere(principal, Permission.KEYS_MANAGE)
+    parts, owner = parts_of(request), tenant_to_use(principal, body.tenant)
+    await set_quota(parts.database, owner, name, body.limit, actor=principal.actor)
+    return QUOTAS.all(await _quotas(parts, owner))
+
+
+async def _quotas(parts: Services, tenant: str) -> Sequence[QuotaUse]:
+    return await read_quotas(parts.database, tenant, server_quotas(parts.app.settings))
 
 
 @router.get("/usage", response_model=UsageReport, responses=answers(404))

@@ -58,7 +58,14 @@ async def fork_run(
     """Start a new run at a recorded step of this one; the steps before it are copied and not executed again."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    accepted = await parts.app.fork(run_id, body.from_step, body.state, idempotency_key=idempotency_key)
+    accepted = await parts.app.fork(
+        run_id,
+        body.from_step,
+        body.state,
+        idempotency_key=idempotency_key,
+        latest=body.latest,
+        actor=principal.actor,
+    )
     return await accepted_answer(parts, accepted, ORCHESTRATIONS)
 
 

@@ -14,14 +14,16 @@ from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.routes.visibility import RunId, require_visible
-from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, moment_us
+from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, Tag, moment_us
 from runlane.api.schemas.runs import EventsPage
 from runlane.api.serializers import ValueBody
 from runlane.api.services import parts_of
 from runlane.api.sse_encoding import line_json
 from runlane.domain.ids import RUN_ID_PREFIX
 from runlane.domain.run import Run, Status
-from runlane.domain.views import AttemptList, Logs, RunPage, RunStatus, StepPage
+from runlane.domain.tags import MAX_TAGS
+from runlane.domain.views import AttemptList, Logs, RunCounts, RunPage, RunStatus, StepPage
+from runlane.store.queue import run_counts
 from runlane.store.queue.events import read_page
 from runlane.store.queue.search import RunFilter
 
@@ -29,6 +31,7 @@ collection = APIRouter(tags=["runs"])
 single = APIRouter(tags=["runs"])
 
 MAX_SEQ = 2**31 - 1
+MAX_IDS = 100
 Number = Annotated[int, Query(ge=0, le=MAX_SEQ)]
 
 
@@ -47,10 +50,17 @@ async def list_runs(
     id_prefix: Annotated[
         str | None, Query(pattern=RUN_ID_PREFIX, description="The first characters of the id, such as `run_0192f3`.")
     ] = None,
+    tag: Annotated[list[Tag] | None, Query(max_length=MAX_TAGS, description="Repeat for runs that have all.")] = None,
+    parent: Annotated[Name | None, Query(description="The run that started them as tools.")] = None,
+    ids: Annotated[list[Name] | None, Query(max_length=MAX_IDS, description="These runs. Repeat for several.")] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
-    """Find runs, newest first. A page examines at most 20,000 runs; then it is `truncated` and has a cursor."""
+    """Find runs, newest first.
+
+    Statuses, target, lane, key, tag and parent have indexes. A page checks other filters, and those beside a key or a
+    tag, on at most 10,000 runs; then it is `truncated` and has a cursor.
+    """
     wanted = RunFilter(
         statuses=tuple(status or ()),
         target=target,
@@ -61,6 +71,9 @@ async def list_runs(
         accepted_before_us=None if accepted_before is None else moment_us(accepted_before),
         text=text,
         id_prefix=id_prefix,
+        tags=tuple(tag or ()),
+        parent=parent,
+        ids=tuple(ids or ()),
     )
     parts = parts_of(request)
     release = parts.searches.take(principal) if text is not None else None
@@ -70,6 +83,19 @@ async def list_runs(
         if release is not None:
             release()
     return ValueBody(page)
+
+
+@collection.get("/runs/counts", response_model=RunCounts, responses=answers())
+async def count_runs(
+    request: Request,
+    principal: RunsRead,
+    target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
+    lane: Annotated[Name | None, Query()] = None,
+    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+) -> ValueBody:
+    """Count the runs in each status, up to 1,000 of each."""
+    only = tenant_to_list(principal, tenant)
+    return ValueBody(RunCounts(await run_counts.count_runs(parts_of(request).database, only, target=target, lane=lane)))
 
 
 @single.get("/{run_id}", response_model=Run, responses=answers(404))

@@ -10,8 +10,13 @@ from pydantic import ConfigDict, Field
 from runlane.api.schemas.fields import Name, RequestModel
 from runlane.api.schemas.listing import Listing
 from runlane.domain.access import ApiKey, AuditEntry, Role
-from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, OnCap, Tenant
+from runlane.domain.start_tags import MAX_WEIGHT, MIN_WEIGHT
+from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, MAX_SCHEDULE_SECONDS, OnCap, Tenant
 from runlane.store.access.keys import MAX_LIFE_SECONDS
+
+Weight = Annotated[
+    float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, description="Its share of the starts in a lane, relative to others.")
+]
 
 
 class NewKey(RequestModel):
@@ -46,6 +51,7 @@ class NewTenant(RequestModel):
         default=None, gt=0, le=MAX_COST_USD, description="Cost of its model calls per day (UTC)."
     )
     on_cap: OnCap = Field(default="fail", description="At the cap a step fails, or asks a person for more.")
+    weight: Weight = 1.0
 
 
 class PatchTenant(RequestModel):
@@ -59,7 +65,12 @@ class PatchTenant(RequestModel):
     max_running: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     rate_per_second: float | None = Field(default=None, ge=0.001, le=MAX_RATE)
     max_cost_usd_per_day: float | None = Field(default=None, gt=0, le=MAX_COST_USD)
+    max_schedules: int | None = Field(default=None, ge=0, le=MAX_LIMIT, description="Null for 1000.")
+    min_schedule_seconds: float | None = Field(
+        default=None, ge=1, le=MAX_SCHEDULE_SECONDS, description="The shortest period of schedules; null for 10."
+    )
     on_cap: OnCap | None = None
+    weight: Weight | None = None
 
 
 class PutRole(RequestModel):

@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.schemas.fields import MAX_BULK, Key, Moment, Name, Priority, RequestModel, ResponseModel, StepPath
+from runlane.api.schemas.fields import (
+    MAX_BULK,
+    Key,
+    Moment,
+    Name,
+    Priority,
+    RequestModel,
+    ResponseModel,
+    StepPath,
+    Tag,
+    Tags,
+)
 from runlane.domain.run import Status
 
 
@@ -16,6 +27,31 @@ class PatchRun(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 50}]})
 
     priority: Priority
+
+
+class RetryRun(RequestModel):
+    """How a failed run is retried."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"latest": True}]})
+
+    latest: bool = Field(default=False, description="Continue on the current versions, where the recorded steps fit.")
+
+
+class PatchTags(RequestModel):
+    """Change the tags of a run: set all of them, or add and remove some."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"add": ["reviewed"], "remove": ["nightly"]}]})
+
+    tags: Tags | None = Field(default=None, description="All tags that the run shall have; an empty list removes all.")
+    add: Tags = ()
+    remove: Tags = ()
+
+
+class RunTags(ResponseModel):
+    """The tags of a run."""
+
+    run_id: str
+    tags: list[str]
 
 
 class ResumeRun(RequestModel):
@@ -42,6 +78,7 @@ class BulkFilter(RequestModel):
     ordering_key: Key | None = None
     accepted_from: Moment | None = Field(default=None, description="RFC 3339; this moment or later.")
     accepted_before: Moment | None = Field(default=None, description="RFC 3339; before this moment.")
+    tags: list[Tag] | None = Field(default=None, min_length=1, max_length=20, description="Runs that have all of them.")
     text: Name | None = Field(default=None, description="Part of the id, target, ordering key or progress note.")
 
 
@@ -78,3 +115,5 @@ class Bulk(ResponseModel):
     more: bool = Field(description="More runs may match: repeat the request.")
     run_ids: list[str]
     dry_run: bool
+    job_id: str | None = Field(description="The bulk job that made the changes.")
+    finished: bool = Field(description="False: the job takes longer and continues; see GET /bulk/{job_id}.")

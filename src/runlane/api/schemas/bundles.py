@@ -26,6 +26,8 @@ class BundleSelection(RequestModel):
     agents: list[Name] | None = Field(default=None, max_length=10_000)
     tools: list[Name] | None = Field(default=None, max_length=10_000)
     mcp_servers: list[Name] | None = Field(default=None, max_length=10_000)
+    schedules: list[Name] | None = Field(default=None, max_length=10_000)
+    triggers: list[Name] | None = Field(default=None, max_length=10_000)
 
 
 class ExportRequest(BundleSelection):
@@ -50,6 +52,8 @@ class Bundle(ResponseModel):
     agents: list[dict[str, Any]]
     mcp_servers: list[dict[str, Any]]
     custom_tools: list[dict[str, Any]]
+    schedules: list[dict[str, Any]]
+    triggers: list[dict[str, Any]]
 
 
 class ImportRequest(BundleSelection):

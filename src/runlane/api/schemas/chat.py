@@ -6,7 +6,17 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.schemas.fields import Delay, Key, Name, Priority, ResponseModel, WebhookUrl
+from runlane.api.schemas.fields import (
+    Delay,
+    FairnessKey,
+    Key,
+    Name,
+    Priority,
+    ResponseModel,
+    Tags,
+    WebhookSecretText,
+    WebhookUrl,
+)
 from runlane.api.schemas.tasks import OptionsBody, RunBody
 from runlane.domain.run import Status
 
@@ -21,7 +31,6 @@ class AgentRequest(RunBody):
 
     message: str = Field(min_length=1, description="The message to the agent.")
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values for the agent.")
-    webhook_url: WebhookUrl | None = None
 
 
 class ChatBody(OptionsBody):
@@ -37,7 +46,10 @@ class ChatBody(OptionsBody):
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values for the agent.")
     priority: Priority = 0
     delay_seconds: Delay = 0.0
+    fairness_key: FairnessKey | None = None
     webhook_url: WebhookUrl | None = None
+    tags: Tags = ()
+    webhook_secret: WebhookSecretText | None = None
 
 
 class ChatLinks(ResponseModel):

@@ -32,6 +32,8 @@ class SyncRequest(RequestModel):
     agents: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     tools: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     mcp_servers: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
+    schedules: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
+    triggers: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     dry_run: bool = Field(default=False, description="Only report what would change.")
     remove_missing: bool = Field(
         default=False,

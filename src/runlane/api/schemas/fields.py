@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY
-from runlane.submit.orchestrations import MAX_URL
-from runlane.submit.tasks import MAX_DELAY_SECONDS, MAX_KEY
+from runlane.domain.start_tags import MAX_FAIRNESS_KEY
+from runlane.domain.tags import MAX_TAG, MAX_TAGS, TAG_PATTERN
+from runlane.domain.webhook import MAX_URL
+from runlane.submit.tasks import MAX_DELAY_SECONDS, MAX_KEY, WEBHOOK_SECRET_CHARACTERS
 
 MAX_BATCH = 1000
 MAX_BULK = 1000
@@ -47,11 +50,28 @@ def _moment(value: str) -> str:
 Moment = Annotated[str, StringConstraints(max_length=40), AfterValidator(_moment)]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern=_CLEAN), AfterValidator(text_only)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_CLEAN), AfterValidator(text_only)]
+RunId = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=_CLEAN), AfterValidator(text_only)]
 StepPath = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=_CLEAN), AfterValidator(text_only)]
 Priority = Annotated[int, Field(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher runs earlier.")]
 Delay = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, description="Seconds before the run may start.")]
+FairnessKey = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_FAIRNESS_KEY, pattern=_CLEAN),
+    AfterValidator(text_only),
+    Field(description="Runs with different keys get equal shares of the tenant's starts in a lane."),
+]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG, pattern=TAG_PATTERN)]
+Tags = Annotated[Sequence[Tag], Field(max_length=MAX_TAGS, description="Words by which lists find the run.")]
 WebhookUrl = Annotated[
-    str, Field(min_length=1, max_length=MAX_URL, description="Stored with the run, and called when it ends.")
+    str, Field(min_length=1, max_length=MAX_URL, description="Called when the run ends; see the webhooks how-to.")
+]
+WebhookSecretText = Annotated[
+    str,
+    Field(
+        min_length=WEBHOOK_SECRET_CHARACTERS[0],
+        max_length=WEBHOOK_SECRET_CHARACTERS[1],
+        description="Signs the webhook of the run. It is stored encrypted, and never shown.",
+    ),
 ]
 At = Annotated[str, Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000000Z"])]
 

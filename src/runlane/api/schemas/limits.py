@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.schemas.fields import RequestModel
+from runlane.api.schemas.fields import Name, RequestModel
 from runlane.api.schemas.listing import Listing
+from runlane.domain.quota import MAX_QUOTA, QuotaUse
 from runlane.domain.rate_limit import MAX_IN_FLIGHT, MAX_PER_MINUTE, CredentialUsage
 
 
@@ -19,4 +20,14 @@ class PutLimits(RequestModel):
     tokens_per_minute: int | None = Field(default=None, ge=1, le=MAX_PER_MINUTE)
 
 
+class PutQuota(RequestModel):
+    """The limit of a quota; null removes it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"limit": 10000, "tenant": "acme"}]})
+
+    limit: int | None = Field(ge=0, le=MAX_QUOTA)
+    tenant: Name | None = Field(default=None, description="The tenant; the key's own if it is left out.")
+
+
 LIMITS = Listing("limits", CredentialUsage)
+QUOTAS = Listing("quotas", QuotaUse)

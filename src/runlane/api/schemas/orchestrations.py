@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.schemas.fields import Key, RequestModel, StepPath, WebhookUrl
+from runlane.api.schemas.fields import Key, RequestModel, StepPath
 from runlane.api.schemas.tasks import RunBody
 
 
@@ -19,7 +19,6 @@ class OrchestrationRequest(RunBody):
 
     message: str = Field(default="", description="The request; steps refer to it as `user_input`.")
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values of the initial state.")
-    webhook_url: WebhookUrl | None = None
     session_id: Key | None = Field(default=None, description="The conversation of the run, stored with it.")
 
 
@@ -30,6 +29,9 @@ class ForkRun(RequestModel):
 
     from_step: StepPath = Field(description="The path of a recorded step; it runs again.")
     state: dict[str, Any] = Field(default_factory=dict[str, Any], description="Changes of the state at that step.")
+    latest: bool = Field(
+        default=False, description="Pin the fork to the current versions, where the recorded steps fit them."
+    )
 
 
 class SendEvent(RequestModel):

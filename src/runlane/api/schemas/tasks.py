@@ -8,11 +8,25 @@ from typing import Any, Final, Self
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.schemas.fields import MAX_BATCH, Delay, Key, Name, Priority, RequestModel, ResponseModel
+from runlane.api.schemas.fields import (
+    MAX_BATCH,
+    Delay,
+    FairnessKey,
+    Key,
+    Name,
+    Priority,
+    RequestModel,
+    ResponseModel,
+    RunId,
+    Tags,
+    WebhookSecretText,
+    WebhookUrl,
+)
 from runlane.api.schemas.listing import Listing
 from runlane.domain.options import RunOptions
-from runlane.domain.run import OnDead, Status
+from runlane.domain.run import AfterOn, OnDead, Status
 from runlane.domain.task import Task
+from runlane.submit.tasks import MAX_PARENTS
 
 # The options of a body and their defaults, in the order of RunOptions, whose first field comes from a header.
 _BODY_OPTIONS: Final = [(name, RunOptions._field_defaults[name]) for name in RunOptions._fields[1:]]
@@ -40,6 +54,19 @@ class RunBody(OptionsBody):
     )
     delay_seconds: Delay = 0.0
     hold: bool = Field(default=False, description="Wait for an approval.")
+    fairness_key: FairnessKey | None = None
+    after: tuple[RunId, ...] = Field(
+        default=(), strict=False, max_length=MAX_PARENTS, description="Start after these runs of the same tenant."
+    )
+    after_on: str = Field(
+        default=AfterOn.SUCCESS.value,
+        pattern="^(success|end|any_failed)$",
+        description="When: all of them have completed, all have ended, or one of them has failed. If that cannot "
+        "happen any more, the run ends as cancelled.",
+    )
+    tags: Tags = ()
+    webhook_url: WebhookUrl | None = None
+    webhook_secret: WebhookSecretText | None = None
 
 
 class TaskRunRequest(RunBody):

@@ -261,23 +261,24 @@ def _check_wait(step: WaitStep, location: Location, problems: Problems) -> None:
 def _check_code(step: Step, location: Location, problems: Problems) -> None:
     match step:
         case IfElseStep():
-            _check_expression(step.if_condition, location.at(field="if_condition"), problems)
+            check_expression(step.if_condition, location.at(field="if_condition"), problems)
         case SwitchStep():
-            _check_expression(step.switch_expression, location.at(field="switch_expression"), problems)
+            check_expression(step.switch_expression, location.at(field="switch_expression"), problems)
         case LoopStep():
             for field in ("while_condition", "for_each"):
                 text: str | None = getattr(step, field)
                 if text is not None:
-                    _check_expression(text, location.at(field=field), problems)
+                    check_expression(text, location.at(field=field), problems)
         case TransformStep():
             _parse(step.transform_code, "exec", location.at(field="transform_code"), problems)
         case _:
             pass
 
 
-def _check_expression(text: str, location: Location, problems: Problems) -> None:
+def check_expression(text: str, location: Location, problems: Problems, example: str = "state.key") -> None:
+    """Report an expression that cannot be parsed, or has placeholders."""
     if "{{" in text or "{state." in text:
-        problems.error(location, "An expression has no placeholders. Write state.key instead of {state.key}.")
+        problems.error(location, f"An expression has no placeholders. Write {example} instead of {{{example}}}.")
         return
     _parse(text.strip(), "eval", location, problems)
 

@@ -114,7 +114,7 @@ def templates_of(step: Step) -> Iterator[tuple[str, Any]]:
         case TaskStep():
             fields = ("arguments",)
         case WaitStep():
-            fields = ("until",)
+            fields = ("until", "match")
         case _:
             fields = ("prompt_template",)
     for field in fields:

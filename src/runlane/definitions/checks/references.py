@@ -13,14 +13,18 @@ from runlane.definitions.checks.cycles import check_nesting
 from runlane.definitions.checks.environment import Environment, check_environment
 from runlane.definitions.checks.flow import check_flow
 from runlane.definitions.checks.placeholders import check_instructions, check_placeholders
+from runlane.definitions.checks.schedules import check_schedule
 from runlane.definitions.checks.scripted_answers import check_agent_answers, check_answers
 from runlane.definitions.checks.tools import check_schemas, check_server, check_tool
+from runlane.definitions.checks.triggers import check_trigger
 from runlane.definitions.problem import KIND_WORDS, Location, Problems, listing, near
 from runlane.definitions.schema.definition import Agent, Kind, McpServer, Orchestration, Tool
 from runlane.definitions.schema.step import AgentStep, EvaluatorStep, OrchestrationStep, Step, TaskStep, ToolStep
+from runlane.definitions.schema.trigger import Trigger
 from runlane.definitions.scope import ALL_TOOLS, TOOL_OF_SERVER, DefinitionScope, ParsedDefinition
 from runlane.definitions.secret_references import check_secrets
 from runlane.domain.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
+from runlane.domain.schedule import ScheduleSettings
 
 
 def check(
@@ -55,6 +59,12 @@ def check(
                 _check_called(definition, scope, location, problems)
             case McpServer():
                 check_server(definition, location, problems)
+            case ScheduleSettings():
+                check_schedule(definition, location, problems)
+                _check_schedule_target(definition, scope, location, problems)
+            case Trigger():
+                check_trigger(definition, location, problems)
+                _check_target(definition, scope, location, problems)
     check_nesting(given, scope, problems)
 
 
@@ -123,6 +133,27 @@ def _check_called(definition: Tool, scope: DefinitionScope, location: Location, 
         at = location.at(field="orchestration_id")
         _check_known("orchestration", definition.called_orchestration, scope, at, problems)
     if definition.tool_type == "task" and definition.task is not None:
+        _check_task(definition.task, scope, location.at(field="task"), problems)
+
+
+def _check_schedule_target(
+    definition: ScheduleSettings, scope: DefinitionScope, location: Location, problems: Problems
+) -> None:
+    at, target = location.at(field="target.name"), definition.target
+    if target.kind == "task":
+        _check_task(target.name, scope, at, problems)
+    else:
+        _check_known("orchestration" if target.kind == "orchestration" else "agent", target.name, scope, at, problems)
+
+
+def _check_target(definition: Trigger, scope: DefinitionScope, location: Location, problems: Problems) -> None:
+    """Check what a trigger starts."""
+    if definition.agent_id is not None:
+        _check_known("agent", definition.agent_id, scope, location.at(field="agent_id"), problems)
+    if definition.orchestration_id is not None:
+        at = location.at(field="orchestration_id")
+        _check_known("orchestration", definition.orchestration_id, scope, at, problems)
+    if definition.task is not None:
         _check_task(definition.task, scope, location.at(field="task"), problems)
 
 

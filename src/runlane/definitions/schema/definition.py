@@ -1,4 +1,4 @@
-"""Definitions: orchestrations, agents, tools and MCP servers as they are written in JSON.
+"""Definitions: orchestrations, agents, tools, MCP servers, schedules and triggers as they are written in JSON.
 
 Every field has one meaning, a default and a description; the reference page and the JSON Schema for editors are
 generated from these classes. Checks that need several definitions, or the whole graph, are in `definitions/checks`.
@@ -12,7 +12,9 @@ from pydantic import Field, model_validator
 
 from runlane.definitions.schema.base import DefinitionModel, Id, Seconds, StateKey
 from runlane.definitions.schema.step import Step
+from runlane.definitions.schema.trigger import Trigger
 from runlane.domain.lane import DEFAULT_LANE, MAX_NAME
+from runlane.domain.schedule import ScheduleSettings
 
 MAX_STEPS: Final = 500
 # The tool with which a model returns an answer that must match a schema.
@@ -253,11 +255,18 @@ class McpServer(DefinitionModel):
         return self
 
 
-Kind = Literal["orchestration", "agent", "tool", "mcp_server"]
-Definition = Orchestration | Agent | Tool | McpServer
-KINDS: Final[dict[Kind, type[Orchestration] | type[Agent] | type[Tool] | type[McpServer]]] = {
+Kind = Literal["orchestration", "agent", "tool", "mcp_server", "schedule", "trigger"]
+Definition = Orchestration | Agent | Tool | McpServer | ScheduleSettings | Trigger
+KINDS: Final[
+    dict[
+        Kind,
+        type[Orchestration] | type[Agent] | type[Tool] | type[McpServer] | type[ScheduleSettings] | type[Trigger],
+    ]
+] = {
     "orchestration": Orchestration,
     "agent": Agent,
     "tool": Tool,
     "mcp_server": McpServer,
+    "schedule": ScheduleSettings,
+    "trigger": Trigger,
 }

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from runlane.definitions.schema.base import ID_PATTERN, KEY_PATTERN, DefinitionModel, Id, Seconds, StateKey
+from runlane.domain.tenant_event import RUN_EVENT
 
 
 class StepRetry(DefinitionModel):
@@ -288,6 +289,15 @@ class WaitStep(_Step):
     seconds: Seconds | None = Field(None, description="How long to wait.")
     until: str | None = Field(None, max_length=200, description="A date and time, or a placeholder for one.")
     event: Annotated[str, Field(pattern=ID_PATTERN)] | None = Field(None, description="Name of the event.")
+    match: dict[str, Any] | None = Field(
+        None,
+        max_length=20,
+        description="Wait for an event of the tenant, too, not only for one sent to the run: values that its data must "
+        "have, by key or dotted path. Placeholders.",
+    )
+    lookback_seconds: float = Field(
+        0, ge=0, le=31 * 86400, description="With match: also events that arrived this long before the wait."
+    )
     expires_after_seconds: Seconds | None = Field(
         None, description="How long the run waits for the event; null: forever."
     )
@@ -299,6 +309,10 @@ class WaitStep(_Step):
     def _one_kind(self) -> WaitStep:
         if sum(value is not None for value in (self.seconds, self.until, self.event)) != 1:
             raise ValueError("give exactly one of seconds, until and event")
+        if self.match is not None and (self.event is None or self.event.startswith(RUN_EVENT)):
+            raise ValueError("match needs an event, and not the end of a run")
+        if self.match is None and self.lookback_seconds:
+            raise ValueError("lookback_seconds is only used with match")
         return self
 
 

@@ -7,9 +7,10 @@ appear by their id and prefix, never by their secret or its hash. Only retention
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Float, Integer, Text, bindparam, cast, delete, insert, or_, select
+from sqlalchemy import BigInteger, Float, FromClause, Integer, Text, bindparam, cast, delete, insert, or_, select
+from sqlalchemy.sql.base import Executable
 
 from runlane.domain.access import AuditEntry
 from runlane.domain.ids import new_id
@@ -38,6 +39,30 @@ _APPEND = Statement(
     purpose="Add an audit entry.",
 )
 
+
+class NewAudit(NamedTuple):
+    """An entry to add."""
+
+    actor: str
+    tenant: str
+    action: str
+    subject: str
+    old: Mapping[str, Any] | None = None
+    new: Mapping[str, Any] | None = None
+
+
+_COLUMNS = ("id", "actor", "tenant", "action", "subject", "old", "new")
+
+
+def _append_many(batch: FromClause) -> Executable:
+    return insert(audit).from_select(
+        [*_COLUMNS, "at"], select(*(batch.c[name] for name in _COLUMNS), now_us()).select_from(batch)
+    )
+
+
+_APPEND_MANY = Statement(
+    "append_audits", _append_many, dict.fromkeys(_COLUMNS, Text()), purpose="Add several audit entries."
+)
 
 _before = bindparam("before", type_=Text())
 _LIST = Statement(
@@ -87,6 +112,25 @@ async def append_audit(
         subject=subject,
         old=None if old is None else dump_json(old),
         new=None if new is None else dump_json(new),
+    )
+
+
+async def append_audits(session: Session, entries: Sequence[NewAudit]) -> None:
+    """Add entries, in the transaction that makes the changes."""
+    await session.fetch(
+        _APPEND_MANY,
+        [
+            (
+                new_id("aud"),
+                clean_text(entry.actor, MAX_ACTOR),
+                entry.tenant,
+                entry.action,
+                entry.subject,
+                None if entry.old is None else dump_json(entry.old),
+                None if entry.new is None else dump_json(entry.new),
+            )
+            for entry in entries
+        ],
     )
 
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, delete, exists, select, text, update
+from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from runlane.domain.ids import lock_key
+from runlane.domain.run import Status
 from runlane.domain.tenant import (
     DEFAULT_TENANT,
     Tenant,
@@ -22,24 +23,37 @@ from runlane.domain.tenant import (
     TenantLimits,
     check_budget,
     check_limits,
+    check_schedule_limits,
     check_tenant_id,
+    check_weight,
 )
 from runlane.domain.text import check_text
 from runlane.errors import Conflict, InvalidRequest, NotFound, nearest
 from runlane.store.access.audit import append_audit
+from runlane.store.access.limit_changes import mark_open_runs, wait_for_writers
 from runlane.store.chat.turns import drop_sessions
 from runlane.store.definitions import drop_definitions
+from runlane.store.events.dropping import drop_events
 from runlane.store.queue.claim_locks import slots_lock
 from runlane.store.queue.tenant_lanes import drop_tenant_lanes
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import api_keys, runs, secrets, tenants
+from runlane.store.sql.schema import (
+    api_keys,
+    lane_shares,
+    runs,
+    schedule_firings,
+    schedules,
+    secrets,
+    tenant_quotas,
+    tenants,
+)
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.usage import DELETE_USAGE
+from runlane.store.webhooks.retention import drop_webhooks
 
 MAX_NAME = 200
-_MARK_AT_ONCE = 500
 
 # The tenant accepts runs and has no limits that require counting, so a run is accepted at once.
 FREE = and_(
@@ -47,6 +61,7 @@ FREE = and_(
     tenants.c.max_queued.is_(None),
     tenants.c.max_running.is_(None),
     tenants.c.rate_per_second.is_(None),
+    ~tenants.c.metered,
 )
 
 
@@ -61,11 +76,15 @@ class TenantChange:
     rate_per_second: float | None = None
     max_cost_usd_per_day: float | None = None
     on_cap: str | None = None
+    weight: float | None = None
+    max_schedules: int | None = None
+    min_schedule_seconds: float | None = None
     unlimited: frozenset[str] = frozenset()
 
 
-LIMITS = ("max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day")
-_CHANGEABLE = ("name", "enabled", *LIMITS, "on_cap")
+_SCHEDULE_LIMITS = ("max_schedules", "min_schedule_seconds")
+LIMITS = ("max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day", *_SCHEDULE_LIMITS)
+_CHANGEABLE = ("name", "enabled", *LIMITS, "on_cap", "weight")
 _by_id = tenants.c.id == bindparam("tenant")
 FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id), purpose="Read a tenant.")
 _LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id), purpose="Read all tenants.")
@@ -77,6 +96,7 @@ _fields = {
     "rate_per_second": bindparam("new_rate", type_=Float()),
     "max_cost_usd_per_day": bindparam("new_max_cost", type_=Float()),
     "on_cap": bindparam("new_on_cap", type_=Text()),
+    "weight": bindparam("new_weight", type_=Float()),
 }
 _CREATE = Statement(
     "create_tenant",
@@ -88,7 +108,15 @@ _CREATE = Statement(
 )
 _SET = Statement(
     "set_tenant",
-    update(tenants).where(_by_id).values(**_fields, updated_at=now_us()).returning(tenants),
+    update(tenants)
+    .where(_by_id)
+    .values(
+        **_fields,
+        max_schedules=bindparam("new_max_schedules", type_=Integer()),
+        min_schedule_seconds=bindparam("new_min_schedule_seconds", type_=Float()),
+        updated_at=now_us(),
+    )
+    .returning(tenants),
     purpose="Change a tenant.",
 )
 _ENABLE = Statement(
@@ -96,11 +124,40 @@ _ENABLE = Statement(
     update(tenants).where(_by_id).values(enabled=bindparam("new_enabled", type_=Boolean())).returning(tenants.c.id),
     purpose="Enable or disable a tenant.",
 )
-# Declared here and not with the other statements of secrets, which import this module.
+# Declared here and not with the other statements of secrets and quotas, which import this module.
 _DROP_SECRETS = Statement(
     "delete_secrets_of_tenant",
     delete(secrets).where(secrets.c.tenant == bindparam("tenant")),
     purpose="Delete the secrets of a deleted tenant.",
+)
+# Declared here for the same reason.
+_DROP_SHARES = Statement(
+    "delete_shares_of_tenant",
+    delete(lane_shares).where(lane_shares.c.tenant == bindparam("tenant")),
+    purpose="Delete the shares of a deleted tenant.",
+)
+_several = select(func.count() > lit(1)).select_from(tenants.alias("every_tenant")).scalar_subquery()
+_SHARE_LANES = Statement(
+    "share_lanes",
+    update(tenants).where(tenants.c.shares_lanes != _several).values(shares_lanes=_several),
+    purpose="Let tenants share lanes fairly if there are several.",
+)
+_DROP_FIRINGS = Statement(
+    "delete_firings_of_tenant",
+    delete(schedule_firings).where(
+        schedule_firings.c.schedule_uid.in_(select(schedules.c.uid).where(schedules.c.tenant == bindparam("tenant")))
+    ),
+    purpose="Delete the firings of a deleted tenant.",
+)
+_DROP_SCHEDULES = Statement(
+    "delete_schedules_of_tenant",
+    delete(schedules).where(schedules.c.tenant == bindparam("tenant")),
+    purpose="Delete the schedules of a deleted tenant.",
+)
+_DROP_QUOTAS = Statement(
+    "delete_quotas_of_tenant",
+    delete(tenant_quotas).where(tenant_quotas.c.tenant == bindparam("tenant")),
+    purpose="Delete the quotas of a deleted tenant.",
 )
 _DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id), purpose="Delete a tenant.")
 _REVOKE_ALL = Statement(
@@ -111,42 +168,22 @@ _REVOKE_ALL = Statement(
     .returning(api_keys.c.id),
     purpose="Revoke the API keys of a deleted tenant.",
 )
+# One condition for each index: of ended, waiting and running runs.
+_of_tenant = runs.c.tenant == bindparam("tenant")
+_not_running = runs.c.status != lit(Status.RUNNING)
+_is_running = runs.c.status == lit(Status.RUNNING)
 _HAS_RUNS = Statement(
     "tenant_has_runs",
-    select(runs.c.id).where(runs.c.tenant == bindparam("tenant")).limit(lit(1)),
+    select(lit(1).label("found")).where(
+        or_(
+            exists().where(_of_tenant, runs.c.ended_at.is_not(None)),
+            exists().where(_of_tenant, runs.c.ended_at.is_(None), _not_running),
+            exists().where(_of_tenant, _is_running),
+        )
+    ),
     purpose="Check whether a tenant has runs.",
 )
 
-# Postgres locks a statement's tables before it takes the snapshot, so later writers see what is committed now. Other
-# transactions queue behind this lock, so it gives up soon and is retried.
-_LOCK_TIMEOUT = Statement(
-    "limit_wait_for_writers",
-    text("set local lock_timeout = '1s'"),
-    purpose="Bound the wait for open transactions that write runs.",
-)
-_BARRIER = Statement(
-    "wait_for_writers",
-    text("lock table runs in share mode"),
-    purpose="Wait for the transactions that began before a tenant's limits changed.",
-)
-
-_open = (
-    select(runs.c.id)
-    .where(
-        runs.c.id > bindparam("after"),
-        runs.c.tenant == bindparam("tenant"),
-        runs.c.ended_at.is_(None),
-        ~runs.c.limited,
-    )
-    .order_by(runs.c.id)
-    .limit(lit(_MARK_AT_ONCE))
-    .cte("open_runs")
-)
-_MARK = Statement(
-    "mark_limited",
-    update(runs).where(runs.c.id == _open.c.id).values(limited=True).returning(runs.c.id),
-    purpose="Put the open runs of a tenant under its new limits, page by page.",
-)
 _IS_FREE = Statement(
     "tenant_is_unlimited",
     select(exists().where(_by_id, FREE).label("free")),
@@ -189,18 +226,21 @@ async def create_tenant(
     name: str | None = None,
     limits: TenantLimits | None = None,
     budget: TenantBudget | None = None,
+    weight: float = 1.0,
 ) -> Tenant:
     """Create a tenant."""
     check_tenant_id(tenant)
     wanted = check_limits(limits or TenantLimits())
     spend = check_budget(budget or TenantBudget())
+    check_weight(weight)
     shown = check_text(tenant if name is None else name, "The tenant's name", MAX_NAME)
 
     async def work(session: Session) -> Tenant:
         await session.lock(exclusive=[tenant_lock(tenant)])
-        rows = await session.fetch(_CREATE, tenant=tenant, **_bound(shown, True, wanted, spend))
+        rows = await session.fetch(_CREATE, tenant=tenant, **_bound(shown, True, wanted, spend, weight))
         if not rows:
             raise Conflict(f'The tenant "{tenant}" exists. Change it: runlane tenants set {tenant}')
+        await session.fetch(_SHARE_LANES)
         created = _value(rows[0])
         await append_audit(
             session, actor=actor, tenant=tenant, action="tenant.create", subject=tenant, new=_audit_fields(created)
@@ -226,8 +266,9 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
             raise await unknown_tenant(session, tenant)
         old = _value(rows[0])
         wanted = _changed(old, change)
-        bound = _bound(wanted.name, wanted.enabled, wanted.limits, wanted.budget)
-        rows = await session.fetch(_SET, tenant=tenant, **bound)
+        bound = _bound(wanted.name, wanted.enabled, wanted.limits, wanted.budget, wanted.weight)
+        schedule_limits = {f"new_{name}": getattr(wanted, name) for name in _SCHEDULE_LIMITS}
+        rows = await session.fetch(_SET, tenant=tenant, **bound, **schedule_limits)
         new = _value(rows[0])
         await append_audit(
             session,
@@ -242,9 +283,9 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
 
     old, new = await database.transact(work)
     if new.limits or not new.enabled:
-        await _wait_for_writers(database)
+        await wait_for_writers(database)
     if new.limits:
-        await _mark_open_runs(database, tenant)
+        await mark_open_runs(database, tenant)
     return old, new
 
 
@@ -255,7 +296,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
     before = await find_tenant(database, tenant)
     await _enable(database, tenant, enabled=False)
     try:
-        await _wait_for_writers(database)
+        await wait_for_writers(database)
         if await database.query(_HAS_RUNS, tenant=tenant):
             raise Conflict(
                 f'The tenant "{tenant}" has runs and cannot be deleted before retention has removed them. '
@@ -268,9 +309,16 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
                 raise await unknown_tenant(session, tenant)
             await drop_definitions(session, tenant)
             await drop_tenant_lanes(session, tenant)
+            await session.fetch(_DROP_SHARES, tenant=tenant)
+            await session.fetch(_SHARE_LANES)
             await session.fetch(_DROP_SECRETS, tenant=tenant)
+            await session.fetch(_DROP_FIRINGS, tenant=tenant)
+            await session.fetch(_DROP_SCHEDULES, tenant=tenant)
             await session.fetch(DELETE_USAGE, tenant=tenant)
+            await session.fetch(_DROP_QUOTAS, tenant=tenant)
             await drop_sessions(session, tenant)
+            await drop_events(session, tenant)
+            await drop_webhooks(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_audit_fields(before), "keys_revoked": [row["id"] for row in revoked]}
             await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)
@@ -290,32 +338,6 @@ async def _enable(database: Database, tenant: str, *, enabled: bool) -> None:
     await database.transact(work)
 
 
-async def _wait_for_writers(database: Database) -> None:
-    async def work(session: Session) -> None:
-        if session.dialect == "postgresql":
-            await session.fetch(_LOCK_TIMEOUT)
-            await session.fetch(_BARRIER)
-
-    await database.transact(work)
-
-
-async def _mark_open_runs(database: Database, tenant: str) -> None:
-    """Count the runs that were accepted while the tenant had no limits."""
-    after = ""
-    while True:
-        rows = await _mark_some(database, tenant, after)
-        if len(rows) < _MARK_AT_ONCE:
-            return
-        after = max(rows)
-
-
-async def _mark_some(database: Database, tenant: str, after: str) -> list[str]:
-    async def work(session: Session) -> list[str]:
-        return [row["id"] for row in await session.fetch(_MARK, tenant=tenant, after=after)]
-
-    return await database.transact(work)
-
-
 async def unknown_tenant(session: Session, tenant: str) -> NotFound:
     """Return the error for a tenant that does not exist, with similar names."""
     known = [row["id"] for row in await session.fetch(_LIST)]
@@ -333,10 +355,12 @@ def _changed(old: Tenant, change: TenantChange) -> Tenant:
     new = replace(old, **given, **dict.fromkeys(change.unlimited))
     check_limits(new.limits)
     check_budget(new.budget)
+    check_weight(new.weight)
+    check_schedule_limits(new.max_schedules, new.min_schedule_seconds)
     return new
 
 
-def _bound(name: str, enabled: bool, limits: TenantLimits, budget: TenantBudget) -> dict[str, Any]:
+def _bound(name: str, enabled: bool, limits: TenantLimits, budget: TenantBudget, weight: float) -> dict[str, Any]:
     return {
         "new_name": name,
         "new_enabled": enabled,
@@ -345,6 +369,7 @@ def _bound(name: str, enabled: bool, limits: TenantLimits, budget: TenantBudget)
         "new_rate": limits.rate_per_second,
         "new_max_cost": budget.max_cost_usd_per_day,
         "new_on_cap": budget.on_cap,
+        "new_weight": weight,
     }
 
 

@@ -11,10 +11,13 @@ from typing import Final
 
 from sqlalchemy import Integer, Text, bindparam, insert, select, update
 
+from runlane.domain.quota import CHAT_SESSIONS, check_chat_sessions
 from runlane.domain.run import Accepted
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import Conflict, UnknownSession
 from runlane.failpoints import failpoint
+from runlane.store.access.quota_warnings import warn_of_quota
+from runlane.store.access.quotas import chat_session_limit, use_of
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
@@ -86,41 +89,62 @@ async def post_turn(
 
     async def work(session: Session) -> ChatTurn:
         await session.lock(exclusive=key_locks([new_run.ordering_key]))
-        turn = 1
-        if not is_new:
-            # Locked, so that retention does not delete the session meanwhile.
-            known = await session.fetch(_LOCK_SESSION, session_id=session_id)
-            if not known or known[0]["tenant"] != new_run.tenant:
-                raise UnknownSession(session_id)
-            if known[0]["agent"] != agent:
-                raise Conflict(
-                    f'The chat session {session_id} is one with the agent "{known[0]["agent"]}". '
-                    f'Begin one with "{agent}": leave session_id out.'
-                )
-            turn = known[0]["last_turn"] + 1
-        plan = load_json(new_run.plan or "{}") | {PLAN_KEY: {"session_id": session_id, "turn": turn}}
-        (verdict,) = await accept(session, [new_run._replace(plan=dump_json(plan))])
-        if not isinstance(verdict, Accepted):
-            raise verdict
-        if verdict.replayed:
-            return await _posted_before(session, verdict)
-        if is_new:
-            await session.fetch(
-                _BEGIN,
-                session_id=session_id,
-                tenant=new_run.tenant,
-                agent=agent,
-                ordering_key=new_run.ordering_key,
-            )
-        else:
-            await session.fetch(_GO_ON, session_id=session_id, turn=turn)
-        await session.fetch(_ADD, session_id=session_id, turn=turn, run_id=new_run.id, message=message)
+        turn = await post_in(session, new_run, session_id=session_id, agent=agent, message=message, is_new=is_new)
         failpoint("accept.before_commit")
-        return ChatTurn(session_id, turn, verdict)
+        return turn
 
     posted = await database.transact(work)
     failpoint("accept.committed")
     return posted
+
+
+async def post_in(
+    session: Session, new_run: NewRun, *, session_id: str, agent: str, message: str, is_new: bool
+) -> ChatTurn:
+    """Do the same within a transaction that holds the lock of the session's ordering key."""
+    turn = 1
+    if not is_new:
+        # Locked, so that retention does not delete the session meanwhile.
+        known = await session.fetch(_LOCK_SESSION, session_id=session_id)
+        if not known or known[0]["tenant"] != new_run.tenant:
+            raise UnknownSession(session_id)
+        if known[0]["agent"] != agent:
+            raise Conflict(
+                f'The chat session {session_id} is one with the agent "{known[0]["agent"]}". '
+                f'Begin one with "{agent}": leave session_id out.'
+            )
+        turn = known[0]["last_turn"] + 1
+    plan = load_json(new_run.plan or "{}") | {PLAN_KEY: {"session_id": session_id, "turn": turn}}
+    (verdict,) = await accept(session, [new_run._replace(plan=dump_json(plan))])
+    if not isinstance(verdict, Accepted):
+        raise verdict
+    if verdict.replayed:
+        return await _posted_before(session, verdict)
+    if is_new:
+        await _check_quota(session, new_run.tenant)
+        await session.fetch(
+            _BEGIN,
+            session_id=session_id,
+            tenant=new_run.tenant,
+            agent=agent,
+            ordering_key=new_run.ordering_key,
+        )
+    else:
+        await session.fetch(_GO_ON, session_id=session_id, turn=turn)
+    await session.fetch(_ADD, session_id=session_id, turn=turn, run_id=new_run.id, message=message)
+    return ChatTurn(session_id, turn, verdict)
+
+
+async def _check_quota(session: Session, tenant: str) -> None:
+    """Raise QuotaReached if the tenant may not have one more session. With a quota, the tenant is locked."""
+    limit = await chat_session_limit(session, tenant)
+    if limit is None:
+        return
+    used = await use_of(session, CHAT_SESSIONS, tenant)
+    refusal = check_chat_sessions(tenant, limit, used)
+    if refusal is not None:
+        raise refusal
+    warn_of_quota(tenant, CHAT_SESSIONS, limit, used, used + 1)
 
 
 async def _posted_before(session: Session, verdict: Accepted) -> ChatTurn:

@@ -1,28 +1,37 @@
-"""Forks: a new run that starts with the finished steps of another run, up to a chosen step."""
+"""Runs that repeat another one: a fork starts with its finished steps up to a chosen step, a restart with none."""
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, exists, select
 
-from runlane.domain.run import Accepted
-from runlane.errors import NotFound
+from runlane.domain.run import Accepted, RunHook
+from runlane.errors import NotFound, RunNotFound
 from runlane.store.orchestration.steps import COPY_STEPS
 from runlane.store.queue.accept import NewRun, accept
+from runlane.store.queue.dead_letters import letter_replaced
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.schema import run_inputs, run_steps, runs
+from runlane.store.sql.schema import chat_turns, run_inputs, run_steps, runs
 from runlane.store.sql.statement import Row, Statement
 
 _SOURCE = Statement(
     "fork_source",
     select(
+        runs.c.id,
         runs.c.target,
         runs.c.tenant,
         runs.c.lane,
+        runs.c.status,
+        runs.c.attempt,
+        runs.c.priority,
+        runs.c.ordering_key,
+        runs.c.on_dead,
         runs.c.max_attempts,
         runs.c.max_losses,
         run_inputs.c.input,
         run_inputs.c.plan,
+        run_inputs.c.origin,
+        exists().where(chat_turns.c.run_id == runs.c.id).label("is_turn"),
     )
     .select_from(runs.join(run_inputs, run_inputs.c.run_id == runs.c.id))
     .where(runs.c.id == bindparam("run_id")),
@@ -39,10 +48,12 @@ _STEP = Statement(
 )
 
 
-async def read_source(database: Database, run_id: str) -> Row | None:
-    """Return what a fork needs of the run that it is made from."""
+async def read_source(database: Database, run_id: str) -> Row:
+    """Return what a fork or a restart needs of the run that it repeats."""
     rows = await database.query(_SOURCE, run_id=run_id)
-    return rows[0] if rows else None
+    if not rows:
+        raise RunNotFound(run_id)
+    return rows[0]
 
 
 async def step_number(database: Database, run_id: str, path: str) -> int:
@@ -53,16 +64,30 @@ async def step_number(database: Database, run_id: str, path: str) -> int:
     return int(rows[0]["no"])
 
 
-async def fork_run(database: Database, source: str, before: int, new_run: NewRun) -> Accepted:
+async def fork_run(database: Database, source: str, before: int, new_run: NewRun, *, actor: str) -> Accepted:
     """Store the new run together with the records of the source before this number."""
 
     async def work(session: Session) -> Accepted:
         await session.lock(exclusive=key_locks([new_run.ordering_key]))
-        (verdict,) = await accept(session, [new_run])
-        if not isinstance(verdict, Accepted):
-            raise verdict
-        if not verdict.replayed:
-            await session.fetch(COPY_STEPS, [(source, new_run.id, before)])
-        return verdict
+        return await repeat_in(session, source, new_run, before=before, actor=actor)
 
     return await database.transact(work)
+
+
+async def repeat_in(
+    session: Session, source: str, new_run: NewRun, *, before: int | None = None, actor: str
+) -> Accepted:
+    """Store a run that repeats another one, whose dead letter follows the new run from now on.
+
+    With `before`, the new run gets the records of the source before this number. The caller holds the lock of the new
+    run's ordering key.
+    """
+    (verdict,) = await accept(session, [new_run])
+    if not isinstance(verdict, Accepted):
+        raise verdict
+    if not verdict.replayed:
+        if before is not None:
+            await session.fetch(COPY_STEPS, [(source, new_run.id, before)])
+        if new_run.hooks & RunHook.DEAD_LETTER:
+            await letter_replaced(session, source, new_run.id, actor)
+    return verdict

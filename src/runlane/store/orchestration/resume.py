@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, select, update
+from sqlalchemy import Text, bindparam, case, func, select, update
 
 from runlane.domain.events import EventType, Notice
 from runlane.domain.ids import new_id
@@ -18,6 +18,8 @@ from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import run_waits, runs
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.outbox import has_endpoints
+from runlane.store.webhooks.run_messages import report_answered
 
 # Events that are stored for steps which do not wait yet. A sender of more has the wrong name, or the wrong run.
 MAX_SENT = 1000
@@ -25,7 +27,9 @@ MAX_SENT = 1000
 _by_id = runs.c.id == bindparam("run_id")
 _LOCK_RUN = Statement(
     "lock_answered_run",
-    select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update(),
+    select(runs.c.status, runs.c.tenant, runs.c.target, has_endpoints(runs.c.tenant).label("notifies"))
+    .where(_by_id)
+    .with_for_update(),
     purpose="Lock a run while one of its waits is answered.",
 )
 # A running run finds the answer by itself; only a paused one has to be woken.
@@ -53,6 +57,13 @@ _WAITS_FOR = Statement(
     )
     .order_by(run_waits.c.opened_at, run_waits.c.path),
     purpose="Find the open waits of a run for an event.",
+)
+_USED = Statement(
+    "event_was_used",
+    select(run_waits.c.path).where(
+        run_waits.c.run_id == bindparam("run_id"), run_waits.c.answered_by == bindparam("used_by", type_=Text())
+    ),
+    purpose="Find the wait of a run that an event of the tenant has answered.",
 )
 _KEPT = Statement(
     "sent_events",
@@ -82,7 +93,10 @@ async def answer_wait(database: Database, run_id: str, path: str, answer: Any, a
 
     async def work(session: Session) -> RunChange:
         run = await _held(session, run_id)
-        return await _answered(session, run, run_id, path, answer, answered_by)
+        change = await _answered(session, run, run_id, path, answer, answered_by)
+        if run["notifies"]:
+            await report_answered(session, run_id, run, path, answered_by)
+        return change
 
     return await operate(database, work)
 
@@ -114,6 +128,22 @@ async def store_event(database: Database, run_id: str, name: str, data: Any, sen
         return RunChange(run_id, Status(run["status"]))
 
     return await operate(database, work)
+
+
+async def answer_by_event(database: Database, run_id: str, path: str, event_id: str, data: Any) -> RunChange | None:
+    """Answer an open wait with an event of the tenant. Return None if it is not open, or the run has used the event."""
+    by = f"event:{event_id}"
+
+    async def work(session: Session) -> RunChange | None:
+        rows = await session.fetch(_LOCK_RUN, run_id=run_id)
+        if not rows or Status(rows[0]["status"]).terminal or await session.fetch(_USED, run_id=run_id, used_by=by):
+            return None
+        taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(data), answered_by=by)
+        if not taken:
+            return None
+        return await _resume(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
+
+    return await database.transact(work)
 
 
 async def read_waits_decided(database: Database, run_id: str) -> list[Wait]:

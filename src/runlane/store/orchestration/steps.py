@@ -198,29 +198,37 @@ _last_snapshot = (
     .scalar_subquery()
 )
 # The input of a replay: the newest snapshot, and the records after it.
+_replayed = select(
+    run_steps.c.path,
+    run_steps.c.attempt,
+    run_steps.c.no,
+    run_steps.c.step_id,
+    run_steps.c.kind,
+    run_steps.c.outcome,
+    run_steps.c.output,
+    run_steps.c.route,
+    run_steps.c.error,
+    run_steps.c.tries,
+    run_steps.c.cost_usd,
+    run_steps.c.tokens,
+)
 _READ_WAY = Statement(
     "read_replay",
-    select(
-        run_steps.c.path,
-        run_steps.c.attempt,
-        run_steps.c.no,
-        run_steps.c.step_id,
-        run_steps.c.kind,
-        run_steps.c.outcome,
-        run_steps.c.output,
-        run_steps.c.route,
-        run_steps.c.error,
-        run_steps.c.tries,
-        run_steps.c.cost_usd,
-        run_steps.c.tokens,
-    )
-    .where(
+    _replayed.where(
         run_steps.c.run_id == bindparam("run_id"),
         run_steps.c.no.is_not(None),
         or_(run_steps.c.path == lit(SNAPSHOT_PATH), run_steps.c.no > func.coalesce(_last_snapshot, lit(0))),
-    )
-    .order_by(run_steps.c.no, case((run_steps.c.path == lit(SNAPSHOT_PATH), lit(0)), else_=lit(1))),
+    ).order_by(run_steps.c.no, case((run_steps.c.path == lit(SNAPSHOT_PATH), lit(0)), else_=lit(1))),
     purpose="Read the snapshot of a run and the step records after it.",
+)
+_READ_RECORDS = Statement(
+    "read_all_records",
+    _replayed.where(
+        run_steps.c.run_id == bindparam("run_id"),
+        run_steps.c.no.is_not(None),
+        run_steps.c.path != lit(SNAPSHOT_PATH),
+    ).order_by(run_steps.c.no, run_steps.c.path),
+    purpose="Read every step record of a run.",
 )
 _READ_SAVED = Statement(
     "read_checkpoint",
@@ -270,6 +278,11 @@ async def read_saved(database: Database, run_id: str, path: str) -> str | None:
 async def read_replay_records(database: Database, run_id: str) -> list[StepRecord]:
     """Return the newest snapshot, if any, and the records after it, in order."""
     return [_value(row) for row in await database.query(_READ_WAY, run_id=run_id)]
+
+
+async def read_all_records(database: Database, run_id: str) -> list[StepRecord]:
+    """Return every record, in order, without snapshots."""
+    return [_value(row) for row in await database.query(_READ_RECORDS, run_id=run_id)]
 
 
 def _value(row: Row) -> StepRecord:

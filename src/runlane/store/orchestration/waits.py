@@ -38,10 +38,15 @@ class NewWait:
     name: str
     request: str
     due_us: int | None = None
+    match: str | None = None
+    lookback_us: int | None = None
 
     def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
         """Return the wait as a member of OPEN_WAITS."""
-        return (run_id, attempt, self.path, self.kind, self.step_id, self.name, self.request, self.due_us)
+        return (
+            run_id, attempt, self.path, self.kind, self.step_id, self.name, self.request, self.due_us, self.match,
+            self.lookback_us,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +87,13 @@ def _open(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
     statement = insert(run_waits).from_select(
-        ["run_id", "path", "tenant", "target", "kind", "step_id", "name", "request", "opened_at", "due_at"],
+        [
+            "run_id", "path", "tenant", "target", "kind", "step_id", "name", "request", "opened_at", "due_at", "match",
+            "lookback_us",
+        ],
         select(
             b.run_id, b.path, runs.c.tenant, runs.c.target, b.kind, b.step_id, b.name, b.request, now_us(),
-            now_us() + b.due_us,
+            now_us() + b.due_us, b.match, b.lookback_us,
         )
         .select_from(batch.join(runs, fence))
         .where(b.attempt > 0),
@@ -98,12 +106,24 @@ def _open(batch: FromClause) -> Executable:
             "request": again.request,
             "opened_at": again.opened_at,
             "due_at": again.due_at,
+            "match": again.match,
+            "lookback_us": again.lookback_us,
+            "looked_at": None,
             "answer": None,
             "answered_at": None,
             "answered_by": None,
             "settled_at": None,
         },
         where=run_waits.c.settled_at.is_not(None),
+    ).returning(
+        run_waits.c.run_id,
+        run_waits.c.path,
+        run_waits.c.tenant,
+        run_waits.c.target,
+        run_waits.c.kind,
+        run_waits.c.step_id,
+        run_waits.c.name,
+        run_waits.c.request,
     )
 
 
@@ -119,6 +139,8 @@ OPEN_WAITS = Statement(
         "name": Text(),
         "request": Text(),
         "due_us": BigInteger(),
+        "match": Text(),
+        "lookback_us": BigInteger(),
     },
     purpose="Open waits of an attempt, through the fence.",
 )

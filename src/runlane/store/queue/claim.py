@@ -52,6 +52,8 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import MARK, json_of, lit, member, now_us
 from runlane.store.sql.schema import lanes, run_events, run_inputs, run_steps, runs, workers
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.outbox import has_endpoints
+from runlane.store.webhooks.run_messages import report_started
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Claimed:
     plan: str | None = None
     max_neighbors: int | None = None
     losses: int = 0
+    origin: str | None = None
 
     @property
     def tries(self) -> int:
@@ -159,7 +162,9 @@ def _add_events(batch: FromClause | None, changed: FromClause) -> Executable:
 def _load(changed: FromClause) -> Select[Any]:
     saved = run_steps.c.output.label("saved")
     checkpoint = and_(run_steps.c.run_id == changed.c.id, run_steps.c.path == lit(CHECKPOINT_PATH))
-    return select(changed, run_inputs.c.input, run_inputs.c.trace, run_inputs.c.plan, saved).select_from(
+    given = (run_inputs.c.input, run_inputs.c.trace, run_inputs.c.plan, run_inputs.c.origin)
+    notifies = has_endpoints(changed.c.tenant).label("notifies")
+    return select(changed, *given, saved, notifies).select_from(
         changed.join(run_inputs, run_inputs.c.run_id == changed.c.id).outerjoin(run_steps, checkpoint)
     )
 
@@ -244,6 +249,7 @@ async def claim(
         else:
             taken += await session.write(CLAIM_LIMITED, tenant=tenant, **params)
     taken.sort(key=lambda row: (row["rank"], row["id"]))
+    await report_started(session, taken)
     again = not is_whole or memory.lane_after != "" or memory.queue_after != ("", "")
     return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)
 
@@ -340,6 +346,7 @@ def _claimed(row: Row) -> Claimed:
         plan=row["plan"],
         max_neighbors=row["max_neighbors"],
         losses=row["losses"],
+        origin=row["origin"],
     )
 
 

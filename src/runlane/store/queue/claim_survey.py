@@ -104,6 +104,10 @@ def _first_rank(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
     return select(runs.c.rank).where(*conditions, OURS).order_by(runs.c.rank).limit(lit(1)).scalar_subquery()
 
 
+# The lane is enabled and no hold is active.
+STARTS = and_(lanes.c.enabled, func.coalesce(lanes.c.held_until, lit(0)) <= now_us())
+
+
 def _lane_columns(lane: ColumnElement[str]) -> list[ColumnElement[Any]]:
     """Return the settings of a lane and the number of its running runs.
 
@@ -113,7 +117,7 @@ def _lane_columns(lane: ColumnElement[str]) -> list[ColumnElement[Any]]:
     max_slots = _one(lanes.c.max_slots, lanes.c.name == lane)
     return [
         # A lane without a row has no settings of its own.
-        func.coalesce(_one(lanes.c.enabled, lanes.c.name == lane), true()).label("enabled"),
+        func.coalesce(_one(STARTS, lanes.c.name == lane), true()).label("enabled"),
         max_slots.label("max_slots"),
         case((max_slots.is_not(None), running), else_=lit(0)).label("lane_running"),
     ]

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 
 from runlane.domain.events import Notice
 from runlane.domain.run import Status
@@ -20,7 +19,9 @@ from runlane.errors import LeaseLost, RunlaneError, StorageRefused, Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability import metrics
 from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, stand_alone
-from runlane.store.queue.ordering import ReleasedRun, key_locks
+from runlane.store.queue.commit_members import AcceptMember, CommitMember, CommitResult, RecordMember, merge_entries
+from runlane.store.queue.dependencies import lock_in_order, parents_of
+from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import Recorded, RecordEntry, record
 from runlane.store.sql.database import CommitInDoubt, Database, Session
 
@@ -29,64 +30,6 @@ BATCH_SIZE = 1000
 # And their characters: a statement of hundreds of megabytes would always exceed its timeout.
 BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
-
-
-@dataclass(slots=True)
-class _Accept:
-    runs: Sequence[NewRun]
-    answer: asyncio.Future[list[Verdict]]
-    give_up_at: float
-
-    @property
-    def size(self) -> int:
-        return len(self.runs)
-
-    @property
-    def characters(self) -> int:
-        return sum(len(run.input) for run in self.runs)
-
-    @property
-    def delays_us(self) -> Iterable[int]:
-        return (run.delay_us for run in self.runs if run.delay_us > 0)
-
-
-@dataclass(slots=True)
-class _Record:
-    entry: RecordEntry
-    answer: asyncio.Future[Recorded]
-    give_up_at: float
-
-    @property
-    def size(self) -> int:
-        return 1
-
-    @property
-    def characters(self) -> int:
-        finish = self.entry.finish
-        texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
-        texts += [text for step in self.entry.steps for text in (step.input, step.output)]
-        texts += [call.payload for call in self.entry.calls]
-        if finish is not None:
-            texts += [finish.result, finish.error, finish.state]
-        return sum(len(text) for text in texts if text is not None)
-
-    @property
-    def delays_us(self) -> Iterable[int]:
-        finish = self.entry.finish
-        return () if finish is None or finish.delay_us is None else (finish.delay_us,)
-
-
-_Member = _Accept | _Record
-
-
-@dataclass(slots=True)
-class _Result:
-    """The verdicts of a transaction, delivered when it has committed."""
-
-    accepted: list[list[Verdict]] = field(default_factory=list[list[Verdict]])
-    recorded: dict[tuple[str, int], Recorded] = field(default_factory=dict[tuple[str, int], Recorded])
-    released: list[ReleasedRun] = field(default_factory=list[ReleasedRun])
-    late: list[RecordEntry] = field(default_factory=list[RecordEntry])
 
 
 class Stopping(Unavailable):
@@ -111,10 +54,12 @@ class Committer:
         self._ring = ring
         self._publish = publish
         self._report_timer = report_timer
-        self._waiting: deque[_Member] = deque()
+        self._waiting: deque[CommitMember] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        # Tenants whose runs get start tags, which takes a transaction.
+        self._sharing: set[str] = set()
         self.commits = 0
         self.members = 0
 
@@ -134,7 +79,7 @@ class Committer:
     async def accept(self, runs: Sequence[NewRun], timeout_seconds: float) -> list[Verdict]:
         """Store new runs; return the verdicts in order."""
         answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
-        self._submit(_Accept(runs, answer, time.monotonic() + timeout_seconds))
+        self._submit(AcceptMember(runs, answer, time.monotonic() + timeout_seconds))
         return await answer
 
     async def record(self, entry: RecordEntry, give_up_at: float) -> Recorded:
@@ -143,10 +88,10 @@ class Committer:
         `give_up_at` is on the monotonic clock: past it the attempt may not write.
         """
         answer: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
-        self._submit(_Record(entry, answer, give_up_at))
+        self._submit(RecordMember(entry, answer, give_up_at))
         return await answer
 
-    def _submit(self, member: _Member) -> None:
+    def _submit(self, member: CommitMember) -> None:
         if self._stopping or self._task is None or self._task.done():
             raise Stopping("This process is stopping and stores nothing more.")
         self._waiting.append(member)
@@ -173,8 +118,8 @@ class Committer:
                 for member in batch:
                     _refuse(member, error)
 
-    def _next_batch(self) -> list[_Member]:
-        batch: list[_Member] = []
+    def _next_batch(self) -> list[CommitMember]:
+        batch: list[CommitMember] = []
         size = characters = 0
         while self._waiting:
             member = self._waiting[0]
@@ -187,7 +132,7 @@ class Committer:
             self._waiting.popleft()
         return batch
 
-    async def _commit(self, batch: list[_Member]) -> None:
+    async def _commit(self, batch: list[CommitMember]) -> None:
         """Commit a batch, halving it around a member that the database rejects."""
         if not batch:
             return
@@ -206,14 +151,14 @@ class Committer:
         else:
             self._deliver(batch, result)
 
-    async def _commit_with_retries(self, batch: list[_Member]) -> _Result:
+    async def _commit_with_retries(self, batch: list[CommitMember]) -> CommitResult:
         """Commit, and wait for an unavailable database until the latest deadline of the members."""
         patience = max(member.give_up_at for member in batch)
-        result = _Result()
+        result = CommitResult()
 
-        async def work(session: Session) -> _Result:
+        async def work(session: Session) -> CommitResult:
             nonlocal result
-            result = await _store(session, batch)
+            result = await _store(session, batch, self._sharing)
             return result
 
         mark: str | None = None
@@ -225,9 +170,10 @@ class Committer:
                     mark = None
                     batch[:] = [member for member in batch if not member.answer.done()]
                     if not batch:
-                        return _Result()
-                if all(isinstance(member, _Accept) for member in batch):
-                    at_once = await self._accept_at_once([member for member in batch if isinstance(member, _Accept)])
+                        return CommitResult()
+                accepts = [member for member in batch if isinstance(member, AcceptMember)]
+                if len(accepts) == len(batch):
+                    at_once = await self._accept_at_once(accepts)
                     if at_once is not None:
                         return at_once
                 return await self._database.transact(work)
@@ -246,18 +192,18 @@ class Committer:
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _accept_at_once(self, batch: list[_Accept]) -> _Result | None:
+    async def _accept_at_once(self, batch: list[AcceptMember]) -> CommitResult | None:
         """Store the runs in one round trip if possible."""
         new_runs = [run for member in batch for run in member.runs]
-        if not stand_alone(new_runs):
+        if not stand_alone(new_runs) or any(run.tenant in self._sharing for run in new_runs):
             return None
         failpoint("accept.before_commit")
         stored = await accept_alone(self._database, new_runs)
         if stored is None:
             return None
-        return _Result(accepted=[[stored[run.id] for run in member.runs] for member in batch])
+        return CommitResult(accepted=[[stored[run.id] for run in member.runs] for member in batch])
 
-    def _deliver(self, batch: list[_Member], result: _Result) -> None:
+    def _deliver(self, batch: list[CommitMember], result: CommitResult) -> None:
         self.commits += 1
         self.members += len(batch)
         metrics.COMMITS.add()
@@ -266,7 +212,7 @@ class Committer:
         finished = False
         accepts = iter(result.accepted)
         for member in batch:
-            if isinstance(member, _Accept):
+            if isinstance(member, AcceptMember):
                 verdicts = next(accepts)
                 ready.update(
                     verdict.lane
@@ -325,10 +271,10 @@ class _Lost(LeaseLost):
         super().__init__(f"Run {entry.run_id} is no longer attempt {entry.attempt}'s; its writes are rejected.")
 
 
-async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
-    result = _Result()
-    accepts = [member for member in batch if isinstance(member, _Accept)]
-    entries, result.late = _merged([member.entry for member in batch if isinstance(member, _Record)])
+async def _store(session: Session, batch: Sequence[CommitMember], sharing: MutableSet[str]) -> CommitResult:
+    result = CommitResult()
+    accepts = [member for member in batch if isinstance(member, AcceptMember)]
+    entries, result.late = merge_entries([member.entry for member in batch if isinstance(member, RecordMember)])
     new_runs = [run for member in accepts for run in member.runs]
     await session.lock(
         exclusive=key_locks(
@@ -338,8 +284,11 @@ async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
             ]
         )
     )
+    if parents := parents_of(new_runs):
+        # Together with the runs of the entries, so that two transactions lock them in the same order.
+        await lock_in_order(session, {*parents, *(entry.run_id for entry in entries)})
     if new_runs:
-        verdicts = iter(await accept(session, new_runs, [member.size for member in accepts]))
+        verdicts = iter(await accept(session, new_runs, [member.size for member in accepts], sharing))
         result.accepted = [[next(verdicts) for _ in member.runs] for member in accepts]
         failpoint("accept.before_commit")
     elif accepts:
@@ -352,40 +301,7 @@ async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
     return result
 
 
-def _merged(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], list[RecordEntry]]:
-    """Merge the entries of each attempt in this batch, in their order. Separately return those after its end."""
-    merged: dict[tuple[str, int], RecordEntry] = {}
-    late: list[RecordEntry] = []
-    for entry in entries:
-        key = (entry.run_id, entry.attempt)
-        known = merged.get(key)
-        if known is None:
-            merged[key] = entry
-            continue
-        if known.finish is not None:
-            late.append(entry)
-            continue
-        merged[key] = RecordEntry(
-            run_id=entry.run_id,
-            attempt=entry.attempt,
-            lane=entry.lane,
-            # Only a final entry names its key, and a later entry must not remove the lock of the key.
-            ordering_key=entry.ordering_key or known.ordering_key,
-            events=[*known.events, *entry.events],
-            checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
-            progress=entry.progress if entry.progress is not None else known.progress,
-            progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
-            steps=[*known.steps, *entry.steps],
-            calls=[*known.calls, *entry.calls],
-            tenant=known.tenant or entry.tenant,
-            waits=[*known.waits, *entry.waits],
-            settled=[*known.settled, *entry.settled],
-            finish=entry.finish,
-        )
-    return list(merged.values()), late
-
-
-def _refuse(member: _Member, error: Exception) -> None:
+def _refuse(member: CommitMember, error: Exception) -> None:
     if member.answer.done():
         return
     if isinstance(error, RunlaneError):

@@ -11,18 +11,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Boolean, FromClause, Integer, Text, bindparam, delete, func, or_, select, true, update
+from sqlalchemy import Boolean, FromClause, Integer, Text, bindparam, delete, exists, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.lane import MAX_NAME, POLL_BOUNDS_MS, SLOT_BOUNDS, Lane
+from runlane.domain.lane import DEFAULT_LANE, MAX_NAME, POLL_BOUNDS_MS, SLOT_BOUNDS, STALE_BOUNDS_MINUTES, Lane
 from runlane.domain.run import Status
+from runlane.domain.start_tags import PRIORITY_BOUNDS_SECONDS
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
-from runlane.errors import InvalidRequest, UnknownLane
+from runlane.errors import Conflict, InvalidRequest
 from runlane.store.access.audit import append_audit
 from runlane.store.queue.claim_locks import lane_lock
-from runlane.store.queue.claim_survey import all_ready
+from runlane.store.queue.claim_survey import READY, READY_LIMITED, READY_QUARANTINED, all_ready
+from runlane.store.queue.lane_holds import holds_in
+from runlane.store.queue.lane_names import check_lanes, require_lane
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
 from runlane.store.sql.schema import lane_kinds, lanes, runs
@@ -34,12 +37,20 @@ _MOVE_AT_ONCE = 5000
 
 @dataclass(frozen=True, slots=True)
 class LaneChange:
-    """What to change; None leaves a field unchanged. `uncapped` removes the cap."""
+    """What to change; None leaves a field unchanged. `uncapped` removes the cap, `unbounded` the stale timeout."""
 
     enabled: bool | None = None
     max_slots: int | None = None
     uncapped: bool = False
     poll_interval_ms: int | None = None
+    fair: bool | None = None
+    priority_seconds: int | None = None
+    stale_timeout_minutes: int | None = None
+    unbounded: bool = False
+
+
+SETTINGS = ("enabled", "max_slots", "poll_interval_ms", "fair", "priority_seconds", "stale_timeout_minutes")
+_settings_columns = [lanes.c.name, *(lanes.c[name] for name in SETTINGS)]
 
 
 def _declare(batch: FromClause) -> Executable:
@@ -56,7 +67,6 @@ def _declare(batch: FromClause) -> Executable:
 DECLARE = Statement(
     "declare_lanes", _declare, {"name": Text(), "tenant": Text()}, purpose="Create lanes that do not exist yet."
 )
-_NAMES = Statement("lane_names", select(lanes.c.name).order_by(lanes.c.name), purpose="Read the names of all lanes.")
 _LIST = Statement(
     "list_lanes",
     select(
@@ -78,9 +88,7 @@ _READY_IN_LANES = Statement(
 )
 _SETTINGS = Statement(
     "lane_settings",
-    select(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms).where(
-        lanes.c.name == bindparam("lane")
-    ),
+    select(*_settings_columns).where(lanes.c.name == bindparam("lane")),
     purpose="Read the settings of a lane.",
 )
 _KINDS = Statement(
@@ -96,12 +104,30 @@ _SET = Statement(
         enabled=func.coalesce(bindparam("new_enabled", type_=Boolean()), lanes.c.enabled),
         max_slots=func.nullif(func.coalesce(bindparam("new_max_slots", type_=Integer()), lanes.c.max_slots), lit(-1)),
         poll_interval_ms=func.coalesce(bindparam("new_poll", type_=Integer()), lanes.c.poll_interval_ms),
+        fair=func.coalesce(bindparam("new_fair", type_=Boolean()), lanes.c.fair),
+        priority_seconds=func.coalesce(bindparam("new_priority", type_=Integer()), lanes.c.priority_seconds),
+        stale_timeout_minutes=func.nullif(
+            func.coalesce(bindparam("new_stale", type_=Integer()), lanes.c.stale_timeout_minutes), lit(-1)
+        ),
         # An operator's settings must outlive the definitions that named the lane.
         tenant=None,
         updated_at=now_us(),
     )
-    .returning(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms),
+    .returning(*_settings_columns),
     purpose="Change the settings of a lane.",
+)
+
+
+_in_lane = runs.c.lane == lanes.c.name
+# A ready or running run is in the lane.
+IS_IN_USE = or_(
+    *(exists().where(_in_lane, ready) for ready in (READY, READY_LIMITED, READY_QUARANTINED)),
+    exists().where(_in_lane, runs.c.status == lit(Status.RUNNING)),
+)
+_DELETE = Statement(
+    "delete_lane",
+    delete(lanes).where(lanes.c.name == bindparam("lane"), ~IS_IN_USE).returning(lanes.c.name),
+    purpose="Delete a lane that no run uses.",
 )
 
 
@@ -164,6 +190,7 @@ async def lanes_in(session: Session) -> list[Lane]:
     kinds: dict[str, list[str]] = defaultdict(list)
     for row in await session.fetch(_KINDS):
         kinds[row["lane"]].append(row["kind"])
+    holds = await holds_in(session)
     ready = {row["lane"]: (row["queued"], row["oldest"]) for row in await session.fetch(_READY_IN_LANES)}
     return [
         Lane(
@@ -171,21 +198,18 @@ async def lanes_in(session: Session) -> list[Lane]:
             enabled=bool(row["enabled"]),
             max_slots=row["max_slots"],
             poll_interval_ms=row["poll_interval_ms"],
+            fair=bool(row["fair"]),
+            priority_seconds=row["priority_seconds"],
+            stale_timeout_minutes=row["stale_timeout_minutes"],
             running=row["running"],
             queued=ready.get(row["name"], (0, None))[0],
             oldest_queued_at_us=ready.get(row["name"], (0, None))[1],
             kinds=tuple(kinds[row["name"]]),
+            held=row["name"] in holds,
+            holds=holds.get(row["name"], ()),
         )
         for row in await session.fetch(_LIST)
     ]
-
-
-async def check_lanes(database: Database, names: Collection[str]) -> None:
-    """Raise if a name is not a lane."""
-    known = {row["name"] for row in await read(database, _NAMES)}
-    for name in sorted(names):
-        if name not in known:
-            raise UnknownLane(name, known)
 
 
 async def set_lane(
@@ -195,6 +219,8 @@ async def set_lane(
     check_text(name, "The lane name", MAX_NAME)
     _check_bounds("max_slots", change.max_slots, SLOT_BOUNDS)
     _check_bounds("poll_interval_ms", change.poll_interval_ms, POLL_BOUNDS_MS)
+    _check_bounds("priority_seconds", change.priority_seconds, PRIORITY_BOUNDS_SECONDS)
+    _check_bounds("stale_timeout_minutes", change.stale_timeout_minutes, STALE_BOUNDS_MINUTES)
 
     async def work(session: Session) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
         await session.lock(exclusive=[lane_lock(name)])
@@ -207,9 +233,12 @@ async def set_lane(
             new_enabled=change.enabled,
             new_max_slots=-1 if change.uncapped else change.max_slots,
             new_poll=change.poll_interval_ms,
+            new_fair=change.fair,
+            new_priority=change.priority_seconds,
+            new_stale=-1 if change.unbounded else change.stale_timeout_minutes,
         )
         if not rows:
-            raise UnknownLane(name, {row["name"] for row in await session.fetch(_NAMES)})
+            await require_lane(session, name)
         new = _audit_fields(rows[0])
         if old != new:
             await append_audit(
@@ -226,13 +255,47 @@ async def set_lane(
     return await database.transact(work)
 
 
+async def create_lane(database: Database, name: str, change: LaneChange, *, actor: str = "local") -> Mapping[str, Any]:
+    """Create a lane with these settings; return them. Conflict if it exists."""
+    known = await database.query(_SETTINGS, lane=name)
+    if not known:
+        old, new = await set_lane(database, name, change, create=True, actor=actor)
+        if old is None:
+            return new
+    raise Conflict(f'The lane "{name}" exists. Change it: runlane lanes set {name}')
+
+
+async def delete_lane(database: Database, name: str, *, actor: str = "local") -> None:
+    """Delete a lane that no ready or running run uses, to which no kind is assigned, and without holds.
+
+    Runs that wait in it for something else stay: a lane without a row is served with the default settings.
+    """
+    if name == DEFAULT_LANE:
+        raise InvalidRequest(f'The lane "{DEFAULT_LANE}" always exists and cannot be deleted.')
+
+    async def work(session: Session) -> None:
+        await session.lock(exclusive=[lane_lock(name)])
+        await require_lane(session, name)
+        old = await _settings(session, name)
+        kinds = [row["kind"] for row in await session.fetch(_KINDS) if row["lane"] == name]
+        if kinds:
+            raise Conflict(f'The kind "{kinds[0]}" is assigned to the lane "{name}". Assign it to another one first.')
+        if name in await holds_in(session):
+            raise Conflict(f'The lane "{name}" has holds. Release them first: runlane lanes holds {name}')
+        if not await session.fetch(_DELETE, lane=name):
+            raise Conflict(f'Runs wait or are executed in the lane "{name}". Let it run empty first.')
+        await append_audit(session, actor=actor, tenant=DEFAULT_TENANT, action="lane.delete", subject=name, old=old)
+
+    await database.transact(work)
+
+
 async def _settings(session: Session, name: str) -> Mapping[str, Any] | None:
     rows = await session.fetch(_SETTINGS, lane=name)
     return _audit_fields(rows[0]) if rows else None
 
 
 def _audit_fields(row: Row) -> Mapping[str, Any]:
-    return {**row, "enabled": bool(row["enabled"])}
+    return {**row, "enabled": bool(row["enabled"]), "fair": bool(row["fair"])}
 
 
 async def move_kinds(database: Database, kinds: Collection[str], lane: str, *, actor: str = "local") -> int:

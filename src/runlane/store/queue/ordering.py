@@ -15,10 +15,10 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import EventType
 from runlane.domain.ids import lock_key
-from runlane.domain.run import Status
+from runlane.domain.run import RunHook, Status
 from runlane.store.queue.events import append
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.expressions import has_bits, lit, now_us
 from runlane.store.sql.schema import runs
 from runlane.store.sql.statement import Statement
 
@@ -59,9 +59,11 @@ def _release_next(batch: FromClause) -> Executable:
     )
 
 
-def ready_status():
-    """Return the status of a run that is no longer blocked: by its hold and its due time."""
+def ready_status(*, waits_for_runs: bool = True):
+    """Return the status of a run with its key: by the runs that it starts after, its hold and its due time."""
+    blocked = [(has_bits(runs.c.hooks, RunHook.WAITS_FOR_RUNS), lit(Status.BLOCKED))] if waits_for_runs else []
     return case(
+        *blocked,
         (runs.c.hold, lit(Status.AWAITING_APPROVAL)),
         (runs.c.due_at > now_us(), lit(Status.SCHEDULED)),
         else_=lit(Status.QUEUED),

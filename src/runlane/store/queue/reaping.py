@@ -16,6 +16,7 @@ from sqlalchemy import (
     Float,
     FromClause,
     Integer,
+    SmallInteger,
     Text,
     and_,
     bindparam,
@@ -34,15 +35,18 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.events import EventType, Notice
 from runlane.domain.run import Status
 from runlane.errors import Unavailable
+from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.queue.claim_locks import worker_lock
 from runlane.store.queue.ordering import key_locks
-from runlane.store.queue.record import AttemptOutcome, emit_done, end_attempts, settle_ended, store_results
+from runlane.store.queue.record import AttemptOutcome, emit_done, end_attempts, store_results
+from runlane.store.queue.run_ends import settle_ended
 from runlane.store.queue.workers import LIVE, micros
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import database_started_us, json_of, lit, member, now_us
 from runlane.store.sql.schema import run_events, runs, workers
 from runlane.store.sql.statement import Statement
+from runlane.store.webhooks.outbox import has_endpoints
 
 # How long workers may take to reconnect after the database dropped all connections.
 RECONNECT_SECONDS = 3
@@ -141,6 +145,8 @@ _TAKEN = {
     "claimed_at": BigInteger(),
     "ordering_key": Text(),
     "holds_key": Boolean(),
+    "tenant": Text(),
+    "hooks": SmallInteger(),
 }
 # The runs of a worker are counted before they are requeued: only a run that was alone is known to have lost its worker.
 _TOGETHER = Statement(
@@ -195,7 +201,8 @@ def _take_back(batch: FromClause) -> Executable:
             last_seq=runs.c.last_seq + lit(1) + case((ends, lit(1)), else_=lit(0)),
         )
         .returning(
-            *(runs.c[name] for name in _TAKEN),
+            *(runs.c[name] for name in _TAKEN if name != "hooks"),
+            hooks_of_end(),
             now_us().label("at"),
             lit(AttemptOutcome.LOST).label("outcome"),
             null().label("result"),
@@ -235,6 +242,7 @@ TAKE_BACK = CompoundWrite(
     columns={"worker_id": Text(), "together": Integer()},
     returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
     links=[end_attempts, store_results, emit_done, _add_lost_events],
+    final=lambda changed: select(changed, has_endpoints(changed.c.tenant).label("notifies")),
     purpose="Requeue or end the runs of lost workers.",
 )
 

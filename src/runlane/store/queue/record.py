@@ -17,6 +17,7 @@ from sqlalchemy import (
     Float,
     FromClause,
     Integer,
+    SmallInteger,
     Text,
     and_,
     case,
@@ -31,19 +32,22 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import EventType, Notice, StoredEvent
 from runlane.domain.run import Status
+from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.orchestration.calls import RECORD_CALLS, CallKind, CallRecord
 from runlane.store.orchestration.children import wake_paused_too_late
 from runlane.store.orchestration.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
 from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
-from runlane.store.queue.dead_letters import add_dead_letters
 from runlane.store.queue.events import APPEND_FENCED, EventRow
-from runlane.store.queue.ordering import ReleasedRun, release_next
+from runlane.store.queue.ordering import ReleasedRun
+from runlane.store.queue.run_ends import settle_ended
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.sql.schema import run_attempts, run_events, run_results, runs
 from runlane.store.sql.statement import Row
 from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
+from runlane.store.webhooks.outbox import has_endpoints
+from runlane.store.webhooks.run_messages import report_waiting
 
 
 class AttemptOutcome(StrEnum):
@@ -134,6 +138,7 @@ def _record(batch: FromClause) -> Executable:
             holds_key=case((or_(~ends, keeps_key), runs.c.holds_key), else_=False),
             progress=func.coalesce(b.progress, runs.c.progress),
             progress_note=func.coalesce(b.progress_note, runs.c.progress_note),
+            recorded_at=now_us(),
         )
         .returning(
             runs.c.id,
@@ -144,6 +149,8 @@ def _record(batch: FromClause) -> Executable:
             runs.c.worker_id,
             runs.c.ordering_key,
             runs.c.holds_key,
+            runs.c.tenant,
+            hooks_of_end(),
             now_us().label("at"),
             MARK,
         )
@@ -182,6 +189,7 @@ def emit_done(batch: FromClause | None, changed: FromClause) -> Executable:
     )
 
 
+_SHOWN = ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "tenant", "hooks", "at", "mark")
 RECORD = CompoundWrite(
     "record",
     _record,
@@ -208,6 +216,8 @@ RECORD = CompoundWrite(
         "worker_id": Text(),
         "ordering_key": Text(),
         "holds_key": Boolean(),
+        "tenant": Text(),
+        "hooks": SmallInteger(),
         "at": BigInteger(),
         "mark": Text(),
     },
@@ -215,10 +225,7 @@ RECORD = CompoundWrite(
     carries=("outcome", "result", "error", "state"),
     links=[end_attempts, store_results, emit_done],
     final=lambda changed: select(
-        *(
-            changed.c[name]
-            for name in ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "at", "mark")
-        )
+        *(changed.c[name] for name in _SHOWN), has_endpoints(changed.c.tenant).label("notifies")
     ),
     purpose="Store how attempts ended or what they emitted, through the fence.",
 )
@@ -264,7 +271,9 @@ async def record(
     await session.fetch(RECORD_STEPS, steps)
     await session.fetch(RECORD_CALLS, calls)
     await session.fetch(ADD_USAGE, usage_rows(used))
-    await session.fetch(OPEN_WAITS, opened)
+    asked = [wait for wait in await session.fetch(OPEN_WAITS, opened) if wait["kind"] == "human"]
+    if asked:
+        await report_waiting(session, _with_lanes(asked, ordered, won))
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
     released = await settle_ended(session, ended)
@@ -283,14 +292,13 @@ async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], 
     return [(run_id, paused[run_id]) for run_id in sorted(woken)]
 
 
-async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedRun]:
-    """After runs ended in this transaction: add dead letters, and pass their ordering keys on."""
-    dead = [row["id"] for row in ended if row["status"] == Status.FAILED]
-    if dead:
-        await add_dead_letters(session, dead)
-    return await release_next(
-        session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
-    )
+def _with_lanes(
+    asked: Sequence[Row], entries: Sequence[RecordEntry], won: Mapping[tuple[str, int], Row]
+) -> list[dict[str, Any]]:
+    """Return the questions of tenants with webhook endpoints, with the lanes of their runs."""
+    lanes = {entry.run_id: entry.lane for entry in entries}
+    notified = {row["id"] for row in won.values() if row["notifies"]}
+    return [{**wait, "lane": lanes[wait["run_id"]]} for wait in asked if wait["run_id"] in notified]
 
 
 def _usage(entry: RecordEntry, call: CallRecord) -> CallUsage:

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Float, Integer, Table, bindparam, cast, delete, select, update
+from sqlalchemy import Float, Integer, Table, bindparam, cast, delete, or_, select, update
 from sqlalchemy.types import BigInteger
 
+from runlane.domain.dead_letter import OPEN_KEPT_DAYS, LetterState
 from runlane.store.chat.turns import COPY_TURN_RESULTS
+from runlane.store.queue.start_tags import forget_shares
 from runlane.store.queue.workers import DELETE_OLD_WORKERS
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once
@@ -24,14 +26,17 @@ from runlane.store.sql.schema import (
     run_attempts,
     run_calls,
     run_children,
+    run_dependencies,
     run_events,
     run_inputs,
     run_results,
     run_steps,
+    run_tags,
     run_waits,
     runs,
 )
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.run_webhooks import delete_run_webhooks
 
 AT_ONCE = 500
 DEAD_LETTERS_KEPT_TIMES = 3
@@ -54,10 +59,15 @@ _OLD = Statement(
     .with_for_update(skip_locked=True),
     purpose="Find ended runs past their retention.",
 )
+_OPEN_LETTERS_US = OPEN_KEPT_DAYS * 86400 * 1_000_000
+_HANDLED = [lit(LetterState.RESOLVED), lit(LetterState.DISCARDED)]
 _OLD_LETTERS = Statement(
     "delete_old_letters",
-    delete(dead_letters).where(dead_letters.c.died_at < now_once() - _age),
-    purpose="Delete dead letters past their retention.",
+    delete(dead_letters).where(
+        dead_letters.c.died_at < now_once() - _age,
+        or_(dead_letters.c.state.in_(_HANDLED), dead_letters.c.died_at < now_once() - lit(_OPEN_LETTERS_US)),
+    ),
+    purpose="Delete dead letters past their retention; those that are not handled are kept longer.",
 )
 
 
@@ -81,6 +91,8 @@ _DELETES = [
             run_waits,
             run_events,
             run_children,
+            run_dependencies,
+            run_tags,
             idempotency_keys,
         )
     ),
@@ -160,10 +172,12 @@ async def delete_runs(session: Session, ids: Sequence[str]) -> None:
     bound = session.texts(ids)
     for statement in _DELETES:
         await session.fetch(statement, ids=bound)
+    await delete_run_webhooks(session, ids)
 
 
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:
-    """Delete dead letters past their retention, and workers that ended a day ago."""
+    """Delete dead letters past their retention, workers that ended a day ago, and finish tags without effect."""
+    await forget_shares(session)
     await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
     await session.fetch(DELETE_OLD_WORKERS, keep_seconds=_WORKERS_KEPT_SECONDS)
 

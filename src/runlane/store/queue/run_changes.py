@@ -1,6 +1,7 @@
 """Changes of runs by operators and callers.
 
-Each change names the state that it expects; when no row changes, the error reports the state of the run.
+Each change names the state that it expects; when no row changes, the error reports the state of the run. The functions
+`*_in` make a change within a transaction whose caller holds the lock of the run's ordering key (`lock_key_of`).
 """
 
 from __future__ import annotations
@@ -9,55 +10,69 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    SmallInteger,
-    and_,
-    bindparam,
-    case,
-    cast,
-    delete,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import BigInteger, SmallInteger, bindparam, case, cast, func, insert, select, update
 
 from runlane.domain.events import EventType, Notice
-from runlane.domain.run import PRIORITY_STEP_US, Status
+from runlane.domain.run import Status
 from runlane.domain.text import dump_json
 from runlane.errors import RunNotFound, WrongState
 from runlane.failpoints import failpoint
 from runlane.store.access.audit import append_audit
+from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.orchestration.children import MARK_CHILDREN
-from runlane.store.queue.dead_letters import DELETE_DEAD_LETTER
 from runlane.store.queue.events import append
 from runlane.store.queue.ordering import ReleasedRun, key_locks, release_next
+from runlane.store.queue.run_ends import settle_ended
+from runlane.store.queue.start_tags import place_run, point_in_lane
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import by_key_only, lit, now_us
 from runlane.store.sql.schema import run_results, runs
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.outbox import has_endpoints
 
 _WAITING = [lit(status) for status in Status if status.waiting]
 _by_id = runs.c.id == bindparam("run_id")
-_changed = (runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq, runs.c.ordering_key)
+CHANGED = (
+    runs.c.id,
+    runs.c.lane,
+    runs.c.status,
+    runs.c.attempt,
+    runs.c.last_seq,
+    runs.c.ordering_key,
+    runs.c.holds_key,
+    runs.c.tenant,
+    hooks_of_end(),
+)
+_notifies = has_endpoints(runs.c.tenant).label("notifies")
 
 
 @dataclass(frozen=True, slots=True)
 class RunChange:
-    """The result of a change: the run's status, and the lanes in which a run became ready."""
+    """The result of a change: the run's status, and the lanes in which a run became ready.
+
+    `due_seconds` is the time until a scheduled run is due. `new_run_id` is the run that the change has started.
+    """
 
     run_id: str
     status: Status
     worker_id: str | None = None
     ready_lanes: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
+    due_seconds: float | None = None
+    new_run_id: str | None = None
 
 
 _KEY_OF = Statement(
     "key_of_run",
-    select(runs.c.ordering_key, runs.c.status, runs.c.worker_id, runs.c.tenant, runs.c.priority).where(_by_id),
+    select(
+        runs.c.ordering_key,
+        runs.c.status,
+        runs.c.worker_id,
+        runs.c.tenant,
+        runs.c.priority,
+        runs.c.lane,
+        runs.c.start_tag,
+    ).where(_by_id),
     purpose="Read the ordering key of a run.",
 )
 _LOCK_RUN = Statement(
@@ -74,7 +89,7 @@ _CANCEL_WAITING = Statement(
         holds_key=False,
         last_seq=runs.c.last_seq + lit(1),
     )
-    .returning(*_changed),
+    .returning(*CHANGED, _notifies),
     purpose="Cancel a run that no worker is executing.",
 )
 _CANCEL_RUNNING = Statement(
@@ -82,7 +97,7 @@ _CANCEL_RUNNING = Statement(
     update(runs)
     .where(_by_id, by_key_only(runs.c.status) == lit(Status.RUNNING), runs.c.cancel_requested_at.is_(None))
     .values(cancel_requested_at=now_us(), last_seq=runs.c.last_seq + lit(1))
-    .returning(*_changed),
+    .returning(*CHANGED),
     purpose="Request the cancellation of a running run.",
 )
 _STORE_NO_RESULT = Statement(
@@ -107,53 +122,15 @@ _APPROVE = Statement(
         ),
         last_seq=runs.c.last_seq + lit(1),
     )
-    .returning(*_changed),
+    .returning(*CHANGED),
     purpose="Release a run that waits for approval.",
-)
-_other = runs.alias("other")
-_key_is_taken = and_(
-    runs.c.ordering_key.is_not(None),
-    ~runs.c.holds_key,
-    exists().where(_other.c.ordering_key == runs.c.ordering_key, _other.c.holds_key),
-)
-_waiting = runs.alias("waiting")
-_REVIVE = Statement(
-    "retry_run",
-    update(runs)
-    .where(_by_id, runs.c.status == lit(Status.FAILED))
-    .values(
-        status=case((_key_is_taken, lit(Status.BLOCKED)), else_=lit(Status.QUEUED)),
-        holds_key=and_(runs.c.ordering_key.is_not(None), ~_key_is_taken),
-        key_no=func.coalesce(
-            select(func.max(_waiting.c.key_no))
-            .where(_waiting.c.ordering_key == runs.c.ordering_key, _waiting.c.status == lit(Status.BLOCKED))
-            .scalar_subquery(),
-            lit(0),
-        )
-        + lit(1),
-        failures=0,
-        losses=0,
-        lone_losses=0,
-        ended_at=None,
-        due_at=None,
-        # A retried run is to be executed, so an earlier cancellation that came too late is void.
-        cancel_requested_at=None,
-        last_seq=runs.c.last_seq + lit(1),
-    )
-    .returning(*_changed),
-    purpose="Make a failed or cancelled run ready again.",
-)
-_DROP_RESULT = Statement(
-    "delete_result",
-    delete(run_results).where(run_results.c.run_id == bindparam("run_id")),
-    purpose="Delete the result of a run that is retried.",
 )
 _FREE_KEY = Statement(
     "free_key",
     update(runs)
     .where(_by_id, runs.c.status == lit(Status.FAILED), runs.c.holds_key)
     .values(holds_key=False)
-    .returning(*_changed),
+    .returning(*CHANGED),
     purpose="Take the ordering key from a failed run.",
 )
 _PRIORITY = Statement(
@@ -162,10 +139,16 @@ _PRIORITY = Statement(
     .where(_by_id, runs.c.status.in_(_WAITING))
     .values(
         priority=bindparam("priority", type_=SmallInteger()),
-        rank=runs.c.accepted_at - cast(bindparam("priority", type_=SmallInteger()), BigInteger) * lit(PRIORITY_STEP_US),
+        rank=func.coalesce(runs.c.start_tag, runs.c.accepted_at)
+        - cast(bindparam("priority", type_=SmallInteger()), BigInteger) * bindparam("point", type_=BigInteger()),
     )
-    .returning(*_changed),
+    .returning(*CHANGED),
     purpose="Change the priority of a waiting run.",
+)
+_MOVE = Statement(
+    "move_run",
+    update(runs).where(_by_id, runs.c.status.in_(_WAITING)).values(lane=bindparam("lane")).returning(*CHANGED),
+    purpose="Move a waiting run to another lane.",
 )
 
 
@@ -176,54 +159,44 @@ async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -
     """
 
     async def work(session: Session) -> RunChange:
-        await _lock_key_of(session, run_id)
-        # Between the two statements a running run could be requeued and escape both.
-        if not await session.fetch(_LOCK_RUN, run_id=run_id):
-            raise RunNotFound(run_id)
-        before = (await session.fetch(_KEY_OF, run_id=run_id))[0]
-        if Status(before["status"]) in (Status.COMPLETED, Status.FAILED):
-            raise await _wrong_state(session, run_id, "Only a run that has not ended can be cancelled")
-        await session.fetch(MARK_CHILDREN, run_id=run_id)
-        for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
-            await _audit(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
-            await session.fetch(_STORE_NO_RESULT, run_id=run_id)
-            await _append_event(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
-            released = await release_next(session, [row["ordering_key"]] if row["ordering_key"] else [])
-            return _change(row, released)
-        notices: list[Notice] = []
-        for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
-            await _audit(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
-            await _append_event(session, row, EventType.CANCEL_REQUESTED, {})
-            notices.append(Notice(run_id, row["last_seq"]))
-        current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
-        return RunChange(run_id, Status(current["status"]), worker_id=current["worker_id"], notices=tuple(notices))
+        await lock_key_of(session, run_id)
+        return await cancel_in(session, run_id, actor=actor)
 
     return await operate(database, work)
+
+
+async def cancel_in(session: Session, run_id: str, *, actor: str) -> RunChange:
+    """Cancel a run that has not ended."""
+    # Between the two statements a running run could be requeued and escape both.
+    if not await session.fetch(_LOCK_RUN, run_id=run_id):
+        raise RunNotFound(run_id)
+    before = (await session.fetch(_KEY_OF, run_id=run_id))[0]
+    if Status(before["status"]) in (Status.COMPLETED, Status.FAILED):
+        raise await wrong_state(session, run_id, "Only a run that has not ended can be cancelled")
+    await session.fetch(MARK_CHILDREN, run_id=run_id)
+    for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
+        await audit_change(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
+        await session.fetch(_STORE_NO_RESULT, run_id=run_id)
+        await append_event(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
+        return change_of(row, await settle_ended(session, [row]))
+    notices: list[Notice] = []
+    for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
+        await audit_change(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
+        await append_event(session, row, EventType.CANCEL_REQUESTED, {})
+        notices.append(Notice(run_id, row["last_seq"]))
+    current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
+    return RunChange(run_id, Status(current["status"]), worker_id=current["worker_id"], notices=tuple(notices))
 
 
 async def approve_run(database: Database, run_id: str) -> RunChange:
     """Start a held run."""
 
     async def work(session: Session) -> RunChange:
+        await place_run(session, run_id)
         for row in await session.fetch(_APPROVE, run_id=run_id):
-            await _append_event(session, row, EventType.APPROVED, {"status": row["status"]})
-            return _change(row, [])
-        raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
-
-    return await operate(database, work)
-
-
-async def retry_run(database: Database, run_id: str) -> RunChange:
-    """Retry a failed run, with all its attempts. Its checkpoint, attempts and events are kept."""
-
-    async def work(session: Session) -> RunChange:
-        await _lock_key_of(session, run_id)
-        for row in await session.fetch(_REVIVE, run_id=run_id):
-            await session.fetch(_DROP_RESULT, run_id=run_id)
-            await session.fetch(DELETE_DEAD_LETTER, run_id=run_id)
-            await _append_event(session, row, EventType.REVIVED, {"status": row["status"]})
-            return _change(row, [])
-        raise await _wrong_state(session, run_id, "Only a failed run can be retried")
+            await append_event(session, row, EventType.APPROVED, {"status": row["status"]})
+            return change_of(row, [])
+        raise await wrong_state(session, run_id, "Only a run that awaits approval can be approved")
 
     return await operate(database, work)
 
@@ -232,25 +205,52 @@ async def release_run(database: Database, run_id: str) -> RunChange:
     """Unblock the runs queued behind a failed run that was accepted with on_dead=block."""
 
     async def work(session: Session) -> RunChange:
-        key = await _lock_key_of(session, run_id)
-        for row in await session.fetch(_FREE_KEY, run_id=run_id):
-            return _change(row, await release_next(session, [key] if key else []))
-        raise await _wrong_state(session, run_id, "Only a failed run that blocks its ordering key can be released")
+        await lock_key_of(session, run_id)
+        change = await release_in(session, run_id)
+        if change is None:
+            raise await wrong_state(session, run_id, "Only a failed run that blocks its ordering key can be released")
+        return change
 
     return await operate(database, work)
+
+
+async def release_in(session: Session, run_id: str) -> RunChange | None:
+    """Take the ordering key from a failed run and give it to the next one; None if the run does not hold one."""
+    for row in await session.fetch(_FREE_KEY, run_id=run_id):
+        return change_of(row, await release_next(session, [row["ordering_key"]]))
+    return None
+
+
+async def free_key_in(session: Session, run_id: str) -> None:
+    """Take the ordering key from a failed run, for a run that takes its place in this transaction."""
+    await session.fetch(_FREE_KEY, run_id=run_id)
 
 
 async def set_priority(database: Database, run_id: str, priority: int, *, actor: str = "local") -> RunChange:
     """Change the priority of a waiting run, which gets the rank that it would have had with it."""
+    return await operate(database, lambda session: set_priority_in(session, run_id, priority, actor=actor))
 
-    async def work(session: Session) -> RunChange:
-        before = await session.fetch(_KEY_OF, run_id=run_id)
-        for row in await session.fetch(_PRIORITY, run_id=run_id, priority=priority):
-            await _audit(session, actor, "run.priority", run_id, before[0], {"priority": priority})
-            return _change(row, [])
-        raise await _wrong_state(session, run_id, "Only the priority of a waiting run can be changed")
 
-    return await operate(database, work)
+async def set_priority_in(session: Session, run_id: str, priority: int, *, actor: str) -> RunChange:
+    """Change the priority of a waiting run."""
+    await session.fetch(_LOCK_RUN, run_id=run_id)
+    before = await session.fetch(_KEY_OF, run_id=run_id)
+    if not before:
+        raise RunNotFound(run_id)
+    point = await point_in_lane(session, before[0]["lane"], has_tag=before[0]["start_tag"] is not None)
+    for row in await session.fetch(_PRIORITY, run_id=run_id, priority=priority, point=point):
+        await audit_change(session, actor, "run.priority", run_id, before[0], {"priority": priority})
+        return change_of(row, [])
+    raise await wrong_state(session, run_id, "Only the priority of a waiting run can be changed")
+
+
+async def move_in(session: Session, run_id: str, lane: str, *, actor: str) -> RunChange:
+    """Move a waiting run to another lane, which exists."""
+    before = await session.fetch(_KEY_OF, run_id=run_id)
+    for row in await session.fetch(_MOVE, run_id=run_id, lane=lane):
+        await audit_change(session, actor, "run.lane", run_id, before[0], {"lane": lane})
+        return change_of(row, [])
+    raise await wrong_state(session, run_id, "Only a waiting run can be moved to another lane")
 
 
 async def operate(database: Database, work: Callable[[Session], Awaitable[RunChange]]) -> RunChange:
@@ -266,7 +266,8 @@ async def operate(database: Database, work: Callable[[Session], Awaitable[RunCha
     return change
 
 
-async def _lock_key_of(session: Session, run_id: str) -> str | None:
+async def lock_key_of(session: Session, run_id: str) -> str | None:
+    """Lock the ordering key of a run, if it has one. RunNotFound if the run does not exist."""
     rows = await session.fetch(_KEY_OF, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
@@ -274,11 +275,13 @@ async def _lock_key_of(session: Session, run_id: str) -> str | None:
     return rows[0]["ordering_key"]
 
 
-async def _append_event(session: Session, row: Row, kind: EventType, data: dict[str, Any]) -> None:
+async def append_event(session: Session, row: Row, kind: EventType, data: dict[str, Any]) -> None:
+    """Add an event to a changed run; its number is the last one of the row."""
     await append(session, [(row["id"], row["last_seq"], row["attempt"], kind.value, None, dump_json(data))])
 
 
-def _change(row: Row, released: Sequence[ReleasedRun]) -> RunChange:
+def change_of(row: Row, released: Sequence[ReleasedRun]) -> RunChange:
+    """Return the result of a change, with the runs that obtained its ordering key."""
     status = Status(row["status"])
     lanes = [item.lane for item in released if item.status is Status.QUEUED]
     if status is Status.QUEUED:
@@ -287,12 +290,16 @@ def _change(row: Row, released: Sequence[ReleasedRun]) -> RunChange:
     return RunChange(row["id"], status, ready_lanes=tuple(lanes), notices=notices)
 
 
-async def _audit(session: Session, actor: str, action: str, run_id: str, before: Row, new: Mapping[str, Any]) -> None:
+async def audit_change(
+    session: Session, actor: str, action: str, run_id: str, before: Row, new: Mapping[str, Any]
+) -> None:
+    """Add the audit entry of a change; `before` has the old values and the tenant."""
     old = {name: before[name] for name in new}
     await append_audit(session, actor=actor, tenant=before["tenant"], action=action, subject=run_id, old=old, new=new)
 
 
-async def _wrong_state(session: Session, run_id: str, rule: str) -> Exception:
+async def wrong_state(session: Session, run_id: str, rule: str) -> Exception:
+    """Return the error for a run whose status does not allow a change."""
     rows = await session.fetch(_KEY_OF, run_id=run_id)
     if not rows:
         return RunNotFound(run_id)

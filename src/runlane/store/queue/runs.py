@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
-from runlane.domain.run import Run, Status
+from runlane.domain.run import Run, RunHook, Status
 from runlane.domain.tenant import bare_key
 from runlane.domain.text import load_json
 from runlane.errors import RunNotFound
 from runlane.store.queue.dead_letters import attempt_value
+from runlane.store.queue.dependencies import read_dependencies
+from runlane.store.queue.tags import tags_of
 from runlane.store.sql.database import Database, read
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.rows import from_row
@@ -47,6 +50,7 @@ _READ = Statement(
         runs,
         run_inputs.c.input,
         run_inputs.c.plan,
+        run_inputs.c.origin,
         run_results.c.result,
         run_results.c.error,
         run_results.c.state,
@@ -81,7 +85,10 @@ async def find_run(database: Database, run_id: str) -> Run:
     rows = await read(database, _READ, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
-    return run_value(rows[0], whole=True)
+    run = run_value(rows[0], whole=True)
+    if not rows[0]["hooks"] & RunHook.AFTER:
+        return run
+    return replace(run, after=await read_dependencies(database, run_id))
 
 
 async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:
@@ -97,18 +104,26 @@ async def running_seconds(database: Database, run_id: str) -> float:
 def run_value(row: Row, *, whole: bool) -> Run:
     """Return the run of a row."""
     key = row["ordering_key"]
-    known: dict[str, Any] = {"status": Status(row["status"]), "ordering_key": None if key is None else bare_key(key)}
+    known: dict[str, Any] = {
+        "status": Status(row["status"]),
+        "ordering_key": None if key is None else bare_key(key),
+        "tags": tags_of(row["tags"]),
+    }
     if not whole:
         return from_row(Run, row, **known)
     plan: dict[str, Any] = {} if row["plan"] is None else load_json(row["plan"])
     fork: dict[str, Any] | None = plan.get("fork")
+    origin: dict[str, Any] = {} if row["origin"] is None else load_json(row["origin"])
     return from_row(
         Run,
         row,
-        json=("input", "result", "error", "state"),
+        json=("input", "result", "error", "state", "origin"),
         **known,
         plan=plan or None,
         definition=plan.get("pins", {}).get(row["target"]),
         forked_from=None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]},
         parent=plan.get("parent"),
+        schedule_id=origin.get("schedule"),
+        slot_us=origin.get("slot"),
+        previous_slot_us=origin.get("previous_slot"),
     )

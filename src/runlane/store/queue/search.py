@@ -1,35 +1,48 @@
 """Search runs with filters, newest first, page by page; and find the tenant of a run.
 
-Ids sort by time, so a page ends at an id and the next one starts below it: nothing is counted or skipped. A page reads
-a bounded number of runs, so that no filter can make the database read all of them.
+Ids sort by time, so a page ends at an id and the next one starts below it: nothing is counted or skipped. The filters
+choose the index (see `run_lists`); a page checks the filters that the index does not have on a bounded number of runs,
+so that no filter can make the database read all of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from sqlalchemy import BigInteger, Integer, Select, Text, bindparam, cast, func, or_, select
+from sqlalchemy import Integer, bindparam, func, select
 
-from runlane.domain.ids import run_id_range
+from runlane.domain.ids import run_id_at, run_id_range
 from runlane.domain.run import Run, Status
 from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
 from runlane.errors import RunNotFound
 from runlane.store.queue.claim_survey import all_ready
+from runlane.store.queue.run_ranges import RunIndex
 from runlane.store.queue.runs import STARTED_AT, run_value
-from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, member, optional
-from runlane.store.sql.schema import runs
+from runlane.store.sql.database import Database, Session, clock_in
+from runlane.store.sql.expressions import lit, optional
+from runlane.store.sql.schema import runs, tenants
 from runlane.store.sql.statement import Statement
 
-_EVERY_STATUS = tuple(status.value for status in Status)
+# Above and below every id, which begins with "run_".
+_ABOVE, _BELOW = "zzzz", ""
+# How many runs a page examines. A filter without an index that matches few runs would otherwise read all of them.
+WINDOW = 10_000
+# A list by tag looks up each run that it examines, which takes longer.
+_TAG_SHARE = 4
+# How many windows a bulk change reads before it reports that there may be more.
+_WINDOWS = 100
+# Ids have the time of the process that accepted the run. So much may it differ from that of the database.
+MAX_SKEW_US: Final = 600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Selects runs; a field that is None matches every run. An ordering key belongs to one tenant.
+    """Selects runs; a field that is None or empty matches every run. An ordering key belongs to one tenant.
 
-    `id_prefix` must fulfil `is_run_id_prefix`.
+    A run must have all of `tags`. `parent` is the run that started it as a tool. `id_prefix` must fulfil
+    `is_run_id_prefix`.
     """
 
     statuses: tuple[Status, ...] = ()
@@ -41,11 +54,45 @@ class RunFilter:
     accepted_before_us: int | None = None
     text: str | None = None
     id_prefix: str | None = None
+    tags: tuple[str, ...] = ()
+    parent: str | None = None
+    ids: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> RunIndex:
+        """Return the index that finds the matching runs with the fewest others."""
+        choices = (
+            (RunIndex.IDS, self.ids),
+            (RunIndex.PARENT, self.parent),
+            (RunIndex.KEY, self.ordering_key),
+            (RunIndex.TAG, self.tags),
+            (RunIndex.TARGET_AND_LANE, self.target and self.lane),
+            (RunIndex.TARGET, self.target),
+            (RunIndex.LANE, self.lane),
+            (RunIndex.STATUS, self.tenant or self.statuses),
+        )
+        return next((index for index, given in choices if given), RunIndex.ID)
 
     @property
     def selective(self) -> bool:
-        """Whether it may match only a few of a tenant's runs, beyond what an index finds."""
-        return self != RunFilter(tenant=self.tenant, id_prefix=self.id_prefix)
+        """Return whether it may match only a few of the runs that its index finds."""
+        index = self.index
+        found = replace(_ANY, tenant=self.tenant, id_prefix=self.id_prefix)
+        if index.by_status:
+            found = replace(found, statuses=self.statuses)
+        match index:
+            case RunIndex.KEY:
+                found = replace(found, ordering_key=self.ordering_key)
+            case RunIndex.TAG:
+                found = replace(found, tags=self.tags[:1])
+            case RunIndex.TARGET | RunIndex.LANE | RunIndex.TARGET_AND_LANE:
+                found = replace(found, target=self.target, lane=self.lane)
+            case _:
+                pass
+        return not index.is_short and self != found
+
+
+_ANY: Final = RunFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,62 +119,7 @@ class RunStanding:
     target: str
 
 
-_pattern = bindparam("pattern", type_=Text())
-_from = bindparam("accepted_from", type_=BigInteger())
-_before = bindparam("accepted_before", type_=BigInteger())
-# Plain bounds, and the tenant in a separate statement, so that every plan uses an index, even a prepared one.
-_within = (runs.c.id < bindparam("below", type_=Text()), runs.c.id >= bindparam("floor", type_=Text()))
-_of_tenant = runs.c.tenant == bindparam("tenant", type_=Text())
-# Above and below every id, which begins with "run_".
-_ABOVE, _BELOW = "zzzz", ""
-# How many runs a page examines. A filter that matches few runs would otherwise read all of them.
-WINDOW = 20_000
-# How many windows a bulk change reads before it reports that there may be more.
-_WINDOWS = 50
-
-
-def _search(query: Select[Any]) -> Select[Any]:
-    like = [
-        func.lower(column).like(_pattern, escape="\\")
-        for column in (runs.c.id, runs.c.target, runs.c.ordering_key, runs.c.progress_note)
-    ]
-    return (
-        query.where(
-            *_within,
-            member(runs.c.status, "statuses"),
-            optional("target", runs.c.target),
-            optional("lane", runs.c.lane),
-            optional("ordering_key", runs.c.ordering_key),
-            or_(cast(_from, BigInteger).is_(None), runs.c.accepted_at >= _from),
-            or_(cast(_before, BigInteger).is_(None), runs.c.accepted_at < _before),
-            or_(cast(_pattern, Text).is_(None), *like),
-        )
-        .order_by(runs.c.id.desc())
-        .limit(bindparam("limit", type_=Integer()))
-    )
-
-
-_SEARCH = Statement(
-    "search_runs",
-    _search(select(runs, STARTED_AT)),
-    purpose="Search the runs of all tenants, newest first, within a range of ids.",
-)
-_SEARCH_OF_TENANT = Statement(
-    "search_tenant_runs",
-    _search(select(runs, STARTED_AT)).where(_of_tenant),
-    purpose="Search the runs of a tenant, newest first, within a range of ids.",
-)
-_floor = (
-    select(runs.c.id)
-    .where(_within[0])
-    .order_by(runs.c.id.desc())
-    .limit(lit(1))
-    .offset(bindparam("skipped", type_=Integer()))
-)
-_FLOOR = Statement("search_floor", _floor, purpose="Find the id at which a search of all tenants pauses.")
-_FLOOR_OF_TENANT = Statement(
-    "search_tenant_floor", _floor.where(_of_tenant), purpose="Find the id at which a search of a tenant pauses."
-)
+_TENANTS = Statement("ids_of_tenants", select(tenants.c.id), purpose="Read the ids of all tenants, for a list of all.")
 _STANDING = Statement(
     "status_of_run",
     select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id, runs.c.target).where(
@@ -184,27 +176,28 @@ class WaitingInLane:
 async def search_runs(
     database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50, window: int = WINDOW
 ) -> FoundRuns:
-    """Find the newest matching runs, without input and result, among the first `window` below an id."""
+    """Find the newest matching runs below an id, without input and result.
+
+    Filters without an index are checked on the newest `window` runs that the index finds.
+    """
+
+    # Imported here: the statements of lists take 9 MB, and a worker lists no runs.
+    from runlane.store.queue.run_lists import SEARCHES
 
     async def work(session: Session) -> FoundRuns:
-        scope = {} if wanted.tenant is None else {"tenant": wanted.tenant}
-        # With a prefix, only its range of ids is read.
-        bottom, above = (_BELOW, _ABOVE) if wanted.id_prefix is None else run_id_range(wanted.id_prefix)
-        top = above if below is None else min(below, above)
-        floor = None
-        if wanted.selective:
-            statement = _FLOOR if wanted.tenant is None else _FLOOR_OF_TENANT
-            oldest = await session.fetch(statement, below=top, skipped=window - 1, **scope)
-            floor = oldest[0]["id"] if oldest and oldest[0]["id"] > bottom else None
-        rows = await session.fetch(
-            _SEARCH if wanted.tenant is None else _SEARCH_OF_TENANT,
-            **scope,
-            **_parameters(session, wanted),
-            below=top,
-            floor=floor or bottom,
-            limit=limit,
-        )
-        return _found([run_value(row, whole=False) for row in rows], limit, floor)
+        bottom, top = await _range_of_ids(session, wanted)
+        index = wanted.index
+        params = await _parameters(session, wanted)
+        params |= {"below": top if below is None else min(below, top), "floor": bottom}
+        floor = await _floor(session, index, params, window) if wanted.selective else None
+        if floor is not None:
+            params["floor"] = floor
+        rows = await session.fetch(SEARCHES[session.dialect][index], **params, limit=limit)
+        found = sorted((run_value(row, whole=False) for row in rows), key=lambda run: run.id, reverse=True)
+        if len(found) == limit:
+            return FoundRuns(found, found[-1].id, truncated=False)
+        # The whole window was examined, and older runs were not.
+        return FoundRuns(found, floor, truncated=floor is not None)
 
     return await database.transact(work)
 
@@ -220,6 +213,44 @@ async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> t
         if below is None or len(ids) == limit:
             break
     return ids, below is not None
+
+
+async def _range_of_ids(session: Session, wanted: RunFilter) -> tuple[str, str]:
+    """Return the lowest id that can match, and one above the highest."""
+    # With a prefix, only its range of ids is read.
+    bottom, top = (_BELOW, _ABOVE) if wanted.id_prefix is None else run_id_range(wanted.id_prefix)
+    since, before = wanted.accepted_from_us, wanted.accepted_before_us
+    if since is not None or before is not None:
+        # The clock of a test database is ahead of that of the processes, by as much as it was ever advanced.
+        ahead = await clock_in(session) - time.time_ns() // 1000
+        if since is not None:
+            bottom = max(bottom, run_id_at(since - MAX_SKEW_US - max(0, ahead)))
+        if before is not None:
+            top = min(top, run_id_at(before + MAX_SKEW_US + max(0, -ahead)))
+    return bottom, top
+
+
+async def _floor(session: Session, index: RunIndex, params: dict[str, Any], window: int) -> str | None:
+    """Return the id above which the ranges of the index have about `window` runs in total; None if they have fewer.
+
+    Most ranges are short, so the window is shared by those that are not.
+    """
+
+    from runlane.store.queue.run_lists import FLOORS
+
+    async def ends(depth: int) -> list[str]:
+        rows = await session.fetch(FLOORS[session.dialect][index], **params, skipped=depth - 1)
+        return [row["id"] for row in rows if row["id"] is not None]
+
+    if index is RunIndex.TAG:
+        window = max(1, window // _TAG_SHARE)
+    ranges = len(await ends(1)) if index.by_tenant else 1
+    while ranges:
+        found = await ends(max(1, window // ranges))
+        if len(found) == ranges:
+            return max(found)
+        ranges = len(found)
+    return None
 
 
 async def running_in(session: Session, tenant: str | None, limit: int) -> list[Run]:
@@ -250,25 +281,35 @@ async def find_standing(database: Database, run_id: str) -> RunStanding:
     )
 
 
-def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
-    key = wanted.ordering_key
-    return {
-        "statuses": session.texts([status.value for status in wanted.statuses] or _EVERY_STATUS),
+async def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
+    key, index = wanted.ordering_key, wanted.index
+    statuses = wanted.statuses or tuple(Status)
+    waiting = [status.value for status in statuses if status.waiting]
+    ended = [status.value for status in statuses if status.terminal]
+    params: dict[str, Any] = {
         "target": wanted.target,
         "lane": wanted.lane,
-        "ordering_key": None if key is None else scoped_key(wanted.tenant or DEFAULT_TENANT, key),
         "accepted_from": wanted.accepted_from_us,
         "accepted_before": wanted.accepted_before_us,
-        "pattern": None if wanted.text is None else f"%{_escaped(wanted.text.lower())}%",
+        "pattern": None if wanted.text is None else f"%{escaped(wanted.text.lower())}%",
+        "tenant": wanted.tenant,
+        "ordering_key": None if key is None else scoped_key(wanted.tenant or DEFAULT_TENANT, key),
+        "parent": wanted.parent,
+        "ids": session.texts(wanted.ids),
+        "statuses": session.texts([status.value for status in statuses]),
+        "waiting_statuses": session.texts(waiting),
+        "ended_statuses": session.texts(ended),
+        "with_running": Status.RUNNING in statuses,
     }
+    if index.by_tenant:
+        owners = [row["id"] for row in await session.fetch(_TENANTS)] if wanted.tenant is None else [wanted.tenant]
+        params["tenants"] = session.texts(owners)
+    if index is RunIndex.TAG:
+        first, *others = wanted.tags
+        params |= {"tag": first, "other_tags": session.texts(others), "other_count": len(others)}
+    return params
 
 
-def _found(found: list[Run], limit: int, floor: str | None) -> FoundRuns:
-    if len(found) == limit:
-        return FoundRuns(found, found[-1].id, truncated=False)
-    # The whole window was examined, and older runs were not.
-    return FoundRuns(found, floor, truncated=floor is not None)
-
-
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return text for a LIKE pattern in which it stands for itself."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import bindparam, delete, exists, or_, select
+from sqlalchemy import bindparam, delete, select
 
-from runlane.domain.run import Status
 from runlane.errors import InvalidDefinitions
-from runlane.store.queue.claim_survey import READY, READY_LIMITED, READY_QUARANTINED
-from runlane.store.queue.lanes import DECLARE
+from runlane.store.queue.lanes import DECLARE, IS_IN_USE
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import lit, member
-from runlane.store.sql.schema import lanes, runs
+from runlane.store.sql.expressions import member
+from runlane.store.sql.schema import lanes
 from runlane.store.sql.statement import Statement
 
 _SHOWN = 5
@@ -31,14 +29,9 @@ _OWN = Statement(
     select(lanes.c.name).where(_of_tenant),
     purpose="Read the lanes that a tenant's definitions named.",
 )
-_in_lane = runs.c.lane == lanes.c.name
-_is_in_use = or_(
-    *(exists().where(_in_lane, ready) for ready in (READY, READY_LIMITED, READY_QUARANTINED)),
-    exists().where(_in_lane, runs.c.status == lit(Status.RUNNING)),
-)
 _REMOVE = Statement(
     "remove_lanes",
-    delete(lanes).where(member(lanes.c.name, "names"), _of_tenant, ~_is_in_use),
+    delete(lanes).where(member(lanes.c.name, "names"), _of_tenant, ~IS_IN_USE),
     purpose="Delete a tenant's lanes that no run uses.",
 )
 _DROP = Statement(

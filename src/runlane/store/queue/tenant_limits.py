@@ -14,6 +14,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.tenant import TenantUsage, admit, rate_quota
 from runlane.errors import Forbidden, NotFound, RateLimited, RateQuota
 from runlane.store.access.tenants import limits_of, tenant_lock
+from runlane.store.queue.run_quotas import RunQuotas
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_us
 from runlane.store.sql.schema import runs, tenants
@@ -60,6 +61,8 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
     await session.lock(exclusive=[tenant_lock(name) for name in names])
     rows = {row["id"]: row for row in await session.fetch(_USAGE, ids=session.texts(names))}
     usages = {name: TenantUsage(row["open"], row["rate_paid_until"], row["now"] * 1000) for name, row in rows.items()}
+    metered = [name for name in names if name in rows and rows[name]["metered"]]
+    quotas = await RunQuotas.read(session, metered, next((row["now"] for row in rows.values()), 0))
     verdicts: list[Refusal | RateQuota | None] = []
     for tenant, count in groups:
         row = rows.get(tenant)
@@ -69,9 +72,11 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
             verdicts.append(Forbidden(f'The tenant "{tenant}" is disabled and accepts no runs.'))
         else:
             limits = limits_of(row)
-            refusal = admit(tenant, limits, usages[tenant], count)
+            refusal = quotas.check(tenant, count) or admit(tenant, limits, usages[tenant], count)
             quota = rate_quota(limits, usages[tenant])
-            if refusal is not None:
+            if refusal is None:
+                quotas.add(tenant, count)
+            else:
                 refusal.quota = quota
             verdicts.append(refusal or quota)
     paid = [
@@ -80,4 +85,5 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
         if usage.rate_paid_until_ns != rows[name]["rate_paid_until"]
     ]
     await session.fetch(_PAY, paid)
+    await quotas.store(session)
     return verdicts

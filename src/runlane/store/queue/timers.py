@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, func, select, update
 
 from runlane.domain.run import Status
+from runlane.store.queue.start_tags import place_due
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import by_key_only, lit, now_once, now_us
 from runlane.store.sql.schema import runs
@@ -52,6 +53,7 @@ _NEXT_DUE = Statement(
 
 async def queue_due(session: Session) -> Sequence[str]:
     """Requeue due runs, a bounded number at once; return the lane of each."""
+    await place_due(session, AT_ONCE)
     rows = [*await session.fetch(_QUEUE_SCHEDULED), *await session.fetch(_QUEUE_PAUSED)]
     return [row["lane"] for row in rows]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -11,12 +11,15 @@ from sqlalchemy import (
     Float,
     Integer,
     Text,
+    and_,
     bindparam,
+    case,
     cast,
     delete,
     exists,
     func,
     insert,
+    null,
     or_,
     select,
     update,
@@ -28,7 +31,7 @@ from runlane.domain.views import WorkerInfo
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import runs, workers
+from runlane.store.sql.schema import lanes, runs, workers
 from runlane.store.sql.statement import Statement
 
 LIVE = (lit("online"), lit("draining"))
@@ -46,7 +49,7 @@ _REGISTER = Statement(
     insert(workers).from_select(
         [
             "id", "status", "host", "pid", "version", "lanes", "capacity", "has_lock", "started_at",
-            "heartbeat_at", "lease_until", "targets",
+            "heartbeat_at", "lease_until", "targets", "health_address",
         ],
         select(
             bindparam("worker_id", type_=Text()),
@@ -61,6 +64,7 @@ _REGISTER = Statement(
             now_us(),
             now_us() + micros(_seconds),
             bindparam("targets", type_=Text()),
+            bindparam("health_address", type_=Text()),
         ),
     ), purpose="Register a worker.",
 )  # fmt: skip
@@ -76,14 +80,29 @@ HEARTBEAT = Statement(
     .returning(workers.c.status),
     purpose="Renew the lease of a worker.",
 )
-_CANCELS = Statement(
-    "read_cancels",
-    select(runs.c.id, runs.c.attempt).where(
+_stale_minutes = select(lanes.c.stale_timeout_minutes).where(lanes.c.name == runs.c.lane).scalar_subquery()
+# A record of an earlier attempt is older than the claim.
+_last_sign_of_life = case(
+    (runs.c.recorded_at > runs.c.claimed_at, runs.c.recorded_at),
+    else_=runs.c.claimed_at,
+)
+# Lanes are looked up only if one of them has a timeout.
+_is_stale = and_(
+    exists().where(lanes.c.stale_timeout_minutes.is_not(None)),
+    _last_sign_of_life < now_us() - _stale_minutes * lit(60_000_000),
+)
+_INTERRUPTS = Statement(
+    "read_interrupts",
+    select(
+        runs.c.id,
+        runs.c.attempt,
+        case((runs.c.cancel_requested_at.is_(None), _stale_minutes), else_=null()).label("stale_minutes"),
+    ).where(
         runs.c.worker_id == bindparam("worker_id"),
         runs.c.status == lit(Status.RUNNING),
-        runs.c.cancel_requested_at.is_not(None),
+        or_(runs.c.cancel_requested_at.is_not(None), _is_stale),
     ),
-    purpose="Find the runs of a worker that are to be cancelled.",
+    purpose="Find the runs of a worker that are to be cancelled, and those without progress for too long.",
 )
 _BEGIN_DRAINING = Statement(
     "begin_draining",
@@ -133,6 +152,14 @@ DELETE_OLD_WORKERS = Statement(
 )
 
 
+class Interrupt(NamedTuple):
+    """An attempt to interrupt: its run was cancelled, or was without progress for this many minutes."""
+
+    run_id: str
+    attempt: int
+    stale_minutes: int | None = None
+
+
 async def register(
     database: Database,
     *,
@@ -145,6 +172,7 @@ async def register(
     has_lock: bool,
     lease_seconds: float,
     targets: Sequence[str] | None = None,
+    health_address: str | None = None,
 ) -> None:
     """Write the row of a worker that already holds its liveness lock, if it has one."""
     await read(
@@ -159,6 +187,7 @@ async def register(
         has_lock=has_lock,
         lease_seconds=lease_seconds,
         targets=None if targets is None else dump_json(list(targets)),
+        health_address=health_address,
     )
 
 
@@ -168,19 +197,19 @@ async def renew(
     lease_seconds: float,
     active: int,
     then: Callable[[Session], Awaitable[None]] | None = None,
-) -> Sequence[tuple[str, int]] | None:
-    """Renew the lease; return its runs that are to be cancelled, or None if the worker was declared lost.
+) -> Sequence[Interrupt] | None:
+    """Renew the lease; return its runs that are to be interrupted, or None if the worker was declared lost.
 
     `then` reads more in the same transaction.
     """
 
-    async def work(session: Session) -> Sequence[tuple[str, int]] | None:
+    async def work(session: Session) -> Sequence[Interrupt] | None:
         if not await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active):
             return None
-        rows = await session.fetch(_CANCELS, worker_id=worker_id) if active else ()
+        rows = await session.fetch(_INTERRUPTS, worker_id=worker_id) if active else ()
         if then is not None:
             await then(session)
-        return [(row["id"], row["attempt"]) for row in rows]
+        return [Interrupt(row["id"], row["attempt"], row["stale_minutes"]) for row in rows]
 
     return await database.transact(work)
 

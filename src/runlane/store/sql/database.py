@@ -130,3 +130,8 @@ async def read(
 async def read_clock(database: Database) -> int:
     """Return the time of the database, which alone decides leases, due times and order, in microseconds."""
     return (await read(database, _CLOCK))[0]["now"]
+
+
+async def clock_in(session: Session) -> int:
+    """Return the time of the database, within a transaction."""
+    return (await session.fetch(_CLOCK))[0]["now"]

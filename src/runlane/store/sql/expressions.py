@@ -99,6 +99,21 @@ def lit(value: str | int) -> ColumnElement[Any]:
     return literal_column(str(int(value)), BigInteger())
 
 
+def has_bits(column: ColumnElement[Any], bits: int) -> ColumnElement[bool]:
+    """Return the condition that an integer column has at least one of these bits."""
+    return column.op("&")(lit(int(bits))) != lit(0)
+
+
+def with_bits(column: ColumnElement[Any], bits: int) -> ColumnElement[Any]:
+    """Return an integer column with these bits set."""
+    return column.op("|")(lit(int(bits)))
+
+
+def without_bits(column: ColumnElement[Any], bits: int) -> ColumnElement[Any]:
+    """Return an integer column with these bits removed."""
+    return column.op("&")(lit(~int(bits)))
+
+
 def by_key_only(value: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a column of type text for which no index is chosen.
 

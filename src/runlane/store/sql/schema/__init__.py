@@ -1,17 +1,28 @@
 """The tables, declared once for Postgres and SQLite.
 
-`runs` is narrow and has one full index, its primary key: every other index is partial, so that a claim touches
-the same few pages whether ten or a million runs wait, and a finished run leaves them all. There are no foreign
+`runs` is narrow and has one full index, its primary key. The indexes of the queue are partial, so that a claim touches
+the same few pages whether ten or a million runs wait; those of lists leave out running runs. There are no foreign
 keys on the hot tables: each would cost a lookup and a row lock per insert, and retention deletes children first.
 Times are microseconds since the epoch, by the database's clock.
 """
 
 from __future__ import annotations
 
-from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles, tenants
+from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles, tenant_quotas, tenants
 from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
+from runlane.store.sql.schema.events import (
+    dependency_work,
+    event_ids,
+    event_outcomes,
+    event_rates,
+    run_dependencies,
+    run_listeners,
+    stored_events,
+    webhook_sources,
+)
+from runlane.store.sql.schema.failures import bulk_items, bulk_jobs, dead_letters
 from runlane.store.sql.schema.providers import (
     provider_leases,
     provider_limits,
@@ -21,7 +32,6 @@ from runlane.store.sql.schema.providers import (
     usage_daily,
 )
 from runlane.store.sql.schema.runs import (
-    dead_letters,
     idempotency_keys,
     run_attempts,
     run_calls,
@@ -30,22 +40,41 @@ from runlane.store.sql.schema.runs import (
     run_inputs,
     run_results,
     run_steps,
+    run_tags,
     run_waits,
     runs,
 )
-from runlane.store.sql.schema.workers import lane_kinds, lanes, workers
+from runlane.store.sql.schema.schedules import schedule_firings, schedules
+from runlane.store.sql.schema.webhooks import (
+    run_webhooks,
+    webhook_attempts,
+    webhook_deliveries,
+    webhook_endpoints,
+    webhook_messages,
+    webhook_secrets,
+)
+from runlane.store.sql.schema.workers import lane_clocks, lane_holds, lane_kinds, lane_shares, lanes, workers
 
 __all__ = [
     "api_answers",
     "api_keys",
     "audit",
+    "bulk_items",
+    "bulk_jobs",
     "chat_sessions",
     "chat_turns",
     "dead_letters",
     "definition_versions",
     "definitions",
+    "dependency_work",
+    "event_ids",
+    "event_outcomes",
+    "event_rates",
     "idempotency_keys",
+    "lane_clocks",
+    "lane_holds",
     "lane_kinds",
+    "lane_shares",
     "lanes",
     "metadata",
     "provider_leases",
@@ -57,14 +86,28 @@ __all__ = [
     "run_attempts",
     "run_calls",
     "run_children",
+    "run_dependencies",
     "run_events",
     "run_inputs",
+    "run_listeners",
     "run_results",
     "run_steps",
+    "run_tags",
     "run_waits",
+    "run_webhooks",
     "runs",
+    "schedule_firings",
+    "schedules",
     "secrets",
+    "stored_events",
+    "tenant_quotas",
     "tenants",
     "usage_daily",
+    "webhook_attempts",
+    "webhook_deliveries",
+    "webhook_endpoints",
+    "webhook_messages",
+    "webhook_secrets",
+    "webhook_sources",
     "workers",
 ]

@@ -22,6 +22,26 @@ tenants = Table(
     # The daily cap of model costs, and what happens at the cap. Accepting a run does not read them.
     Column("max_cost_usd_per_day", Float),
     Column("on_cap", Text, nullable=False, server_default="fail"),
+    # Its share of a lane relative to other tenants.
+    Column("weight", Float, nullable=False, server_default="1"),
+    # More than one tenant exists, so its runs get start tags. The same in every row, because accepting a run reads it.
+    Column("shares_lanes", Boolean, nullable=False, server_default=text("false")),
+    # How many schedules, and their shortest period; null for the defaults.
+    Column("max_schedules", Integer),
+    Column("min_schedule_seconds", Float),
+    # A quota counts its runs when they are accepted.
+    Column("metered", Boolean, nullable=False, server_default=text("false")),
+)
+
+# Quotas that are not columns of the tenant. `used` is the count of the day `day` (UTC), for quotas per day.
+tenant_quotas = Table(
+    "tenant_quotas",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("most", BigInteger, nullable=False),
+    Column("day", Integer),
+    Column("used", BigInteger),
 )
 
 # The key itself is not stored: `hash` is its SHA-256, `prefix` identifies it for people.

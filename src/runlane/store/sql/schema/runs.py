@@ -41,6 +41,16 @@ runs = Table(
     Column("lone_losses", Integer, nullable=False, server_default="0"),
     # A quarantined run: how many other runs its worker may execute beside it. Null for all others.
     Column("max_neighbors", Integer),
+    # The bits of RunHook: what else the end of this run must settle.
+    Column("hooks", SmallInteger, nullable=False, server_default="0"),
+    # In a lane that tenants share: its virtual start time, from which its rank was made. Null in all others.
+    Column("start_tag", BigInteger),
+    # The caller's group for fair shares inside its tenant.
+    Column("fairness_key", Text),
+    # When its worker last stored something about it.
+    Column("recorded_at", BigInteger),
+    # The tags as a JSON list, for readers; null without tags. Lists by tag use `run_tags`, which changes with it.
+    Column("tags", Text),
 )
 
 # Each ready run is in one of three indexes: those of tenants without limits, those of tenants with limits, and
@@ -117,8 +127,46 @@ Index(
     postgresql_where=runs.c.ended_at.is_not(None),
     sqlite_where=runs.c.ended_at.is_not(None),
 )
-# A tenant's runs by age, since ids sort by time. It never changes after the insert, so later updates do not pay for it.
-Index("runs_tenant", runs.c.tenant, runs.c.id)
+# Lists, newest first, since ids sort by time. Waiting and ended runs have indexes of their own, running runs have none:
+# they are as few as the slots of the workers. So a run is added to one index when it is accepted and to two when it has
+# ended; a claim, which on Postgres adds its runs to every index that includes them, adds them to none of these.
+Index(
+    "runs_waiting",
+    runs.c.tenant,
+    runs.c.target,
+    runs.c.lane,
+    runs.c.status,
+    runs.c.id,
+    postgresql_where=text("ended_at is null and status <> 'running'"),
+    sqlite_where=text("ended_at is null and status <> 'running'"),
+)
+Index(
+    "runs_ended_status",
+    runs.c.tenant,
+    runs.c.status,
+    runs.c.id,
+    postgresql_where=text("ended_at is not null"),
+    sqlite_where=text("ended_at is not null"),
+)
+Index(
+    "runs_ended_target",
+    runs.c.tenant,
+    runs.c.target,
+    runs.c.lane,
+    runs.c.status,
+    runs.c.id,
+    postgresql_where=text("ended_at is not null"),
+    sqlite_where=text("ended_at is not null"),
+)
+# The key has its tenant as a prefix. Most runs have none. An expression, so that only lists use this index: to find the
+# holder of a key by it, Postgres would read every run that ever had the key.
+Index(
+    "runs_by_key",
+    text("(ordering_key || '')"),
+    runs.c.id,
+    postgresql_where=text("ordering_key is not null"),
+    sqlite_where=text("ordering_key is not null"),
+)
 # The open runs of a tenant with limits. Runs of tenants without limits are not in it and cost nothing.
 Index(
     "runs_limited",
@@ -135,6 +183,8 @@ run_inputs = Table(
     Column("trace", Text),
     # Only for orchestrations: the versions they are pinned to, and the run they were forked from.
     Column("plan", Text),
+    # What started the run, if it was not a caller: a schedule and its slot, an event and its trigger.
+    Column("origin", Text),
     sqlite_with_rowid=False,
 )
 
@@ -222,6 +272,27 @@ run_waits = Table(
     Column("answered_at", BigInteger),
     Column("answered_by", Text),
     Column("settled_at", BigInteger),
+    # Of a wait for an event of the tenant: the values that it must have, and how old it may be. `looked_at` is null
+    # until the events before the wait were searched.
+    Column("match", Text),
+    Column("lookback_us", BigInteger),
+    Column("looked_at", BigInteger),
+)
+_open_match = "match is not null and answered_at is null and settled_at is null"
+Index(
+    "run_waits_match",
+    run_waits.c.tenant,
+    run_waits.c.name,
+    run_waits.c.run_id,
+    run_waits.c.path,
+    postgresql_where=text(_open_match),
+    sqlite_where=text(_open_match),
+)
+Index(
+    "run_waits_unsearched",
+    run_waits.c.opened_at,
+    postgresql_where=text(f"{_open_match} and looked_at is null"),
+    sqlite_where=text(f"{_open_match} and looked_at is null"),
 )
 # The inbox, oldest question first.
 Index(
@@ -255,6 +326,17 @@ idempotency_keys = Table(
 )
 Index("idempotency_keys_run", idempotency_keys.c.run_id)
 
+# The tags of runs, for lists. Most runs have none.
+run_tags = Table(
+    "run_tags",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("tag", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),
+    sqlite_with_rowid=False,
+)
+Index("run_tags_run", run_tags.c.run_id)
+
 # Runs that a run has started as tools, by their idempotency keys. `seen_at`: the parent has read that the run ended;
 # `cancel_at`: the parent was cancelled, and this child was not checked yet.
 run_children = Table(
@@ -274,17 +356,3 @@ Index(
     postgresql_where=run_children.c.cancel_at.is_not(None),
     sqlite_where=run_children.c.cancel_at.is_not(None),
 )
-
-# A dead letter is complete in itself: it outlives its run.
-dead_letters = Table(
-    "dead_letters",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("target", Text, nullable=False),
-    Column("lane", Text, nullable=False),
-    Column("input", Text, nullable=False),
-    Column("error", Text, nullable=False),
-    Column("attempts", Text, nullable=False),
-    Column("died_at", BigInteger, nullable=False),
-)
-Index("dead_letters_died", dead_letters.c.died_at)

@@ -24,6 +24,8 @@ workers = Table(
     Column("lease_until", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Column("targets", Text),
+    # Where its health endpoints answer, as host:port; null without a health port.
+    Column("health_address", Text),
 )
 
 lanes = Table(
@@ -36,11 +38,25 @@ lanes = Table(
     Column("updated_at", BigInteger, nullable=False),
     # The tenant whose definitions named the lane first; null for lanes of the operator and of code.
     Column("tenant", Text),
+    # Whether tenants share it fairly, and for how long one point of priority may delay other runs.
+    Column("fair", Boolean, nullable=False, server_default=text("true")),
+    Column("priority_seconds", Integer, nullable=False, server_default="600"),
+    # The longest time that a running run may be without progress; null without a bound.
+    Column("stale_timeout_minutes", Integer),
+    # When the last of its holds ends; null without holds. Kept here, because a claim reads the lane anyway.
+    Column("held_until", BigInteger),
 )
 # The shortest poll interval and a tenant's lanes are found without reading every lane.
 Index("lanes_poll_interval", lanes.c.poll_interval_ms)
 Index(
     "lanes_tenant", lanes.c.tenant, postgresql_where=text("tenant is not null"), sqlite_where=text("tenant is not null")
+)
+
+Index(
+    "lanes_stale_timeout",
+    lanes.c.stale_timeout_minutes,
+    postgresql_where=text("stale_timeout_minutes is not null"),
+    sqlite_where=text("stale_timeout_minutes is not null"),
 )
 
 # An operator's lane for a kind of run, which has precedence over the one declared in code.
@@ -50,4 +66,43 @@ lane_kinds = Table(
     Column("kind", Text, primary_key=True),
     Column("lane", Text, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+)
+
+# What keeps a lane from starting runs, besides its own switch: a lane with an active hold starts nothing.
+lane_holds = Table(
+    "lane_holds",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("lane", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+)
+Index("lane_holds_lane", lane_holds.c.lane)
+
+# The finish tag of the last accepted run of a tenant (and fairness key, or '') in a lane.
+# Nanoseconds, so that shares of any weight stay exact. `charge` is what the latest accepted runs added. There is no
+# second index, because a busy tenant updates its row with every batch.
+lane_shares = Table(
+    "lane_shares",
+    metadata,
+    Column("lane", Text, primary_key=True),
+    Column("tenant", Text, primary_key=True),
+    Column("fairness_key", Text, primary_key=True),
+    Column("finish_tag", BigInteger, nullable=False),
+    Column("charge", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Two readings of a lane's virtual clock, about a minute apart, which give its pace.
+lane_clocks = Table(
+    "lane_clocks",
+    metadata,
+    Column("lane", Text, primary_key=True),
+    Column("read_at", BigInteger, nullable=False),
+    Column("virtual", BigInteger, nullable=False),
+    Column("earlier_at", BigInteger, nullable=False),
+    Column("earlier_virtual", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )

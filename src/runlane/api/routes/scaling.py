@@ -1,0 +1,42 @@
+"""The numbers from which an autoscaler chooses the number of workers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from runlane.access.policy import require_platform
+from runlane.api.auth import WorkersView
+from runlane.api.error_responses import answers
+from runlane.api.serializers import ValueBody
+from runlane.api.services import parts_of
+from runlane.domain.scaling import Demand
+
+router = APIRouter(tags=["lanes and workers"])
+
+_MAX_LENGTH = 2_000
+
+
+@router.get("/scaling", response_model=Demand, responses=answers(404))
+async def get_scaling(
+    request: Request,
+    principal: WorkersView,
+    lanes: Annotated[
+        str | None,
+        Query(
+            max_length=_MAX_LENGTH,
+            description="The lanes of the pool, comma-separated. Default: all.",
+            examples=["a,b"],
+        ),
+    ] = None,
+    concurrency: Annotated[int, Query(ge=1, le=10_000, description="The slots of one worker.")] = 1,
+) -> ValueBody:
+    """Return how many slots the runs need that are running or could start. At most a second old.
+
+    For keys of the default tenant and platform admins, because the numbers include the runs of every tenant.
+    """
+    require_platform(principal)
+    names = None if lanes is None else {name.strip() for name in lanes.split(",") if name.strip()}
+    parts = parts_of(request)
+    return ValueBody(await parts.demand.read(parts.database, names or None, concurrency))

@@ -1,0 +1,97 @@
+"""`runlane admin`: what the whole cluster does at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from runlane.cli.backend import on_server_or_database
+from runlane.cli.options import ApiKey, Json, Url
+from runlane.cli.output import print_json, print_rows, split_names
+from runlane.cli.terminal import write_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runlane.client import Client
+    from runlane.domain.scaling import Demand
+    from runlane.store.sql.database import Database
+
+app = typer.Typer()
+
+_SHOWN = 200
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command()
+def workers(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Show slots, running runs and queue depth, all read at the same moment."""
+
+    async def on_database(database: Database) -> Mapping[str, Any]:
+        from runlane.store.queue.overview import overview_body, read_overview
+
+        return overview_body(await read_overview(database, None, (), _SHOWN))
+
+    found = on_server_or_database(url, api_key, lambda client: client.admin.overview(), on_database)
+    if json:
+        print_json(dict(found))
+        return
+    write_line(
+        f"{found['slots_in_use']} of {found['total_slots']} slots in use, {found['running_count']} running, "
+        f"{found['total_queued']} queued"
+    )
+    for lane in found["lanes"]:
+        slots = "no cap" if lane["max_slots"] is None else f"{lane['max_slots']} slots"
+        write_line(f"  lane {lane['name']}: {slots if lane['enabled'] else 'disabled'}")
+    for run in found["running_jobs"]:
+        write_line(f"  running {run['job_id']} {run['job_type']} on {run['claimed_by']} since {run['claimed_at']}")
+    for kind in found["queued_by_type"]:
+        write_line(f"  queued {kind['job_type']}: {kind['count']}, oldest {kind['oldest']}")
+
+
+@app.command()
+def scaling(
+    lanes: Annotated[str | None, typer.Option(help="The lanes of a pool of workers, comma-separated.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="The slots of one worker.")] = 1,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Show how many slots the runs need that are running or could start."""
+    names = split_names(lanes)
+
+    async def on_server(client: Client) -> Demand:
+        return await client.scaling(names, concurrency=concurrency)
+
+    async def on_database(database: Database) -> Demand:
+        from runlane.store.queue.scaling import read_demand
+
+        return await read_demand(database, names or None, concurrency)
+
+    found = on_server_or_database(url, api_key, on_server, on_database)
+    if json:
+        print_json(asdict(found))
+        return
+    print_rows(
+        found.lanes,
+        ["lane", "running", "queued", "startable", "oldest_s", "stopped", "lane_cap", "tenant_cap"],
+        lambda lane: [
+            lane.lane,
+            lane.running,
+            lane.queued,
+            lane.startable,
+            lane.oldest_seconds,
+            lane.blocked["stopped"],
+            lane.blocked["lane_cap"],
+            lane.blocked["tenant_cap"],
+        ],
+        empty="No lanes.",
+        json=False,
+    )
+    write_line(f"{found.wanted_slots} slots, {found.wanted_workers} workers with {concurrency} slots each")

@@ -1,0 +1,73 @@
+"""Quotas of tenants: what a tenant may have or start, and how much of it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from runlane.errors import InvalidRequest, QuotaReached
+
+MAX_QUOTA: Final = 1_000_000_000_000
+DAY_US: Final = 86_400_000_000
+_SECOND_US: Final = 1_000_000
+# It is unknown when a caller deletes something; a retry is possible, but not soon.
+_RETRY_SECONDS: Final = 60.0
+WARNING_SHARE: Final = 0.8
+
+RUNS_PER_DAY: Final = "runs_per_day"
+CHAT_SESSIONS: Final = "chat_sessions"
+
+Period = Literal["second", "day"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """A quota of a tenant and its use."""
+
+    name: str
+    limit: Annotated[float | None, Field(description="Null is unlimited.")]
+    used: Annotated[float | None, Field(description="Exact; null without a limit, because it is not counted then.")]
+    per: Annotated[Period | None, Field(description="The period after which the count begins again; days are UTC.")]
+    description: str
+
+
+def check_quota_limit(limit: float) -> int:
+    """Return the limit if it is a whole number within its bounds."""
+    if isinstance(limit, bool) or limit != int(limit) or not 0 <= limit <= MAX_QUOTA:
+        raise InvalidRequest(f"limit={limit} must be a whole number between 0 and {MAX_QUOTA}.")
+    return int(limit)
+
+
+def day_of(at_us: int) -> int:
+    """Return the number of a day (UTC) since the epoch."""
+    return at_us // DAY_US
+
+
+def check_runs_per_day(tenant: str, limit: int, used: int, count: int, now_us: int) -> QuotaReached | None:
+    """Return the refusal of this many more runs today, all or none."""
+    if used + count <= limit:
+        return None
+    return QuotaReached(
+        f'Tenant "{tenant}" has started {used} of at most {limit} runs today (quota {RUNS_PER_DAY}); {count} more '
+        "would pass that. The day ends at midnight UTC.",
+        (DAY_US - now_us % DAY_US) / _SECOND_US,
+    )
+
+
+def check_chat_sessions(tenant: str, limit: int, used: int) -> QuotaReached | None:
+    """Return the refusal of one more chat session."""
+    if used < limit:
+        return None
+    return QuotaReached(
+        f'Tenant "{tenant}" has {used} of at most {limit} chat sessions (quota {CHAT_SESSIONS}). Delete one, or '
+        "continue one that exists.",
+        _RETRY_SECONDS,
+    )
+
+
+def is_warning(limit: int, before: int, after: int) -> bool:
+    """Return whether this use is the first above the share at which a warning is due."""
+    threshold = limit * WARNING_SHARE
+    return before < threshold <= after

@@ -1,0 +1,1 @@
+"""Retries of dead letters, and bulk jobs that change many runs."""

@@ -1,0 +1,131 @@
+"""The schedules service: decides about due slots. It runs in every process, and none of them is a leader.
+
+The database decides what is due, by its own clock. A process takes schedules that no other process has locked, so any
+number of processes share the work. A schedule that cannot be decided is left for a minute, and never holds up others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from runlane.bus import Bus
+from runlane.domain.firing import Firing, FiringOutcome
+from runlane.domain.maintenance import MaintenanceService
+from runlane.errors import Unavailable
+from runlane.failpoints import failpoint
+from runlane.observability import metrics
+from runlane.store.schedules.due import AT_ONCE, next_due_seconds, postpone, read_due, recompute_zones
+from runlane.store.schedules.firing import Applied, FiringPlan, apply_plans
+from runlane.store.schedules.rows import StoredSchedule, stored
+from runlane.store.sql.database import Database
+
+log = structlog.get_logger(__name__)
+
+# Between two tries for schedules that other processes are deciding about.
+_RETRY_SECONDS: Final = 0.25
+# How far a process looks past schedules that others are deciding about.
+_MAX_SKIP: Final = 10 * AT_ONCE
+
+
+class Planner(Protocol):
+    """Makes plans for due schedules."""
+
+    async def tick(self, schedule: StoredSchedule) -> FiringPlan | None:
+        """Return the plan, or None if another process should decide."""
+        ...
+
+    def begin_pass(self) -> None:
+        """Forget what was read for earlier plans."""
+        ...
+
+
+class ScheduleService:
+    """One pass; `PeriodicService` is the loop."""
+
+    def __init__(self, database: Database, bus: Bus, planner: Planner) -> None:
+        self._database = database
+        self._bus = bus
+        self._planner = planner
+        self._skip = 0
+        self._zones_checked = False
+
+    async def run_once(self) -> bool:
+        """Decide about some due slots; return True when there may be more."""
+        if not self._zones_checked:
+            self._zones_checked = await recompute_zones(self._database) == 0
+        plans, found = await self._plans()
+        decided = await self._apply(plans) if plans else 0
+        # Where others decide about the same schedules, the next pass looks further.
+        lost = decided < len(plans) and found == AT_ONCE
+        self._skip = (self._skip + AT_ONCE) % _MAX_SKIP if lost else 0
+        if decided or lost:
+            return True
+        next_seconds = await next_due_seconds(self._database)
+        if next_seconds is not None:
+            self._bus.report_timer(max(next_seconds, _RETRY_SECONDS if found else 0.0), MaintenanceService.SCHEDULES)
+        return False
+
+    async def _plans(self) -> tuple[list[FiringPlan], int]:
+        rows = await read_due(self._database, self._skip)
+        self._planner.begin_pass()
+        plans: list[FiringPlan] = []
+        broken: list[str] = []
+        for row in rows:
+            try:
+                plan = await self._planner.tick(stored(row))
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("schedule_failed", schedule=row["id"], tenant=row["tenant"])
+                broken.append(row["uid"])
+            else:
+                plans += [] if plan is None else [plan]
+        if broken:
+            await postpone(self._database, broken)
+        return plans, len(rows)
+
+    async def _apply(self, plans: Sequence[FiringPlan]) -> int:
+        """Carry out the plans; return how many. A plan that the database rejects is separated from the others."""
+        try:
+            applied = await self._database.transact(lambda session: apply_plans(session, plans))
+        except Unavailable:
+            raise
+        except Exception:
+            if len(plans) > 1:
+                middle = len(plans) // 2
+                return await self._apply(plans[:middle]) + await self._apply(plans[middle:])
+            schedule = plans[0].schedule
+            log.exception("schedule_failed", schedule=schedule.id, tenant=schedule.tenant)
+            await postpone(self._database, [schedule.uid])
+            return 0
+        if applied.firings:
+            failpoint("schedules.committed")
+        self._notify(applied)
+        return len(applied.firings)
+
+    def _notify(self, applied: Applied) -> None:
+        self._bus.ring(applied.lanes)
+        self._bus.publish(applied.notices)
+        for run_id in applied.cancelled:
+            self._bus.signal_cancel(run_id)
+        for firings in applied.firings.values():
+            for firing in firings:
+                _count(firing)
+
+
+def _count(firing: Firing) -> None:
+    match firing.outcome:
+        case FiringOutcome.STARTED:
+            metrics.SCHEDULE_STARTS.add()
+            metrics.SCHEDULE_DELAY_SECONDS.observe((firing.decided_at_us - firing.due_at_us) / 1_000_000)
+        case FiringOutcome.MISSED:
+            metrics.SCHEDULE_MISSES.add(firing.count)
+        case FiringOutcome.FAILED_TO_START:
+            metrics.SCHEDULE_FAILURES.add()
+        case FiringOutcome.SKIPPED_OVERLAP | FiringOutcome.REPLACED | FiringOutcome.REFUSED:
+            metrics.SCHEDULE_SKIPS.add()
+        case FiringOutcome.BUFFERED:
+            pass

@@ -1,0 +1,126 @@
+"""Webhook delivery: sends the messages of the outbox. Every process may run it; none does so in the slot of a run.
+
+One transaction stores the results of the tries that ended and claims the next deliveries, so a busy process needs one
+per batch. A delivery of a process that died is due again when its lease ends: a receiver may get a message twice, with
+the same id, and gets it at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import structlog
+
+from runlane.access.keyring import Keyring
+from runlane.domain.webhook import DeliveryStatus
+from runlane.errors import Unavailable
+from runlane.failpoints import failpoint
+from runlane.maintenance.service import PeriodicService
+from runlane.observability import metrics
+from runlane.settings import Settings
+from runlane.store.sql.database import Database, Session
+from runlane.store.webhooks.claims import ClaimedDeliveries, ClaimedDelivery, claim_deliveries
+from runlane.store.webhooks.results import TryResult, record_tries, release
+from runlane.webhooks.sender import WebhookSender
+
+log = structlog.get_logger(__name__)
+
+# Without work, the maintenance survey wakes the service.
+_IDLE_SECONDS = 60.0
+# How soon deliveries that wait for their endpoint's rate are looked at again.
+_SOON_SECONDS = 0.1
+_STOP_SECONDS = 5.0
+
+
+def lease_seconds(timeout_seconds: float) -> float:
+    """Return for how long a delivery is claimed: longer than a try can take."""
+    return 1.5 * timeout_seconds + 2.0
+
+
+class WebhookService(PeriodicService):
+    """Claims due deliveries and sends them concurrently."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        super().__init__("webhooks", self._pause_seconds, self._run_once)
+        self._database = database
+        self._sender = WebhookSender(settings, Keyring(settings))
+        self._places = settings.webhook_concurrency
+        self._lease_us = int(lease_seconds(settings.webhook_timeout_seconds) * 1_000_000)
+        self._sending: dict[asyncio.Task[None], ClaimedDelivery] = {}
+        self._finished: list[tuple[ClaimedDelivery, TryResult]] = []
+
+    async def stop(self) -> None:
+        """Finish the tries in progress, for a moment, and give back the others."""
+        await super().stop()
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=_STOP_SECONDS)
+        unsent = dict(self._sending)
+        for task in unsent:
+            task.cancel()
+        await asyncio.gather(*unsent, return_exceptions=True)
+        finished, self._finished = self._finished, []
+        if finished or unsent:
+            # Without the database, the leases end and other processes continue.
+            with contextlib.suppress(Unavailable):
+                await self._database.transact(lambda session: _hand_over(session, finished, list(unsent.values())))
+        await self._sender.close()
+
+    def _pause_seconds(self) -> float:
+        return _SOON_SECONDS if self._finished else _IDLE_SECONDS
+
+    async def _run_once(self) -> bool:
+        finished, self._finished = self._finished, []
+        try:
+            claimed = await self._database.transact(lambda session: self._record_and_claim(session, finished))
+        except BaseException:
+            self._finished = [*finished, *self._finished]
+            raise
+        _count(finished)
+        if finished:
+            failpoint("webhook.recorded")
+        claimed_at = time.monotonic()
+        if claimed.deliveries:
+            failpoint("webhook.claimed")
+        for delivery in claimed.deliveries:
+            task = asyncio.create_task(self._send(delivery, claimed_at), name=f"runlane-webhook-{delivery.id}")
+            self._sending[task] = delivery
+            task.add_done_callback(self._sending.pop)
+        if claimed.rate_limited:
+            asyncio.get_running_loop().call_later(_SOON_SECONDS, self.wake)
+        return claimed.more
+
+    async def _record_and_claim(
+        self, session: Session, finished: list[tuple[ClaimedDelivery, TryResult]]
+    ) -> ClaimedDeliveries:
+        await record_tries(session, finished)
+        return await claim_deliveries(session, self._places - len(self._sending), self._lease_us)
+
+    async def _send(self, delivery: ClaimedDelivery, claimed_at: float) -> None:
+        try:
+            result = await self._sender.send(delivery, claimed_at)
+        except Exception:
+            # Its lease ends, and it is tried again.
+            log.exception("webhook_failed", delivery=delivery.id)
+            return
+        failpoint("webhook.sent")
+        self._finished.append((delivery, result))
+        self.wake()
+
+
+async def _hand_over(
+    session: Session, finished: list[tuple[ClaimedDelivery, TryResult]], unsent: list[ClaimedDelivery]
+) -> None:
+    await record_tries(session, finished)
+    await release(session, unsent)
+
+
+def _count(finished: list[tuple[ClaimedDelivery, TryResult]]) -> None:
+    for _, result in finished:
+        if result.status is DeliveryStatus.DELIVERED:
+            metrics.WEBHOOKS_DELIVERED.add()
+        else:
+            metrics.WEBHOOK_TRIES_FAILED.add()
+            if result.status is DeliveryStatus.FAILED:
+                metrics.WEBHOOKS_FAILED.add()

@@ -1,0 +1,99 @@
+"""Idempotency keys of new runs, decided by the primary key of their table in the transaction that stores the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from sqlalchemy import FromClause, Text, delete, select, true
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.run import Accepted, Status
+from runlane.domain.tenant import bare_key
+from runlane.errors import IdempotencyConflict, Unavailable
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import MARK, member, now_us
+from runlane.store.sql.schema import idempotency_keys, runs
+from runlane.store.sql.statement import Statement
+
+if TYPE_CHECKING:
+    from runlane.store.queue.accept import NewRun
+
+KeyVerdict = Accepted | IdempotencyConflict
+
+
+def _claim_keys(batch: FromClause) -> Executable:
+    # Both dialects spell ON CONFLICT the same.
+    b = batch.c
+    return (
+        postgresql.insert(idempotency_keys)
+        .from_select(
+            ["key", "fingerprint", "run_id", "created_at"],
+            select(b.key, b.fingerprint, b.run_id, now_us()).select_from(batch).where(true()),
+        )
+        .on_conflict_do_nothing(index_elements=["key"])
+        .returning(idempotency_keys.c.key, idempotency_keys.c.run_id, MARK)
+    )
+
+
+_CLAIM_KEYS = Statement(
+    "claim_idempotency_keys",
+    _claim_keys,
+    {"key": Text(), "fingerprint": Text(), "run_id": Text()},
+    purpose="Reserve idempotency keys for new runs.",
+)
+_READ_KEYS = Statement(
+    "read_idempotency_keys",
+    select(idempotency_keys, runs.c.status, runs.c.lane)
+    .select_from(idempotency_keys.join(runs, runs.c.id == idempotency_keys.c.run_id))
+    .where(member(idempotency_keys.c.key, "keys")),
+    purpose="Read the runs stored under idempotency keys.",
+)
+_FREE_KEYS = Statement(
+    "free_idempotency_keys",
+    delete(idempotency_keys).where(member(idempotency_keys.c.run_id, "ids")),
+    purpose="Free the idempotency keys of refused runs.",
+)
+
+
+async def replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, KeyVerdict], dict[str, str]]:
+    """Return the verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
+
+    Also return the requests that repeat another one of this batch, with the id of that one, whose verdict they get.
+    """
+    verdicts: dict[str, KeyVerdict] = {}
+    twins: dict[str, str] = {}
+    keyed = {run.id: run for run in requests if run.idempotency_key is not None}
+    if not keyed:
+        return verdicts, twins
+    # Sorted, so that two processes with the same keys wait for each other and do not deadlock.
+    members = sorted((run.idempotency_key, run.fingerprint, run.id) for run in keyed.values())
+    won = {row["run_id"] for row in await session.fetch(_CLAIM_KEYS, members)}
+    lost = [run for run in keyed.values() if run.id not in won]
+    if not lost:
+        return verdicts, twins
+    keys = sorted({run.idempotency_key for run in lost if run.idempotency_key is not None})
+    known = {row["key"]: row for row in await session.fetch(_READ_KEYS, keys=session.texts(keys))}
+    first_of = {run.idempotency_key: run for run in keyed.values() if run.id in won}
+    for run in lost:
+        key = run.idempotency_key or ""
+        row = known.get(key)
+        if row is not None:
+            owner, same = row["run_id"], row["fingerprint"] == run.fingerprint
+            verdicts[run.id] = Accepted(owner, Status(row["status"]), row["lane"], replayed=True)
+        else:
+            first = first_of.get(key)
+            if first is None:
+                raise Unavailable("The run of an idempotency key was deleted at this moment; the next try stores it.")
+            owner, same = first.id, first.fingerprint == run.fingerprint
+            twins[run.id] = owner
+        if not same:
+            twins.pop(run.id, None)
+            verdicts[run.id] = IdempotencyConflict(bare_key(key), owner)
+    return verdicts, twins
+
+
+async def free_keys(session: Session, run_ids: Collection[str]) -> None:
+    """Free the keys of refused runs: the next request with one of them must count as the first."""
+    await session.fetch(_FREE_KEYS, ids=session.texts(sorted(run_ids)))

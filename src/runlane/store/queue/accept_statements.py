@@ -1,0 +1,216 @@
+"""The statements that store new runs: with keys, and alone.
+
+The lane is the operator's assignment or else the declared one. The insert checks that a tenant has no limits, and that
+its runs have their start tags if it shares lanes with other tenants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnCollection,
+    ColumnElement,
+    FromClause,
+    Integer,
+    SmallInteger,
+    Text,
+    and_,
+    case,
+    cast,
+    exists,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.events import EventType
+from runlane.domain.run import RunHook, Status
+from runlane.domain.start_tags import PRIORITY_SECONDS
+from runlane.store.access.tenants import FREE
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.expressions import MARK, has_bits, json_of, lit, now_us
+from runlane.store.sql.schema import lane_kinds, lanes, run_events, run_inputs, runs, tenants
+
+_ALONE_COLUMNS = {
+    "id": Text(),
+    "target": Text(),
+    "lane": Text(),
+    "priority": SmallInteger(),
+    "max_attempts": Integer(),
+    "max_losses": Integer(),
+    "delay_us": BigInteger(),
+    "hold": Boolean(),
+    "on_dead": Text(),
+    "input": Text(),
+    "tenant": Text(),
+    "trace": Text(),
+    "plan": Text(),
+}
+_RUN_COLUMNS = {
+    **_ALONE_COLUMNS,
+    "limited": Boolean(),
+    "origin": Text(),
+    "hooks": SmallInteger(),
+    "tags": Text(),
+    "ordering_key": Text(),
+    "key_position": Integer(),
+    "fairness_key": Text(),
+    "placed": Boolean(),
+    "rank": BigInteger(),
+    "start_tag": BigInteger(),
+}
+
+
+def _timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
+    # The time is read once per row: a run's rank and its time of acceptance must agree. Materialized, because
+    # SQLite would repeat the call wherever the column is used, and Postgres would unpack the batch twice.
+    timed = select(batch, now_us().label("at")).select_from(batch).where(may_store)
+    return timed.cte("admitted").prefix_with("materialized")
+
+
+def _free(batch: FromClause, has_tag: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition that the tenant has no limits. Runs of other tenants are not stored by this statement.
+
+    Nor are those that share lanes with other tenants before they have their start tags.
+    """
+    return exists().where(tenants.c.id == batch.c.tenant, FREE, has_tag)
+
+
+def _admit_alone(batch: FromClause) -> FromClause:
+    return _timed(batch, _free(batch, ~tenants.c.shares_lanes))
+
+
+def _admit(batch: FromClause) -> FromClause:
+    return _timed(batch, or_(batch.c.limited, _free(batch, or_(batch.c.placed, ~tenants.c.shares_lanes))))
+
+
+def _new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
+    """Return the columns of a new run without keys."""
+    moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target).scalar_subquery()
+    lane = func.coalesce(moved, t.lane)
+    seconds = select(lanes.c.priority_seconds).where(lanes.c.name == lane).scalar_subquery()
+    point = func.coalesce(seconds, lit(PRIORITY_SECONDS)) * lit(1_000_000)
+    return {
+        "id": t.id,
+        "target": t.target,
+        "lane": lane,
+        "status": case(
+            (t.hold, lit(Status.AWAITING_APPROVAL)),
+            (t.delay_us > lit(0), lit(Status.SCHEDULED)),
+            else_=lit(Status.QUEUED),
+        ),
+        # The lane is read only for a run with a priority.
+        "rank": case((t.priority == lit(0), t.at), else_=t.at - cast(t.priority, BigInteger) * point),
+        "priority": t.priority,
+        "max_attempts": t.max_attempts,
+        "max_losses": t.max_losses,
+        "last_seq": lit(1),
+        "accepted_at": t.at,
+        "due_at": case((t.delay_us > lit(0), t.at + t.delay_us), else_=null()),
+        "hold": t.hold,
+        "on_dead": t.on_dead,
+        "tenant": t.tenant,
+    }
+
+
+def _insert_runs_alone(admitted: FromClause) -> Executable:
+    # No conflict clause: it would cost each row a second index lookup, for ids that exist only after a crash.
+    rows = _new_rows(admitted.c)
+    return (
+        insert(runs)
+        .from_select(list(rows), select(*rows.values()).select_from(admitted))
+        .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at)
+    )
+
+
+def _insert_runs(admitted: FromClause) -> Executable:
+    t = admitted.c
+    holder, waiting = runs.alias("holder"), runs.alias("waiting")
+    held = or_(
+        t.key_position > lit(1),
+        exists().where(holder.c.ordering_key == t.ordering_key, holder.c.holds_key),
+    )
+    last_no = (
+        select(func.max(waiting.c.key_no))
+        .where(waiting.c.ordering_key == t.ordering_key, waiting.c.status == lit(Status.BLOCKED))
+        .scalar_subquery()
+    )
+    keyed = t.ordering_key.is_not(None)
+    rows = _new_rows(t)
+    waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
+    rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
+    rows["ordering_key"] = t.ordering_key
+    rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
+    rows["holds_key"] = and_(keyed, ~held)
+    rows["limited"] = t.limited
+    rows["hooks"] = t.hooks
+    rows["fairness_key"] = t.fairness_key
+    rows["rank"] = func.coalesce(t.rank, rows["rank"])
+    rows["start_tag"] = t.start_tag
+    rows["tags"] = t.tags
+    # This process makes the ids, so an existing run was stored by an earlier try whose result was lost. `where true`
+    # keeps SQLite's parser from reading ON as a join.
+    return (
+        postgresql.insert(runs)
+        .from_select(list(rows), select(*rows.values()).select_from(admitted).where(true()))
+        .on_conflict_do_nothing(index_elements=["id"])
+        .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at, MARK)
+    )
+
+
+def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Executable:
+    assert batch is not None  # noqa: S101 - this compound write has a batch
+    return insert(run_inputs).from_select(
+        ["run_id", "input", "trace", "plan"],
+        select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan).select_from(batch),
+    )
+
+
+def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
+    assert batch is not None  # noqa: S101 - this compound write has a batch
+    return (
+        postgresql.insert(run_inputs)
+        .from_select(
+            ["run_id", "input", "trace", "plan", "origin"],
+            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan, batch.c.origin)
+            .select_from(batch)
+            .where(true()),
+        )
+        .on_conflict_do_nothing(index_elements=["run_id"])
+    )
+
+
+def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
+    c = changed.c
+    first = select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status))
+    columns = ["run_id", "seq", "attempt", "type", "at", "data"]
+    return insert(run_events).from_select(columns, first.select_from(changed))
+
+
+_RETURNS = {"id": Text(), "status": Text(), "lane": Text(), "accepted_at": BigInteger()}
+ACCEPT = CompoundWrite(
+    "accept",
+    _insert_runs,
+    columns=_RUN_COLUMNS,
+    returns={**_RETURNS, "mark": Text()},
+    links=[_insert_inputs, _insert_first_events],
+    admit=_admit,
+    purpose="Store new runs with their inputs and first events.",
+)
+ACCEPT_ALONE = CompoundWrite(
+    "accept_alone",
+    _insert_runs_alone,
+    columns=_ALONE_COLUMNS,
+    returns=_RETURNS,
+    links=[_insert_inputs_alone, _insert_first_events],
+    admit=_admit_alone,
+    purpose="Store new runs without keys, as one statement without a transaction.",
+)

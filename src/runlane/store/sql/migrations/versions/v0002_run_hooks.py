@@ -1,0 +1,12 @@
+"""What else the end of a run settles, and what started it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "v0002"
+down_revision = "v0001"
+
+
+def upgrade() -> None:
+    op.add_column("runs", sa.Column("hooks", sa.SmallInteger(), server_default="0", nullable=False))
+    op.add_column("run_inputs", sa.Column("origin", sa.Text()))

@@ -1,0 +1,306 @@
+"""Claim deliveries that are due, within the rate and the concurrency of their endpoints.
+
+A claim locks the endpoints that have due deliveries and skips those that another process has locked, so the bounds of
+an endpoint are exact in the whole cluster. A claimed delivery is leased: while it is `delivering`, `next_at` is the end
+of the lease, and an abandoned one is due again. Each claim increases the fence, which the result has to name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, and_, bindparam, exists, func, or_, select, update
+
+from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus, allowance, paid_until
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import lit, member, now_once, now_us
+from runlane.store.sql.schema import run_webhooks, webhook_deliveries, webhook_endpoints, webhook_messages
+from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.secrets import StoredSecret, valid_secrets
+
+# Endpoints of one claim, and deliveries that it holds back in one statement.
+_ENDPOINTS_AT_ONCE = 50
+_SET_ASIDE_AT_ONCE = 1000
+_OPEN = (lit(DeliveryStatus.PENDING), lit(DeliveryStatus.DELIVERING))
+_is_open = webhook_deliveries.c.status.in_(_OPEN)
+_is_due = and_(_is_open, webhook_deliveries.c.next_at <= now_once())
+
+# For the maintenance survey.
+DUE = exists().where(_is_open, webhook_deliveries.c.next_at <= now_once())
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDelivery:
+    """A delivery that this process sends until its lease ends. `secrets` sign it, newest first."""
+
+    id: str
+    fence: int
+    tries: int
+    max_tries: int
+    endpoint_id: str
+    tenant: str
+    message_id: str
+    type: str
+    run_id: str | None
+    url: str
+    body: str
+    neutral: bool
+    own: bool
+    claimed_at_us: int
+    secrets: tuple[StoredSecret, ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """Return the owner of its secrets: the endpoint, or the run whose own webhook it is."""
+        return self.run_id if self.own and self.run_id is not None else self.endpoint_id
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDeliveries:
+    """The claimed deliveries. `more` may be claimed at once; others wait for the rate of their endpoint."""
+
+    deliveries: Sequence[ClaimedDelivery]
+    more: bool = False
+    rate_limited: bool = False
+
+
+class _Taken(NamedTuple):
+    """What a claim took of one endpoint: `whole`, its whole share; `rate_limited`, less because of its rate."""
+
+    ids: Sequence[str] = ()
+    whole: bool = False
+    rate_limited: bool = False
+
+
+_due_of_endpoint = exists().where(webhook_deliveries.c.endpoint_id == webhook_endpoints.c.id, _is_due)
+_ENDPOINTS = Statement(
+    "due_webhook_endpoints",
+    select(
+        webhook_endpoints.c.id,
+        webhook_endpoints.c.kind,
+        webhook_endpoints.c.enabled,
+        webhook_endpoints.c.ordered,
+        webhook_endpoints.c.rate_per_second,
+        webhook_endpoints.c.max_in_flight,
+        webhook_endpoints.c.failures,
+        webhook_endpoints.c.probe_at,
+        webhook_endpoints.c.paid_until,
+        now_us().label("now"),
+    )
+    .where(_due_of_endpoint)
+    .order_by(webhook_endpoints.c.served_at)
+    .limit(lit(_ENDPOINTS_AT_ONCE))
+    .with_for_update(skip_locked=True),
+    purpose="Lock the webhook endpoints that have due deliveries, the least recently served first.",
+)
+_IN_FLIGHT = Statement(
+    "webhooks_in_flight",
+    select(webhook_deliveries.c.endpoint_id, func.count().label("n"))
+    .where(
+        member(webhook_deliveries.c.endpoint_id, "ids"),
+        webhook_deliveries.c.status == lit(DeliveryStatus.DELIVERING),
+        _is_open,
+        webhook_deliveries.c.next_at > now_once(),
+    )
+    .group_by(webhook_deliveries.c.endpoint_id),
+    purpose="Count the deliveries of webhook endpoints that are being sent.",
+)
+_SERVED = Statement(
+    "webhook_endpoint_served",
+    update(webhook_endpoints)
+    .where(webhook_endpoints.c.id == bindparam("id"))
+    .values(served_at=now_us(), paid_until=bindparam("paid_until", type_=BigInteger())),
+    purpose="Note when a webhook endpoint was served, and what of its rate is used.",
+)
+
+
+def _picked(name: str, *conditions: ColumnElement[bool], limit: ColumnElement[int]) -> ColumnElement[bool]:
+    picked = (
+        select(webhook_deliveries.c.id)
+        .where(webhook_deliveries.c.endpoint_id == bindparam("endpoint_id"), _is_due, *conditions)
+        .order_by(webhook_deliveries.c.next_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+        .cte(name)
+    )
+    return webhook_deliveries.c.id == picked.c.id
+
+
+_earlier = webhook_deliveries.alias("earlier")
+_in_order = ~exists().where(
+    _earlier.c.run_id == webhook_deliveries.c.run_id,
+    _earlier.c.endpoint_id == webhook_deliveries.c.endpoint_id,
+    _earlier.c.status.in_(_OPEN),
+    ~_earlier.c.neutral,
+    or_(
+        _earlier.c.created_at < webhook_deliveries.c.created_at,
+        and_(_earlier.c.created_at == webhook_deliveries.c.created_at, _earlier.c.id < webhook_deliveries.c.id),
+    ),
+)
+_slots = bindparam("slots", type_=Integer())
+_lease = now_us() + bindparam("lease_us", type_=BigInteger())
+_returned = (
+    webhook_deliveries.c.id,
+    webhook_deliveries.c.fence,
+    webhook_deliveries.c.message_id,
+    webhook_deliveries.c.run_id,
+)
+
+
+def _take(name: str, purpose: str, *conditions: ColumnElement[bool]) -> Statement:
+    return Statement(
+        name,
+        update(webhook_deliveries)
+        .where(_picked("picked", *conditions, limit=_slots))
+        .values(status=lit(DeliveryStatus.DELIVERING), fence=webhook_deliveries.c.fence + lit(1), next_at=_lease)
+        .returning(*_returned),
+        purpose=purpose,
+    )
+
+
+_any_or_neutral = or_(~bindparam("only_neutral", type_=Boolean()), webhook_deliveries.c.neutral)
+_TAKE = _take("take_webhooks", "Lease due deliveries of a webhook endpoint.", _any_or_neutral)
+_TAKE_ORDERED = _take(
+    "take_ordered_webhooks",
+    "Lease due deliveries of a webhook endpoint that gets the messages of each run in order.",
+    _any_or_neutral,
+    or_(webhook_deliveries.c.neutral, webhook_deliveries.c.run_id.is_(None), _in_order),
+)
+_waits = (webhook_deliveries.c.status == lit(DeliveryStatus.PENDING), ~webhook_deliveries.c.neutral)
+_HOLD = Statement(
+    "hold_webhooks",
+    update(webhook_deliveries)
+    .where(_picked("waiting", *_waits, limit=lit(_SET_ASIDE_AT_ONCE)))
+    .values(status=lit(DeliveryStatus.HELD), next_at=None),
+    purpose="Hold the deliveries of a disabled webhook endpoint.",
+)
+_DISCARD = Statement(
+    "discard_webhooks",
+    update(webhook_deliveries)
+    .where(_picked("waiting", limit=lit(_SET_ASIDE_AT_ONCE)))
+    .values(status=lit(DeliveryStatus.DISCARDED), next_at=None, ended_at=now_us()),
+    purpose="Discard the deliveries of a deleted webhook endpoint.",
+)
+_DEFER = Statement(
+    "defer_webhooks",
+    update(webhook_deliveries)
+    .where(_picked("waiting", *_waits, limit=lit(_SET_ASIDE_AT_ONCE)))
+    .values(next_at=bindparam("probe_at", type_=BigInteger())),
+    purpose="Defer the deliveries of a failing webhook endpoint to its next probe.",
+)
+_READ = Statement(
+    "read_claimed_webhooks",
+    select(
+        webhook_deliveries.c.id,
+        webhook_deliveries.c.fence,
+        webhook_deliveries.c.tries,
+        webhook_deliveries.c.max_tries,
+        webhook_deliveries.c.endpoint_id,
+        webhook_deliveries.c.tenant,
+        webhook_deliveries.c.message_id,
+        webhook_deliveries.c.type,
+        webhook_deliveries.c.run_id,
+        webhook_deliveries.c.neutral,
+        func.coalesce(webhook_deliveries.c.body, webhook_messages.c.body).label("body"),
+        webhook_endpoints.c.kind,
+        webhook_endpoints.c.url,
+        run_webhooks.c.url.label("run_url"),
+        now_us().label("now"),
+    )
+    .select_from(
+        webhook_deliveries.join(webhook_messages, webhook_messages.c.id == webhook_deliveries.c.message_id)
+        .join(webhook_endpoints, webhook_endpoints.c.id == webhook_deliveries.c.endpoint_id)
+        .outerjoin(run_webhooks, run_webhooks.c.run_id == webhook_deliveries.c.run_id)
+    )
+    .where(member(webhook_deliveries.c.id, "ids"))
+    .order_by(webhook_deliveries.c.created_at, webhook_deliveries.c.id),
+    purpose="Read what is sent for claimed webhook deliveries.",
+)
+
+
+async def claim_deliveries(session: Session, slots: int, lease_us: int) -> ClaimedDeliveries:
+    """Claim up to `slots` due deliveries."""
+    if slots <= 0:
+        return ClaimedDeliveries(())
+    endpoints = await session.fetch(_ENDPOINTS)
+    if not endpoints:
+        return ClaimedDeliveries(())
+    ids = session.texts([row["id"] for row in endpoints])
+    in_flight = {row["endpoint_id"]: row["n"] for row in await session.fetch(_IN_FLIGHT, ids=ids)}
+    ids: list[str] = []
+    taken: list[_Taken] = []
+    for position, row in enumerate(endpoints):
+        # Each endpoint gets its share of the slots; what one leaves is for the next.
+        share = -(-(slots - len(ids)) // (len(endpoints) - position))
+        taken.append(await _claim_of(session, row, in_flight.get(row["id"], 0), share, lease_us))
+        ids += taken[-1].ids
+    return ClaimedDeliveries(
+        await read_claimed(session, ids),
+        more=len(ids) < slots and (len(endpoints) == _ENDPOINTS_AT_ONCE or any(item.whole for item in taken)),
+        rate_limited=any(item.rate_limited for item in taken),
+    )
+
+
+async def _claim_of(session: Session, endpoint: Row, in_flight: int, share: int, lease_us: int) -> _Taken:
+    if endpoint["kind"] == "deleted":
+        await session.fetch(_DISCARD, endpoint_id=endpoint["id"])
+        return _Taken()
+    now, most = endpoint["now"], endpoint["max_in_flight"]
+    failing = endpoint["failures"] >= CIRCUIT_FAILURES
+    only_neutral = False
+    if not endpoint["enabled"]:
+        await session.fetch(_HOLD, endpoint_id=endpoint["id"])
+        only_neutral = True
+    elif failing:
+        most = 1
+        if endpoint["probe_at"] is not None and endpoint["probe_at"] > now:
+            await session.fetch(_DEFER, endpoint_id=endpoint["id"], probe_at=endpoint["probe_at"])
+            only_neutral = True
+    allowed = allowance(endpoint["rate_per_second"], endpoint["paid_until"], now)
+    free = min(share, most - in_flight)
+    room = min(free, allowed)
+    if room <= 0:
+        return _Taken(rate_limited=free > 0)
+    statement = _TAKE_ORDERED if endpoint["ordered"] else _TAKE
+    rows = await session.fetch(
+        statement, endpoint_id=endpoint["id"], slots=room, lease_us=lease_us, only_neutral=only_neutral
+    )
+    used = paid_until(endpoint["rate_per_second"], endpoint["paid_until"], now, len(rows))
+    await session.fetch(_SERVED, id=endpoint["id"], paid_until=used)
+    return _Taken([row["id"] for row in rows], whole=len(rows) == share, rate_limited=len(rows) == allowed < free)
+
+
+async def read_claimed(session: Session, ids: Sequence[str]) -> list[ClaimedDelivery]:
+    """Return claimed deliveries with what is sent, and the secrets that sign it."""
+    if not ids:
+        return []
+    rows = await session.fetch(_READ, ids=session.texts(ids))
+    claimed = [_claimed(row) for row in rows]
+    secrets = await valid_secrets(session, sorted({item.owner for item in claimed}))
+    return [_with_secrets(item, secrets[item.owner]) for item in claimed]
+
+
+def _claimed(row: Row) -> ClaimedDelivery:
+    own = row["kind"] == "run"
+    return ClaimedDelivery(
+        id=row["id"],
+        fence=row["fence"],
+        tries=row["tries"],
+        max_tries=row["max_tries"],
+        endpoint_id=row["endpoint_id"],
+        tenant=row["tenant"],
+        message_id=row["message_id"],
+        type=row["type"],
+        run_id=row["run_id"],
+        url=row["run_url"] or "" if own else row["url"],
+        body=row["body"],
+        neutral=bool(row["neutral"]),
+        own=own,
+        claimed_at_us=row["now"],
+    )
+
+
+def _with_secrets(delivery: ClaimedDelivery, secrets: Sequence[StoredSecret]) -> ClaimedDelivery:
+    return replace(delivery, secrets=tuple(secrets))

@@ -1,0 +1,1 @@
+"""Triggers: stored events are matched with the triggers of their tenant, evaluated, and become runs."""

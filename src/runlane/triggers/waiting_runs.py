@@ -1,0 +1,73 @@
+"""Waiting runs: an event of the tenant resumes every run whose wait it matches.
+
+Each run is answered in its own transaction, by the rule of all answers: the first one counts. A process that dies in
+between leaves the rest to the next one, which finds the answered waits closed. A run uses an event once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from runlane.domain.tenant_event import TenantEvent
+from runlane.domain.text import load_json
+from runlane.resources import Resources
+from runlane.store.events.waiting import OpenMatch, earlier_events, mark_searched, unsearched_waits, waits_for
+from runlane.store.orchestration.resume import answer_by_event
+
+_MISSING = object()
+
+
+class WaitingRuns:
+    """Resumes runs that wait for events of their tenant."""
+
+    def __init__(self, connection: Resources) -> None:
+        self._connection = connection
+
+    async def resume(self, event: TenantEvent) -> int:
+        """Resume the runs whose open wait the event matches; return how many."""
+        count = 0
+        last: OpenMatch | None = None
+        while page := await waits_for(self._connection.database, event, last):
+            for wait in page:
+                if matches(wait.match, event.data):
+                    count += await self._answer(wait.run_id, wait.path, event)
+            last = page[-1]
+        return count
+
+    async def search(self) -> int:
+        """Compare some new waits with the events before them; return how many waits."""
+        database = self._connection.database
+        waits = await unsearched_waits(database)
+        for wait in waits:
+            match = load_json(wait["match"])
+            for event in await earlier_events(database, wait):
+                if matches(match, event.data) and await self._answer(wait["run_id"], wait["path"], event):
+                    break
+            await mark_searched(database, wait)
+        return len(waits)
+
+    async def _answer(self, run_id: str, path: str, event: TenantEvent) -> bool:
+        change = await answer_by_event(self._connection.database, run_id, path, event.id, event.data)
+        if change is not None:
+            self._connection.publish_change(change)
+        return change is not None
+
+
+def matches(match: Mapping[str, Any], data: Any) -> bool:
+    """Return whether the data has these values, each by its key or dotted path."""
+    return all(_value_at(data, path) == wanted for path, wanted in match.items())
+
+
+def _value_at(data: Any, path: str) -> Any:
+    table = _table(data)
+    if path in table:
+        return table[path]
+    value: Any = data
+    for part in path.split("."):
+        value = _table(value).get(part, _MISSING)
+    return value
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

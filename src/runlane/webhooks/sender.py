@@ -1,0 +1,151 @@
+"""One try of a delivery: the signed request over the guarded client, and what its response means."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from runlane.access.keyring import Keyring
+from runlane.addresses import parse_allow_list
+from runlane.domain.retry_after import retry_after_seconds
+from runlane.domain.text import clean_text
+from runlane.domain.webhook import (
+    KEPT_RESPONSE_CHARACTERS,
+    MAX_RESPONSE_BYTES,
+    DeliveryStatus,
+    ErrorKind,
+    retry_delay_us,
+)
+from runlane.errors import (
+    InvalidRequest,
+    OutboundError,
+    OutboundRefused,
+    OutboundTimeout,
+    OutboundUnreachable,
+    RunlaneError,
+)
+from runlane.observability import metrics
+from runlane.outbound import Outbound, OutboundLimits, OutboundResponse
+from runlane.settings import Settings
+from runlane.store.webhooks.claims import ClaimedDelivery
+from runlane.store.webhooks.results import TryResult
+from runlane.version import VERSION
+from runlane.webhooks.destination import REFUSED, check_destination
+from runlane.webhooks.keys import open_secrets
+from runlane.webhooks.signing import plain_headers, signed_headers
+
+USER_AGENT: Final = f"Runlane/{VERSION}"
+_CONNECT_SECONDS: Final = 10.0
+# Headers of a response that are kept with the attempt.
+_KEPT_HEADERS: Final = ("content-type", "content-length", "date", "location", "retry-after", "server", "x-request-id")
+_KEPT_HEADER_CHARACTERS: Final = 500
+_NO_URL: Final = "The webhook URL of the run was deleted with the run."
+# A server that asks for a slower rate gets at least this pause.
+_SLOW_DOWN: Final = frozenset({429, 502, 504})
+_SLOW_DOWN_SECONDS: Final = 30.0
+
+
+class WebhookSender:
+    """Sends deliveries. One instance serves a process; it keeps connections open between requests."""
+
+    def __init__(self, settings: Settings, keyring: Keyring, outbound: Outbound | None = None) -> None:
+        self._keyring = keyring
+        self._allowed = parse_allow_list(settings.outbound_allow or "")
+        self._outbound = outbound or Outbound(settings)
+        seconds = settings.webhook_timeout_seconds
+        self._limits = OutboundLimits(
+            connect_seconds=min(_CONNECT_SECONDS, seconds),
+            read_seconds=seconds,
+            total_seconds=seconds,
+            max_body_bytes=None,
+            max_redirects=0,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._outbound.close()
+
+    async def send(self, delivery: ClaimedDelivery, claimed_at: float) -> TryResult:
+        """Send a delivery and return the result. `claimed_at` is the time of its claim on the monotonic clock."""
+        begun = time.monotonic()
+        response: OutboundResponse | None = None
+        kind: ErrorKind | None = None
+        error: str | None = None
+        try:
+            response = await self._request(delivery)
+            kind, error = _judge(response)
+        except OutboundRefused:
+            kind, error = ErrorKind.REFUSED, REFUSED
+        except OutboundTimeout as failure:
+            kind, error = ErrorKind.TIMEOUT, str(failure)
+        except OutboundUnreachable as failure:
+            kind, error = ErrorKind.UNREACHABLE, str(failure)
+        except OutboundError as failure:
+            kind, error = ErrorKind.INVALID, str(failure)
+        except InvalidRequest as failure:
+            kind, error = ErrorKind.REFUSED, str(failure)
+        except RunlaneError as failure:
+            kind, error = ErrorKind.SECRET, failure.public_message
+        taken = time.monotonic() - begun
+        metrics.WEBHOOK_SECONDS.observe(taken)
+        status, delay_us = _next(delivery, kind, response)
+        return TryResult(
+            status=status,
+            started_at_us=delivery.claimed_at_us + int((begun - claimed_at) * 1_000_000),
+            duration_us=int(taken * 1_000_000),
+            status_code=None if response is None else response.status,
+            error_kind=kind,
+            error=error,
+            response_headers=None if response is None else _kept_headers(response.headers),
+            response_body=None if response is None else clean_text(response.text[:KEPT_RESPONSE_CHARACTERS]),
+            address=None if response is None else response.address,
+            delay_us=delay_us,
+        )
+
+    async def _request(self, delivery: ClaimedDelivery) -> OutboundResponse:
+        if not delivery.url:
+            raise InvalidRequest(_NO_URL)
+        # At each try: what is allowed may have changed since the endpoint was created.
+        check_destination(delivery.url, self._allowed)
+        body = delivery.body.encode()
+        timestamp = int(time.time())
+        secrets = open_secrets(self._keyring, delivery.secrets)
+        headers = {"content-type": "application/json", "user-agent": USER_AGENT}
+        headers |= signed_headers(secrets, delivery.message_id, timestamp, body)
+        if delivery.own:
+            headers |= plain_headers(secrets[0] if secrets else None, timestamp, body)
+        return await self._outbound.request(
+            "POST", delivery.url, headers=headers, content=body, limits=self._limits, keep_bytes=MAX_RESPONSE_BYTES
+        )
+
+
+def _judge(response: OutboundResponse) -> tuple[ErrorKind | None, str | None]:
+    status = response.status
+    if 200 <= status < 300:
+        return None, None
+    if status == 410:
+        return ErrorKind.GONE, "The endpoint answered 410 Gone."
+    if 300 <= status < 400:
+        return ErrorKind.REDIRECT, f"The endpoint answered {status}; redirects are not followed. Correct its URL."
+    return ErrorKind.STATUS, f"The endpoint answered {status}."
+
+
+def _next(
+    delivery: ClaimedDelivery, kind: ErrorKind | None, response: OutboundResponse | None
+) -> tuple[DeliveryStatus, int | None]:
+    if kind is None:
+        return DeliveryStatus.DELIVERED, None
+    if kind in (ErrorKind.REFUSED, ErrorKind.GONE):
+        return DeliveryStatus.FAILED, None
+    requested = None if response is None else retry_after_seconds(response.headers.get("retry-after"))
+    if requested is None and response is not None and response.status in _SLOW_DOWN:
+        requested = _SLOW_DOWN_SECONDS
+    delay_us = retry_delay_us(delivery.tries + 1, delivery.max_tries, random.random(), requested)  # noqa: S311
+    return (DeliveryStatus.FAILED, None) if delay_us is None else (DeliveryStatus.PENDING, delay_us)
+
+
+def _kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: headers.get(name) for name in _KEPT_HEADERS}
+    return {name: clean_text(value, _KEPT_HEADER_CHARACTERS) for name, value in kept.items() if value is not None}

@@ -1,0 +1,186 @@
+"""Webhooks over HTTP: the life of an endpoint, its log and replays, permissions, tenants, invalid requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from runlane import Client, NotFound
+from runlane.api.services import WorkerOptions
+from runlane.domain.webhook_events import WebhookType
+from runlane.settings import Settings
+from runlane.store.access.tenants import create_tenant
+from runlane.templates.json_schema import check_schema, misfit
+from tests.acceptance.api.serving import API, Api, copy_of, serving
+from tests.acceptance.api.shop import app as shop
+from tests.acceptance.api.test_runs import problem_of
+from tests.harness import eventually
+from tests.webhook_receiver import Answer, WebhookReceiver
+
+
+@pytest.fixture
+async def receiver() -> AsyncGenerator[WebhookReceiver]:
+    async with WebhookReceiver() as listening:
+        yield listening
+
+
+@pytest.fixture
+async def hooked(settings: Settings) -> AsyncGenerator[Api]:
+    """Serve the shop's API with a worker, where webhooks may go to loopback."""
+    allowed = settings.model_copy(update={"outbound_allow": "127.0.0.0/8"})
+    async with serving(copy_of(shop, allowed), worker=WorkerOptions()) as served:
+        yield served
+
+
+async def client_of(api: Api, role: str, tenant: str) -> Client:
+    return Client(api.url, await api.key(role, tenant))
+
+
+async def test_an_endpoint_gets_signed_messages_and_its_log_can_be_replayed(
+    hooked: Api, receiver: WebhookReceiver
+) -> None:
+    async with await client_of(hooked, "developer", "default") as client:
+        endpoint, made = await client.webhooks.create(receiver.url(), types=["run.completed"])
+        assert made is not None
+        assert made.secret is not None
+        run = await hooked.run("greet", input={"text": "Ada"})
+        await eventually(lambda: receiver.received, "the webhook of the run")
+        got = receiver.received[0]
+        assert Webhook(made.secret).verify(got.body, got.headers)["data"]["run_id"] == run["run_id"]
+
+        async def delivered() -> Any:
+            found = await client.webhooks.deliveries(endpoint_id=endpoint.id, run_id=run["run_id"])
+            return found if found and found[0].status == "delivered" else None
+
+        (delivery,) = await eventually(delivered, "a delivery in the log")
+        log = await client.webhooks.delivery(delivery.id)
+        assert (log.attempts[0].status_code, log.body.encode()) == (204, got.body)
+        replayed = await client.webhooks.replay(delivery.id)
+        assert (replayed.replay_of, replayed.message_id) == (delivery.id, got.id)
+        await eventually(lambda: len(receiver.received) == 2, "the replay")
+        assert receiver.received[1].id == got.id
+        assert (await client.webhooks.replay_many(status="delivered", endpoint_id=endpoint.id)).replayed == 1
+        attempt = await client.webhooks.test(endpoint.id)
+        assert attempt.status_code == 204
+        rotated = await client.webhooks.rotate(endpoint.id, overlap_hours=1)
+        assert rotated.previous_valid_until_us is not None
+        assert (await client.webhooks.secret(endpoint.id)).secret == rotated.secret
+        changed = await client.webhooks.set(endpoint.id, {"description": "orders", "types": []})
+        assert (changed.description, changed.types, changed.version) == ("orders", (), 2)
+        await client.webhooks.disable(endpoint.id, "pause")
+        assert [item.health async for item in client.webhooks.list()] == ["disabled"]
+        assert (await client.webhooks.enable(endpoint.id, held="send"))[1] == 0
+        assert (await client.webhooks.delete(endpoint.id)).id == endpoint.id
+        with pytest.raises(NotFound):
+            await client.webhooks.get(endpoint.id)
+    actions = [entry["action"] for entry in (await hooked.get("/audit")).json()["entries"]]
+    assert actions[:7] == [
+        "webhook.delete", "webhook.enable", "webhook.disable", "webhook.set", "webhook.secret.show",
+        "webhook.secret.rotate", "webhook.replay",
+    ]  # fmt: skip
+
+
+async def test_a_run_calls_the_url_that_it_was_started_with(hooked: Api, receiver: WebhookReceiver) -> None:
+    options: dict[str, Any] = {"webhook_url": receiver.url("/own"), "webhook_secret": "secret-of-a-run-1"}
+    run = await hooked.run("greet", input={"text": "Ada"}, **options)
+    await eventually(lambda: receiver.of("/own"), "the run's own webhook")
+    body = receiver.of("/own")[0].json
+    assert (body["run_id"], body["status"], body["data"]["target"]) == (run["run_id"], "completed", "greet")
+    shown = await hooked.get(f"/runs/{run['run_id']}")
+    assert "secret-of-a-run-1" not in shown.text
+    batch = {"runs": [{"task": "greet", "input": {"text": "Bo"}, "webhook_url": receiver.url("/batch")}]}
+    assert (await hooked.post("/runs/batch", batch)).status_code == 202
+    await eventually(lambda: receiver.of("/batch"), "the webhook of a run of a batch")
+
+
+async def test_other_tenants_find_nothing(hooked: Api, receiver: WebhookReceiver) -> None:
+    await create_tenant(hooked.parts.database, "acme", actor="test")
+    async with await client_of(hooked, "developer", "default") as ours:
+        endpoint, _ = await ours.webhooks.create(receiver.url(), signature="ed25519")
+        await ours.webhooks.test(endpoint.id)
+        (delivery,) = await ours.webhooks.deliveries()
+        assert [key.endpoint_id for key in await ours.webhooks.keys()] == [endpoint.id]
+    key = await hooked.key("developer", "acme")
+    headers = {"Authorization": f"Bearer {key}"}
+    path = f"/webhooks/endpoints/{endpoint.id}"
+    for method, suffix, body in (
+        ("GET", "", None), ("PATCH", "", {"ordered": True}), ("DELETE", "", None), ("GET", "/secret", None),
+        ("POST", "/enable", {"held": "send"}), ("POST", "/disable", {}), ("POST", "/rotate", {}),
+        ("POST", "/test", None),
+    ):  # fmt: skip
+        answer = await hooked.client.request(method, f"{API}{path}{suffix}", json=body, headers=headers)
+        problem_of(answer, 404, "not_found")
+    problem_of(await hooked.get(f"/webhooks/deliveries/{delivery.id}", headers=headers), 404, "not_found")
+    replay = await hooked.post(f"/webhooks/deliveries/{delivery.id}/replay", {}, headers=headers)
+    problem_of(replay, 404, "not_found")
+    assert (await hooked.get("/webhooks/endpoints", headers=headers)).json()["endpoints"] == []
+    assert (await hooked.get("/webhooks/deliveries", headers=headers)).json()["deliveries"] == []
+    assert (await hooked.get("/webhooks/keys", headers=headers)).json()["webhook_keys"] == []
+    assert (await hooked.post("/webhooks/replay", {"status": "delivered"}, headers=headers)).json()["replayed"] == 0
+
+
+async def test_a_viewer_sees_origins_and_changes_nothing(hooked: Api, receiver: WebhookReceiver) -> None:
+    made = await hooked.post("/webhooks/endpoints", {"url": receiver.url("/hook?token=abc")})
+    endpoint = made.json()["endpoint"]
+    headers = {"Authorization": f"Bearer {await hooked.key('viewer')}"}
+    shown = await hooked.get(f"/webhooks/endpoints/{endpoint['id']}", headers=headers)
+    assert (shown.status_code, "token=abc" in shown.text) == (200, False)
+    problem_of(
+        await hooked.post("/webhooks/endpoints", {"url": "https://a.example"}, headers=headers), 403, "forbidden"
+    )
+    operator = {"Authorization": f"Bearer {await hooked.key('operator')}"}
+    secret = await hooked.get(f"/webhooks/endpoints/{endpoint['id']}/secret", headers=operator)
+    problem_of(secret, 403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"url": "http://example.com/"},
+        {"url": "https://10.0.0.1/"},
+        {"url": "https://example.com:22/"},
+        {"url": "https://user:pass@example.com/"},
+        {"url": "ftp://example.com/"},
+        {"url": "https://example.com/", "types": ["run.finished"]},
+        {"url": "https://example.com/", "filter": {"user": ["x"]}},
+        {"url": "https://example.com/", "filter": {"target": []}},
+        {"url": "https://example.com/", "include": ["secrets"]},
+        {"url": "https://example.com/", "rate_per_second": 0},
+        {"url": "https://example.com/", "max_in_flight": 1000},
+        {"url": "https://example.com/", "signature": "rsa"},
+        {},
+    ],
+)
+async def test_an_invalid_endpoint_is_refused_and_nothing_is_stored(idle_api: Api, body: dict[str, Any]) -> None:
+    problem_of(await idle_api.post("/webhooks/endpoints", body), 422, "invalid_request")
+    assert (await idle_api.get("/webhooks/endpoints")).json()["endpoints"] == []
+
+
+async def test_a_repeated_request_does_not_show_the_secret_again(idle_api: Api) -> None:
+    headers = {"Idempotency-Key": "once"}
+    body = {"url": "https://example.com/hook"}
+    first = (await idle_api.post("/webhooks/endpoints", body, headers=headers)).json()
+    again = (await idle_api.post("/webhooks/endpoints", body, headers=headers)).json()
+    assert first["secret"]["secret"].startswith("whsec_")
+    assert (again["endpoint"]["id"], again["secret"]) == (first["endpoint"]["id"], None)
+
+
+async def test_every_type_has_a_valid_schema_and_example(idle_api: Api) -> None:
+    found = (await idle_api.get("/webhooks/event-types")).json()["event_types"]
+    assert [item["type"] for item in found] == [kind.value for kind in WebhookType]
+    for item in found:
+        assert check_schema(item["schema"]) is None
+        assert misfit(item["example"], item["schema"]) is None
+
+
+async def test_metrics_count_what_waits(hooked: Api, receiver: WebhookReceiver) -> None:
+    receiver.answer(Answer(500))
+    await hooked.post("/webhooks/endpoints", {"url": receiver.url(), "types": ["run.completed"]})
+    await hooked.run("greet", input={"text": "Ada"})
+    await eventually(lambda: receiver.received, "a try")
+    text = (await hooked.client.get("/metrics")).text
+    assert "runlane_webhooks_pending 1.0" in text
+    assert "runlane_webhook_oldest_seconds" in text
