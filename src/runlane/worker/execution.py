@@ -192,15 +192,12 @@ class Execution:
         """Store the end of the attempt; return None if the run belongs to another worker."""
         claimed = self.claimed
         progress, note = self._context.take_progress()
-        last = self._final_entry or RecordEntry(claimed.run_id, claimed.attempt, claimed.lane)
-        entry = replace(
-            last,
-            ordering_key=claimed.ordering_key,
-            events=[*last.events, *_closing_events(finish)],
-            progress=progress,
-            progress_note=note,
-            finish=finish,
-        )
+        entry = RecordEntry(claimed.run_id, claimed.attempt, claimed.lane)
+        if self._final_entry is not None:
+            entry = replace(self._final_entry, events=[*self._final_entry.events])
+        entry.events += _closing_events(finish)
+        entry.ordering_key, entry.progress, entry.progress_note = claimed.ordering_key, progress, note
+        entry.finish = finish
         entry = redacted(entry, self._host.redactor)
         try:
             recorded = await self._host.record(entry)

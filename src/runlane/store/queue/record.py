@@ -255,9 +255,11 @@ async def record(
         row = won.get((entry.run_id, entry.attempt))
         if row is None:
             continue
-        numbered = _numbered(entry, row)
+        status = Status(row["status"])
+        has_ended = entry.finish is not None and status.terminal
+        numbered = _numbered(entry, row, has_ended=has_ended)
         events.extend(numbered)
-        verdicts[entry.run_id, entry.attempt] = Recorded(Status(row["status"]), _notice(entry, row, numbered))
+        verdicts[entry.run_id, entry.attempt] = Recorded(status, _notice(entry, row, numbered, has_ended=has_ended))
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
         steps += [step.row(entry.run_id, entry.attempt) for step in last_of_each(entry.steps)]
@@ -265,7 +267,7 @@ async def record(
         used += [_usage(entry, call) for call in entry.calls if call.kind is CallKind.MODEL]
         opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
         settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
-        if entry.finish is not None and Status(row["status"]).terminal:
+        if has_ended:
             ended.append(row)
     await session.fetch(SAVE_STEPS, checkpoints)
     await session.fetch(RECORD_STEPS, steps)
@@ -332,9 +334,9 @@ def _member(entry: RecordEntry) -> tuple[Any, ...]:
     )
 
 
-def _numbered(entry: RecordEntry, row: Row) -> list[EventRow]:
+def _numbered(entry: RecordEntry, row: Row, *, has_ended: bool) -> list[EventRow]:
     # The closing event, if there is one, has the last number and is written by the compound write.
-    last = row["last_seq"] - (1 if entry.finish is not None and Status(row["status"]).terminal else 0)
+    last = row["last_seq"] - (1 if has_ended else 0)
     first = last - len(entry.events) + 1
     return [
         (entry.run_id, first + offset, entry.attempt, kind, row["at"], data)
@@ -342,9 +344,9 @@ def _numbered(entry: RecordEntry, row: Row) -> list[EventRow]:
     ]
 
 
-def _notice(entry: RecordEntry, row: Row, numbered: Sequence[EventRow]) -> Notice:
+def _notice(entry: RecordEntry, row: Row, numbered: Sequence[EventRow], *, has_ended: bool) -> Notice:
     lines = [StoredEvent(seq, kind, attempt, row["at"], data) for _, seq, attempt, kind, _, data in numbered]
-    if entry.finish is not None and Status(row["status"]).terminal:
+    if has_ended:
         data = f'{{"status":"{row["status"]}"}}'
         lines.append(StoredEvent(row["last_seq"], EventType.DONE.value, entry.attempt, row["at"], data))
     return Notice(entry.run_id, row["last_seq"], tuple(lines))

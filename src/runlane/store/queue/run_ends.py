@@ -7,6 +7,7 @@ that no worker executes. The caller holds the locks of the runs' ordering keys.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from runlane.domain.run import RunHook, Status
 from runlane.store.events.run_ends import store_run_events
@@ -19,6 +20,8 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.statement import Row
 from runlane.store.webhooks.run_messages import report_ended
 
+_FAILED: Final = Status.FAILED.value
+
 
 async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedRun]:
     """Settle dead letters, pass ordering keys on, start slots of schedules and decide about dependent runs.
@@ -30,19 +33,35 @@ async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedR
     changed: list[ReleasedRun] = []
     may_cancel = CANCELLED_AT_ONCE
     while ended:
-        dead = [row for row in ended if row["status"] == Status.FAILED or row["hooks"] & RunHook.DEAD_LETTER]
-        if dead:
-            await settle_letters(session, dead)
-        await report_ended(session, ended)
-        await store_run_events(session, ended)
+        hooks = _hooks_of(ended)
+        if RunHook.DEAD_LETTER in hooks or any(row["status"] == _FAILED for row in ended):
+            await settle_letters(session, [row for row in ended if _is_letter(row)])
+        if RunHook.WEBHOOK in hooks or any(row["notifies"] for row in ended):
+            await report_ended(session, ended)
+        if RunHook.TRIGGERS in hooks:
+            await store_run_events(session, ended)
         changed += await release_next(
             session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
         )
-        if any(row["hooks"] & RunHook.SCHEDULE for row in ended):
+        if RunHook.SCHEDULE in hooks:
             changed += await settle_schedules(session, ended)
+        if RunHook.DEPENDENTS not in hooks:
+            break
         # A run that can never start ends here, and so may those that wait for it.
         dependents = await settle_dependents(session, ended, may_cancel)
         changed += dependents.released
         ended = dependents.ended
         may_cancel -= len(ended)
     return changed
+
+
+def _hooks_of(ended: Sequence[Row]) -> RunHook:
+    """Return the hooks that at least one of the runs has. Most have none, and a test of each row would be slow."""
+    bits = 0
+    for row in ended:
+        bits |= row["hooks"]
+    return RunHook(bits)
+
+
+def _is_letter(row: Row) -> bool:
+    return row["status"] == _FAILED or bool(row["hooks"] & RunHook.DEAD_LETTER)
