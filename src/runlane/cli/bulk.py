@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runlane.cli.failure_backend import print_job, print_preview, with_failures
-from runlane.cli.options import ApiKey, Json, Limit, Url
+from runlane.cli.options import ApiKey, Json, Limit, Url, duration
 from runlane.cli.output import format_time, print_rows
 from runlane.domain.bulk import BulkJob, BulkPreview
 from runlane.domain.wire import to_dict
@@ -103,8 +103,8 @@ def start(
     text: Annotated[str | None, typer.Option(help="Only runs whose id, task, key or note contains this.")] = None,
     priority: Annotated[int | None, typer.Option(help="For priority: the new one.")] = None,
     to: Annotated[str | None, typer.Option(help="For lane: the lane to move them to.", metavar="LANE")] = None,
-    delay: Annotated[float | None, typer.Option(help="For retry: seconds before the first one starts.")] = None,
-    spread: Annotated[float | None, typer.Option(help="For retry: seconds over which the starts are spread.")] = None,
+    delay: Annotated[float | None, duration("For retry: the time before the first one starts.")] = None,
+    spread: Annotated[float | None, duration("For retry: the time over which the starts are spread.")] = None,
     latest: Annotated[bool, typer.Option("--latest", help="For retry: on the current versions.")] = False,
     rate: Rate = None,
     dry_run: DryRun = False,

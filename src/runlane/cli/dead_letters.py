@@ -10,7 +10,7 @@ import typer
 from runlane.cli.bulk import DryRun, Rate, Wait, print_outcome, selection
 from runlane.cli.failure_backend import with_failures
 from runlane.cli.json_input import read_object
-from runlane.cli.options import ApiKey, Json, Limit, Url
+from runlane.cli.options import ApiKey, Json, Limit, Url, duration
 from runlane.cli.output import format_time, print_json, print_result, print_rows, shorten
 from runlane.cli.terminal import write_line
 from runlane.domain.bulk import BulkJob, BulkPreview
@@ -145,8 +145,8 @@ def retry(
     latest: Annotated[
         bool, typer.Option("--latest", help="Continue on the current versions, where steps fit.")
     ] = False,
-    delay: Annotated[float, typer.Option(help="Seconds before the first one starts.")] = 0.0,
-    spread: Annotated[float, typer.Option(help="Seconds over which the starts are spread.")] = 0.0,
+    delay: Annotated[float, duration("The time before the first one starts.")] = 0.0,
+    spread: Annotated[float, duration("The time over which the starts are spread, such as 15m.")] = 0.0,
     lower_priority: Annotated[int, typer.Option(help="How much lower the priority is.")] = 10,
     force: Annotated[bool, typer.Option("--force", help="Include runs that died five times or more.")] = False,
     rate: Rate = None,

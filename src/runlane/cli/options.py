@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
+
+_UNITS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+def duration(help: str, **settings: Any) -> Any:  # noqa: A002 - the name that Typer has for it
+    """Return an option for a time span, which a command gets in seconds."""
+    return typer.Option(help=help, metavar="DURATION", parser=_seconds, **settings)
+
+
+def _seconds(text: str | float) -> float:
+    """Return the seconds of a duration such as 90, 90s, 1.5m, 2h or 7d."""
+    found = _DURATION.fullmatch(str(text).strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a valid duration. Write 90, 90s, 15m, 2h or 7d.")
+    return float(found[1]) * _UNITS[found[2]]
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[
@@ -51,7 +69,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would happe
 
 # Runs.
 Timeout = Annotated[
-    float | None, typer.Option(min=0, help="Stop watching after N seconds, with exit code 4; the run continues.")
+    float | None, duration("Stop watching after this time, such as 90s or 15m, with exit code 4; the run continues.")
 ]
 RunId = Annotated[str, typer.Argument(help="Id of the run, or a unique prefix of it.", metavar="RUN")]
 After = Annotated[

@@ -12,7 +12,7 @@ from runlane.cli.backend import open_client
 from runlane.cli.follow import follow_run
 from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.json_input import read_bytes, read_object
-from runlane.cli.options import After, ApiKey, Json, OnEnd, ServerUrl, Timeout
+from runlane.cli.options import After, ApiKey, Json, OnEnd, ServerUrl, Timeout, duration
 from runlane.cli.output import print_result
 from runlane.cli.terminal import write_line
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
@@ -53,7 +53,7 @@ def run(
     follow: Follow = False,
     priority: Annotated[int, typer.Option(help="-100 to 100; higher values run earlier.")] = 0,
     key: OrderingKey = None,
-    delay: Annotated[float, typer.Option(min=0, help="Seconds before the run may start.")] = 0,
+    delay: Annotated[float, duration("The time before the run may start, such as 90s or 2h.")] = 0,
     hold: Annotated[bool, typer.Option("--hold", help="Wait for an approval.")] = False,
     fairness_key: FairnessKey = None,
     after: After = None,

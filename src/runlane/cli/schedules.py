@@ -10,7 +10,7 @@ import typer
 
 from runlane.cli.backend import open_app, open_client
 from runlane.cli.json_input import read_object
-from runlane.cli.options import ApiKey, DryRun, Json, Limit, Tenant, Url
+from runlane.cli.options import ApiKey, DryRun, Json, Limit, Tenant, Url, duration
 from runlane.cli.output import format_time, print_json, print_result, print_rows
 from runlane.cli.terminal import write_line
 from runlane.errors import InvalidRequest
@@ -34,7 +34,7 @@ Cron = Annotated[
     list[str] | None,
     typer.Option(help="A cron expression with five fields, such as '0 9 * * MON-FRI'. May be repeated."),
 ]
-Every = Annotated[list[float] | None, typer.Option(help="A period in seconds. May be repeated.")]
+Every = Annotated[list[float] | None, duration("A period, such as 90s, 15m or 1d. May be repeated.")]
 At = Annotated[list[str] | None, typer.Option(help="One moment, such as 2026-01-31T12:00:00Z. May be repeated.")]
 Zone = Annotated[str | None, typer.Option(help="The IANA time zone of cron expressions. Default: UTC.")]
 Overlap = Annotated[
