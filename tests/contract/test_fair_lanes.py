@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
 
 from runlane.bus.memory import MemoryBus
-from runlane.domain.run import Status
+from runlane.domain.run import Accepted, Status
 from runlane.domain.tenant import DEFAULT_TENANT, TenantLimits
 from runlane.maintenance.reaper import Reaper
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
@@ -285,6 +285,66 @@ async def test_a_process_learns_who_shares_lanes(store: Store) -> None:
         assert await accept_alone(store.database, [new_run()]) is not None
     finally:
         await committer.stop()
+
+
+@pytest.fixture
+async def committer(store: Store) -> AsyncGenerator[Committer]:
+    """A committer that has met the tenants, so that it places their runs in one round trip where it can."""
+    await two_tenants(store)
+    committer = Committer(store.database, lambda lanes: None)
+    await committer.start()
+    for tenant in (GREEDY, MODEST):
+        await committer.accept([new_run(tenant=tenant)], 30)
+    await store.sql("delete from runs")
+    await store.sql("delete from lane_shares")
+    try:
+        yield committer
+    finally:
+        await committer.stop()
+
+
+async def test_single_requests_get_the_shares_of_batches(store: Store, committer: Committer) -> None:
+    queued = [new_run(tenant=GREEDY) for _ in range(60)]
+    await committer.accept(queued, 30)
+    for _ in range(30):
+        await committer.accept([new_run(tenant=MODEST)], 30)
+    greedy = await tags(store, [run.id for run in queued])
+    assert greedy == sorted(set(greedy))
+    assert all(rank == tag for rank, tag in greedy)
+    begun = Counter(await starts(store, 40))
+    assert abs(begun[GREEDY] - begun[MODEST]) <= 2
+
+
+async def test_a_mixed_request_is_placed_by_tenant_and_lane(store: Store, committer: Committer) -> None:
+    await set_lane(store.database, "unfair", LaneChange(fair=False), create=True, actor="test")
+    await declare_lanes(store.database, ["other"])
+    await move_kinds(store.database, ["moved"], "other", actor="test")
+    fair = [new_run(tenant=tenant) for _ in range(5) for tenant in (GREEDY, MODEST)]
+    unfair = new_run(tenant=GREEDY, lane="unfair", target="elsewhere")
+    moved = new_run(tenant=MODEST, target="moved")
+    await committer.accept([*fair, unfair, moved], 30)
+    for tenant in (GREEDY, MODEST):
+        placed = await tags(store, [run.id for run in fair if run.tenant == tenant])
+        assert placed == sorted(set(placed))
+        assert None not in [tag for _, tag in placed]
+    rows = {row["id"]: row for row in await store.sql("select id, lane, rank, accepted_at, start_tag from runs")}
+    assert (rows[unfair.id]["start_tag"], rows[unfair.id]["rank"]) == (None, rows[unfair.id]["accepted_at"])
+    assert (rows[moved.id]["lane"], rows[moved.id]["start_tag"] is None) == ("other", False)
+    shares = await store.sql("select lane, tenant from lane_shares order by lane, tenant")
+    assert [(row["lane"], row["tenant"]) for row in shares] == [
+        ("default", GREEDY),
+        ("default", MODEST),
+        ("other", MODEST),
+    ]
+
+
+async def test_a_tenant_that_gets_limits_is_not_stored_past_them(store: Store, committer: Committer) -> None:
+    await set_tenant(store.database, MODEST, TenantChange(max_queued=1), actor="test")
+    (first,) = await committer.accept([new_run(tenant=MODEST)], 30)
+    (second,) = await committer.accept([new_run(tenant=MODEST)], 30)
+    assert isinstance(first, Accepted)
+    assert isinstance(second, Exception)
+    assert await store.count("runs") == 1
 
 
 async def test_an_accept_does_not_wait_for_that_of_another_tenant(store: Store) -> None:

@@ -201,6 +201,225 @@ FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at
 FROM changed;
 
+-- accept_shared
+-- Store new runs without keys in lanes that tenants share, as one statement without a transaction.
+WITH resolved AS
+(SELECT kinds.target AS target, kinds.lane AS declared, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = kinds.target), kinds.lane) AS lane
+FROM (SELECT DISTINCT batch.target AS target, batch.lane AS lane
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
+    $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[]) AS batch(id, target, lane, priority,
+    max_attempts, max_losses, delay_us, hold, on_dead, input, tenant, trace, plan)) AS kinds),
+times AS materialized
+(SELECT resolved.target AS target, resolved.declared AS declared, resolved.lane AS lane, coalesce(lanes.fair, true) AS
+    fair, coalesce(lanes.priority_seconds, 600) AS priority_seconds, coalesce((SELECT min(anon_1.start_tag) AS min_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.rank
+LIMIT 16) AS anon_1), CASE WHEN (EXISTS (SELECT *
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane)) THEN
+    coalesce((SELECT max(anon_2.start_tag) AS max_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'running' AND runs.lane = resolved.lane
+LIMIT 256) AS anon_2), (SELECT min(anon_3.start_tag) AS min_2
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.tenant, runs.rank
+LIMIT 1) AS anon_3)) END) AS next_tag, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AS
+    now, lane_clocks.read_at AS read_at, lane_clocks.earlier_at AS earlier_at, lane_clocks.earlier_virtual AS
+    earlier_virtual
+FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
+    resolved.lane),
+charged AS
+(SELECT groups.lane AS lane, groups.tenant AS tenant, groups.fairness_key AS fairness_key, groups.virtual_ns AS
+    virtual_ns, CAST(CAST(groups.count * 10000 * (1 + (SELECT count(*) AS count_1
+FROM (SELECT other.finish_tag AS finish_tag
+FROM lane_shares AS other
+WHERE other.lane = groups.lane AND other.tenant = groups.tenant AND other.fairness_key != groups.fairness_key
+LIMIT 1000) AS others
+WHERE others.finish_tag > groups.virtual_ns)) AS FLOAT) / CAST(tenants.weight AS FLOAT) AS BIGINT) AS charge
+FROM (SELECT times.lane AS lane, batch.tenant AS tenant, '' AS fairness_key, count(*) AS count,
+    max(least(times.next_tag, times.now)) * 1000 AS virtual_ns, false AS limited
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
+    $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[]) AS batch(id, target, lane, priority,
+    max_attempts, max_losses, delay_us, hold, on_dead, input, tenant, trace, plan) JOIN times ON times.target =
+    batch.target AND times.declared = batch.lane
+WHERE times.fair GROUP BY times.lane, batch.tenant) AS groups JOIN tenants ON tenants.id = groups.tenant
+WHERE tenants.shares_lanes AND (groups.limited OR tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running
+    IS NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered)),
+taken AS
+(INSERT INTO lane_shares (lane, tenant, fairness_key, finish_tag, charge) SELECT charged.lane AS lane, charged.tenant AS
+    tenant, charged.fairness_key AS fairness_key, charged.virtual_ns + charged.charge AS anon_4, charged.charge AS
+    charge
+FROM charged
+WHERE true ORDER BY charged.lane, charged.tenant, charged.fairness_key ON CONFLICT (lane, tenant, fairness_key) DO
+    UPDATE SET finish_tag = CASE WHEN (excluded.finish_tag > lane_shares.finish_tag + excluded.charge) THEN
+    excluded.finish_tag ELSE lane_shares.finish_tag + excluded.charge END, charge = excluded.charge RETURNING
+    lane_shares.lane, lane_shares.tenant, lane_shares.fairness_key, lane_shares.finish_tag, lane_shares.charge),
+admitted AS materialized
+(SELECT placed.id AS id, placed.target AS target, placed.lane AS lane, placed.priority AS priority, placed.max_attempts
+    AS max_attempts, placed.max_losses AS max_losses, placed.delay_us AS delay_us, placed.hold AS hold, placed.on_dead
+    AS on_dead, placed.input AS input, placed.tenant AS tenant, placed.trace AS trace, placed.plan AS plan,
+    placed.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts
+    AS max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, ((taken.finish_tag
+    - taken.charge) + (taken.charge * (row_number() OVER (PARTITION BY times.lane, batch.tenant ORDER BY batch.id) - 1))
+    / count(*) OVER (PARTITION BY times.lane, batch.tenant)) / 1000 AS start_tag
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
+    $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[]) AS batch(id, target, lane, priority,
+    max_attempts, max_losses, delay_us, hold, on_dead, input, tenant, trace, plan) JOIN times ON times.target =
+    batch.target AND times.declared = batch.lane LEFT OUTER JOIN taken ON taken.lane = times.lane AND taken.tenant =
+    batch.tenant) AS placed
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = placed.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, admitted.plan AS plan
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, start_tag) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN admitted.hold THEN 'awaiting_approval'
+    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_6, coalesce(admitted.start_tag, CASE WHEN
+    (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT
+    lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_7, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.start_tag AS start_tag
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_5
+FROM changed)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at
+FROM changed;
+
+-- accept_shared (one member)
+WITH resolved AS
+(SELECT kinds.target AS target, kinds.lane AS declared, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = kinds.target), kinds.lane) AS lane
+FROM (SELECT DISTINCT batch.target AS target, batch.lane AS lane
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
+    max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
+    $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan) AS batch) AS kinds),
+times AS materialized
+(SELECT resolved.target AS target, resolved.declared AS declared, resolved.lane AS lane, coalesce(lanes.fair, true) AS
+    fair, coalesce(lanes.priority_seconds, 600) AS priority_seconds, coalesce((SELECT min(anon_1.start_tag) AS min_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.rank
+LIMIT 16) AS anon_1), CASE WHEN (EXISTS (SELECT *
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane)) THEN
+    coalesce((SELECT max(anon_2.start_tag) AS max_1
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'running' AND runs.lane = resolved.lane
+LIMIT 256) AS anon_2), (SELECT min(anon_3.start_tag) AS min_2
+FROM (SELECT coalesce(runs.start_tag, runs.rank + CAST(runs.priority AS BIGINT) * coalesce(lanes.priority_seconds, 600)
+    * 1000000) AS start_tag
+FROM runs
+WHERE runs.status = 'queued' AND runs.limited AND runs.max_neighbors IS NULL AND runs.lane = resolved.lane ORDER BY
+    runs.tenant, runs.rank
+LIMIT 1) AS anon_3)) END) AS next_tag, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AS
+    now, lane_clocks.read_at AS read_at, lane_clocks.earlier_at AS earlier_at, lane_clocks.earlier_virtual AS
+    earlier_virtual
+FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
+    resolved.lane),
+charged AS
+(SELECT groups.lane AS lane, groups.tenant AS tenant, groups.fairness_key AS fairness_key, groups.virtual_ns AS
+    virtual_ns, CAST(CAST(groups.count * 10000 * (1 + (SELECT count(*) AS count_1
+FROM (SELECT other.finish_tag AS finish_tag
+FROM lane_shares AS other
+WHERE other.lane = groups.lane AND other.tenant = groups.tenant AND other.fairness_key != groups.fairness_key
+LIMIT 1000) AS others
+WHERE others.finish_tag > groups.virtual_ns)) AS FLOAT) / CAST(tenants.weight AS FLOAT) AS BIGINT) AS charge
+FROM (SELECT times.lane AS lane, batch.tenant AS tenant, '' AS fairness_key, count(*) AS count,
+    max(least(times.next_tag, times.now)) * 1000 AS virtual_ns, false AS limited
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
+    max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
+    $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan) AS batch JOIN times ON
+    times.target = batch.target AND times.declared = batch.lane
+WHERE times.fair GROUP BY times.lane, batch.tenant) AS groups JOIN tenants ON tenants.id = groups.tenant
+WHERE tenants.shares_lanes AND (groups.limited OR tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running
+    IS NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered)),
+taken AS
+(INSERT INTO lane_shares (lane, tenant, fairness_key, finish_tag, charge) SELECT charged.lane AS lane, charged.tenant AS
+    tenant, charged.fairness_key AS fairness_key, charged.virtual_ns + charged.charge AS anon_4, charged.charge AS
+    charge
+FROM charged
+WHERE true ORDER BY charged.lane, charged.tenant, charged.fairness_key ON CONFLICT (lane, tenant, fairness_key) DO
+    UPDATE SET finish_tag = CASE WHEN (excluded.finish_tag > lane_shares.finish_tag + excluded.charge) THEN
+    excluded.finish_tag ELSE lane_shares.finish_tag + excluded.charge END, charge = excluded.charge RETURNING
+    lane_shares.lane, lane_shares.tenant, lane_shares.fairness_key, lane_shares.finish_tag, lane_shares.charge),
+admitted AS materialized
+(SELECT placed.id AS id, placed.target AS target, placed.lane AS lane, placed.priority AS priority, placed.max_attempts
+    AS max_attempts, placed.max_losses AS max_losses, placed.delay_us AS delay_us, placed.hold AS hold, placed.on_dead
+    AS on_dead, placed.input AS input, placed.tenant AS tenant, placed.trace AS trace, placed.plan AS plan,
+    placed.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts
+    AS max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, ((taken.finish_tag
+    - taken.charge) + (taken.charge * (row_number() OVER (PARTITION BY times.lane, batch.tenant ORDER BY batch.id) - 1))
+    / count(*) OVER (PARTITION BY times.lane, batch.tenant)) / 1000 AS start_tag
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
+    max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
+    $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan) AS batch JOIN times ON
+    times.target = batch.target AND times.declared = batch.lane LEFT OUTER JOIN taken ON taken.lane = times.lane AND
+    taken.tenant = batch.tenant) AS placed
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = placed.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, admitted.plan AS plan
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, start_tag) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN admitted.hold THEN 'awaiting_approval'
+    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END AS anon_6, coalesce(admitted.start_tag, CASE WHEN
+    (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT
+    lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_7, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.start_tag AS start_tag
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_5
+FROM changed)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at
+FROM changed;
+
 -- active_holds
 -- Read the active holds of all lanes.
 SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at, lane_holds.expires_at

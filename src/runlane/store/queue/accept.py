@@ -24,6 +24,7 @@ from runlane.store.queue.dependencies import prepare_dependencies, store_depende
 from runlane.store.queue.start_tags import NO_TAG, Placement, TagRequest, assign_tags
 from runlane.store.queue.tags import add_tags, tags_json
 from runlane.store.queue.tenant_limits import Refusal, refusals
+from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Duplicate, Session
 from runlane.store.sql.expressions import member
 from runlane.store.sql.schema import runs
@@ -192,14 +193,17 @@ def stand_alone(requests: Iterable[NewRun]) -> bool:
     )
 
 
-async def accept_alone(database: Database, requests: Sequence[NewRun]) -> dict[str, Accepted] | None:
+async def accept_alone(
+    database: Database, requests: Sequence[NewRun], statement: CompoundWrite = ACCEPT_ALONE
+) -> dict[str, Accepted] | None:
     """Store runs without keys with one statement, in one round trip; return the verdicts by id.
 
-    Return None when a tenant has limits or shares lanes, or some runs exist; then use `accept`. A broken connection
-    leaves nothing in doubt: this process makes the ids, so the next try finds what was stored.
+    Return None when a tenant has limits or, unless the statement assigns start tags, shares lanes, or some runs exist;
+    then use `accept`. A broken connection leaves nothing in doubt: this process makes the ids, so the next try finds
+    what was stored.
     """
     try:
-        rows = await database.execute_single(ACCEPT_ALONE, [_alone(run) for run in requests])
+        rows = await database.execute_single(statement, [_alone(run) for run in requests])
     except Duplicate:
         return None
     return _accepted_of(rows) if len(rows) == len(requests) else None

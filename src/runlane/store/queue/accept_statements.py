@@ -39,7 +39,7 @@ from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.expressions import MARK, has_bits, json_of, lit, now_us
 from runlane.store.sql.schema import lane_kinds, lanes, run_events, run_inputs, runs, tenants
 
-_ALONE_COLUMNS = {
+ALONE_COLUMNS = {
     "id": Text(),
     "target": Text(),
     "lane": Text(),
@@ -55,7 +55,7 @@ _ALONE_COLUMNS = {
     "plan": Text(),
 }
 _RUN_COLUMNS = {
-    **_ALONE_COLUMNS,
+    **ALONE_COLUMNS,
     "limited": Boolean(),
     "origin": Text(),
     "hooks": SmallInteger(),
@@ -69,7 +69,8 @@ _RUN_COLUMNS = {
 }
 
 
-def _timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
+def timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
+    """Return the members of a batch that may be stored, with the time of their acceptance."""
     # The time is read once per row: a run's rank and its time of acceptance must agree. Materialized, because
     # SQLite would repeat the call wherever the column is used, and Postgres would unpack the batch twice.
     timed = select(batch, now_us().label("at")).select_from(batch).where(may_store)
@@ -85,14 +86,14 @@ def _free(batch: FromClause, has_tag: ColumnElement[bool]) -> ColumnElement[bool
 
 
 def _admit_alone(batch: FromClause) -> FromClause:
-    return _timed(batch, _free(batch, ~tenants.c.shares_lanes))
+    return timed(batch, _free(batch, ~tenants.c.shares_lanes))
 
 
 def _admit(batch: FromClause) -> FromClause:
-    return _timed(batch, or_(batch.c.limited, _free(batch, or_(batch.c.placed, ~tenants.c.shares_lanes))))
+    return timed(batch, or_(batch.c.limited, _free(batch, or_(batch.c.placed, ~tenants.c.shares_lanes))))
 
 
-def _new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
+def new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
     """Return the columns of a new run without keys."""
     moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target).scalar_subquery()
     lane = func.coalesce(moved, t.lane)
@@ -123,7 +124,7 @@ def _new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
 
 def _insert_runs_alone(admitted: FromClause) -> Executable:
     # No conflict clause: it would cost each row a second index lookup, for ids that exist only after a crash.
-    rows = _new_rows(admitted.c)
+    rows = new_rows(admitted.c)
     return (
         insert(runs)
         .from_select(list(rows), select(*rows.values()).select_from(admitted))
@@ -144,7 +145,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
         .scalar_subquery()
     )
     keyed = t.ordering_key.is_not(None)
-    rows = _new_rows(t)
+    rows = new_rows(t)
     waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
     rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
     rows["ordering_key"] = t.ordering_key
@@ -166,7 +167,8 @@ def _insert_runs(admitted: FromClause) -> Executable:
     )
 
 
-def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Executable:
+def insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: store the inputs of runs without keys."""
     assert batch is not None  # noqa: S101 - this compound write has a batch
     return insert(run_inputs).from_select(
         ["run_id", "input", "trace", "plan"],
@@ -188,29 +190,30 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
     )
 
 
-def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
+def insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: add the first event of each run."""
     c = changed.c
     first = select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status))
     columns = ["run_id", "seq", "attempt", "type", "at", "data"]
     return insert(run_events).from_select(columns, first.select_from(changed))
 
 
-_RETURNS = {"id": Text(), "status": Text(), "lane": Text(), "accepted_at": BigInteger()}
+RETURNS = {"id": Text(), "status": Text(), "lane": Text(), "accepted_at": BigInteger()}
 ACCEPT = CompoundWrite(
     "accept",
     _insert_runs,
     columns=_RUN_COLUMNS,
-    returns={**_RETURNS, "mark": Text()},
-    links=[_insert_inputs, _insert_first_events],
+    returns={**RETURNS, "mark": Text()},
+    links=[_insert_inputs, insert_first_events],
     admit=_admit,
     purpose="Store new runs with their inputs and first events.",
 )
 ACCEPT_ALONE = CompoundWrite(
     "accept_alone",
     _insert_runs_alone,
-    columns=_ALONE_COLUMNS,
-    returns=_RETURNS,
-    links=[_insert_inputs_alone, _insert_first_events],
+    columns=ALONE_COLUMNS,
+    returns=RETURNS,
+    links=[insert_inputs_alone, insert_first_events],
     admit=_admit_alone,
     purpose="Store new runs without keys, as one statement without a transaction.",
 )

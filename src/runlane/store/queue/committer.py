@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 
 from runlane.domain.events import Notice
 from runlane.domain.run import Status
+from runlane.domain.start_tags import CLOCK_SECONDS
 from runlane.errors import LeaseLost, RunlaneError, StorageRefused, Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability import metrics
 from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, stand_alone
+from runlane.store.queue.accept_shared import accept_shared, is_plain
 from runlane.store.queue.commit_members import AcceptMember, CommitMember, CommitResult, RecordMember, merge_entries
 from runlane.store.queue.dependencies import lock_in_order, parents_of
 from runlane.store.queue.ordering import key_locks
@@ -58,8 +60,9 @@ class Committer:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        # Tenants whose runs get start tags, which takes a transaction.
+        # Tenants whose runs get start tags.
         self._sharing: set[str] = set()
+        self._clocks_read_at = float("-inf")
         self.commits = 0
         self.members = 0
 
@@ -195,13 +198,26 @@ class Committer:
     async def _accept_at_once(self, batch: list[AcceptMember]) -> CommitResult | None:
         """Store the runs in one round trip if possible."""
         new_runs = [run for member in batch for run in member.runs]
-        if not stand_alone(new_runs) or any(run.tenant in self._sharing for run in new_runs):
+        if not stand_alone(new_runs):
             return None
+        store = accept_alone
+        if any(run.tenant in self._sharing for run in new_runs):
+            if self._database.dialect == "sqlite" or not is_plain(new_runs) or self._must_read_clocks():
+                return None
+            store = accept_shared
         failpoint("accept.before_commit")
-        stored = await accept_alone(self._database, new_runs)
+        stored = await store(self._database, new_runs)
         if stored is None:
             return None
         return CommitResult(accepted=[[stored[run.id] for run in member.runs] for member in batch])
+
+    def _must_read_clocks(self) -> bool:
+        """Return once a minute whether the next accept reads the clocks of shared lanes, which takes a transaction."""
+        now = time.monotonic()
+        if now - self._clocks_read_at < CLOCK_SECONDS:
+            return False
+        self._clocks_read_at = now
+        return True
 
     def _deliver(self, batch: list[CommitMember], result: CommitResult) -> None:
         self.commits += 1

@@ -110,7 +110,8 @@ def _next_tag(lane: ColumnElement[str], point_us: ColumnElement[int], *sources: 
     )
 
 
-def _lane_times(batch: FromClause) -> Select[Any]:
+def lane_times(batch: FromClause) -> Select[Any]:
+    """Return the virtual times of the lanes of targets, each with its declared lane."""
     moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == batch.c.target).scalar_subquery()
     found = select(batch.c.target, batch.c.lane.label("declared"), func.coalesce(moved, batch.c.lane).label("lane"))
     resolved = found.select_from(batch).cte("resolved")
@@ -135,7 +136,8 @@ def _later(one: ColumnElement[int], other: ColumnElement[int]) -> ColumnElement[
     return case((one > other, one), else_=other)
 
 
-def _take(batch: FromClause) -> Executable:
+def take_tags(batch: FromClause) -> Any:
+    """Return the statement that moves the last finish tags of tenants in lanes, and returns them."""
     b = batch.c
     other = lane_shares.alias("other")
     others = (
@@ -200,13 +202,13 @@ def _place(batch: FromClause) -> Executable:
 
 _LANE_TIMES = Statement(
     "read_lane_times",
-    _lane_times,
+    lane_times,
     {"target": Text(), "lane": Text()},
     purpose="Read the virtual time of lanes: the start tag of the run that is next.",
 )
 _TAKE = Statement(
     "assign_start_tags",
-    _take,
+    take_tags,
     {
         "lane": Text(),
         "tenant": Text(),

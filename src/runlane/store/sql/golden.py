@@ -23,7 +23,11 @@ from runlane.store.sql.statement import Dialect, Statement
 _WIDTH = 120
 
 # Modules whose statements exist in one dialect only.
-_POSTGRES_ONLY = ("runlane.store.sql.postgres", "runlane.store.queue.liveness_lock")
+_POSTGRES_ONLY = (
+    "runlane.store.sql.postgres",
+    "runlane.store.queue.liveness_lock",
+    "runlane.store.queue.accept_shared",
+)
 
 
 def find_statements(dialect: Dialect) -> dict[str, Statement | CompoundWrite]:
