@@ -1,7 +1,9 @@
 """Fairness: what fair shares cost when runs are accepted, claimed and drained, with a hundred tenants in one lane.
 
 The same runs of the same tenants are measured in a lane with fair shares and in one without, and accepts also with a
-single tenant, whose runs have no start tags.
+single tenant, whose runs have no start tags. Runs are drained that arrived in turns, ten of each tenant at a time, and
+that arrived tenant by tenant. In the second case fair shares take each run from another place of every table, which
+costs Postgres more than runs that are neighbors.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ from runlane.store.sql.database import open_database
 
 TENANTS = 100
 FAIR, UNFAIR, ALONE = "fair", "not fair", "one tenant"
+# How the runs of a drain arrived, and how many of a tenant at a time.
+IN_TURNS, BY_TENANT = "in turns", "tenant by tenant"
+_TURN = 10
 _TIMEOUT_SECONDS = 300
 # One run in a hundred is of another tenant than the one before it: each has its own tags.
 _LOAD_RUNS = (
@@ -55,8 +60,9 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
         for variant in (ALONE, UNFAIR, FAIR):
             async for sample in _accepts(servers, sizes, variant, repeat):
                 yield sample
-        for variant in (UNFAIR, FAIR):
-            yield await _drain(servers, sizes, count, variant, repeat)
+        for arrival in (IN_TURNS, BY_TENANT):
+            for variant in (UNFAIR, FAIR):
+                yield await _drain(servers, sizes, count, variant, arrival, repeat)
         for queued in sizes.queued:
             yield await _claims(servers, queued, repeat)
 
@@ -79,12 +85,14 @@ async def _prepared(workspace: Workspace, variant: str) -> AsyncGenerator[App]:
         yield app
 
 
-async def _bulk(app: App, variant: str, count: int) -> None:
-    """Accept runs of all tenants at once, so that batches contain many of them."""
+async def _bulk(app: App, variant: str, count: int, turn: int | None = None) -> None:
+    """Accept runs of all tenants at once, so that batches contain many of them; `turn` of each tenant at a time."""
     tenants = _tenants(variant)
     share = count // len(tenants)
-    jobs = [("noop", {"key": key}) for key in range(share)]
-    await asyncio.gather(*(app.enqueue_many(jobs, tenant=tenant) for tenant in tenants))
+    turn = share if turn is None else min(turn, share)
+    for first in range(0, share, turn):
+        jobs = [("noop", {"key": key}) for key in range(first, min(first + turn, share))]
+        await asyncio.gather(*(app.enqueue_many(jobs, tenant=tenant) for tenant in tenants))
 
 
 async def _accepts(servers: Servers, sizes: Sizes, variant: str, repeat: int) -> AsyncGenerator[Sample]:
@@ -105,10 +113,10 @@ async def _accepts(servers: Servers, sizes: Sizes, variant: str, repeat: int) ->
             yield Sample("fairness", "runlane", f"bulk, {variant}", repeat, "runs/s", [sizes.accept_many / seconds])
 
 
-async def _drain(servers: Servers, sizes: Sizes, count: int, variant: str, repeat: int) -> Sample:
+async def _drain(servers: Servers, sizes: Sizes, count: int, variant: str, arrival: str, repeat: int) -> Sample:
     with servers.workspace() as workspace:
         async with _prepared(workspace, variant) as app:
-            await _bulk(app, variant, count)
+            await _bulk(app, variant, count, _TURN if arrival == IN_TURNS else None)
         stored = count // TENANTS * TENANTS
         await servers.checkpoint()
         system = Runlane(workspace.database_url)
@@ -116,7 +124,7 @@ async def _drain(servers: Servers, sizes: Sizes, count: int, variant: str, repea
         with running(system.worker(sizes.slots), servers.environment(workspace, stored), servers.log):
             row = await wait_for_rows(workspace.database_url, cast("str", system.drained_sql), stored, _TIMEOUT_SECONDS)
         seconds = float(row["last"]) - float(row["first"])
-        return Sample("fairness", "runlane", f"drain, {variant}", repeat, "runs/s", [stored / seconds])
+        return Sample("fairness", "runlane", f"drain {arrival}, {variant}", repeat, "runs/s", [stored / seconds])
 
 
 async def _claims(servers: Servers, queued: int, repeat: int) -> Sample:
