@@ -46,7 +46,7 @@ GONE = TryResult(DeliveryStatus.FAILED, 1, 1, status_code=410, error_kind=ErrorK
 async def endpoint(store: Store, name: str = "we_a", tenant: str = "default", **fields: Any) -> str:
     """Create an endpoint; its secret is not read by the store."""
     whole: dict[str, Any] = {
-        "url": "https://example.com/hook", "description": "", "types": [], "filter": {}, "include": [],
+        "url": "https://example.com/hook", "description": "", "types": [], "filter": {}, "include": [], "headers": {},
         "rate_per_second": 1000.0, "max_in_flight": 100, "ordered": False,
     }  # fmt: skip
     secret = NewSecret(name, 1, tenant, "key", "sealed")

@@ -1274,18 +1274,18 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
-INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
-    max_in_flight, ordered, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, 'endpoint', $3::VARCHAR,
-    $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR, $8::VARCHAR, $9::FLOAT, $10::INTEGER, $11::BOOLEAN,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, headers, signature,
+    rate_per_second, max_in_flight, ordered, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, 'endpoint',
+    $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR, $8::VARCHAR, $9::VARCHAR, $10::FLOAT, $11::INTEGER,
+    $12::BOOLEAN, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
     1000000)::bigint) RETURNING webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind,
     webhook_endpoints.url, webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter,
-    webhook_endpoints.include, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
-    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
-    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
-    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
-    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
-    webhook_endpoints.created_at, webhook_endpoints.updated_at;
+    webhook_endpoints.include, webhook_endpoints.headers, webhook_endpoints.signature,
+    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
+    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
+    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
+    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
+    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1817,12 +1817,13 @@ UPDATE webhook_endpoints SET enabled=$1::BOOLEAN, disabled_reason=$2::VARCHAR, d
     version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
     webhook_endpoints.id = $8::VARCHAR AND webhook_endpoints.kind = 'endpoint' RETURNING webhook_endpoints.id,
     webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.description,
-    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.signature,
-    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
-    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
-    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
-    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
-    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.headers,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at;
 
 -- encrypted_secrets
 -- Read the encrypted values of some secrets of a tenant.
@@ -2043,12 +2044,12 @@ WHERE runs.id = any ($1::TEXT[]);
 -- Read a webhook endpoint.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint';
 
@@ -2586,9 +2587,12 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) ORDER BY found.id DESC
+LIMIT $12::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $12::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_ids
 -- List runs by ids, newest first.
@@ -2608,9 +2612,16 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND found.id = any ($10::TEXT[]) ORDER BY found.id DESC
-LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND (CAST($13::VARCHAR
+    AS TEXT) IS NULL OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE run_children.run_id = $13::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($14::TEXT[])
+    ORDER BY found.id DESC
+LIMIT $15::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $15::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_key
 -- List runs by key, newest first.
@@ -2630,9 +2641,13 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $10::VARCHAR ORDER BY found.id DESC
-LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $12::VARCHAR ORDER BY found.id
+    DESC
+LIMIT $13::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $13::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_lane
 -- List runs by lane, newest first.
@@ -2766,10 +2781,13 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND run_children.run_id = $10::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '')
-    DESC
-LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND run_children.run_id
+    = $13::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+LIMIT $14::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $14::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_status
 -- List runs by status, newest first.
@@ -2884,10 +2902,10 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (SELECT count(*) AS
-    count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
+    (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($9::TEXT[]) AND run_tags.run_id = found.id) = $10::INTEGER
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
     AND tagged.tenant = ranges.tenant AND tagged.tag = $11::VARCHAR ORDER BY tagged.run_id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant
@@ -2899,10 +2917,10 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (SELECT count(*) AS
-    count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
+    (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($9::TEXT[]) AND run_tags.run_id = found.id) = $10::INTEGER
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
     AND tagged.tenant = chosen.tenant AND tagged.tag = $11::VARCHAR AND tagged.run_id <= chosen.newest ORDER BY
     tagged.run_id DESC
 LIMIT $13::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
@@ -3275,12 +3293,12 @@ LIMIT $8::INTEGER;
 -- Read a page of webhook endpoints.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.tenant =
     $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.id > $2::VARCHAR) ORDER BY
@@ -3411,12 +3429,12 @@ WHERE runs.id = any ($1::TEXT[]) AND runs.status = 'blocked' AND (runs.hooks & 1
 -- Lock a webhook endpoint while it is changed.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint' FOR UPDATE;
 
@@ -4179,8 +4197,8 @@ WHERE stored_events.id = any ($1::TEXT[]);
 SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries, webhook_deliveries.max_tries,
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
-    body, webhook_endpoints.kind, webhook_endpoints.url, run_webhooks.url AS run_url, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now
+    body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
     run_webhooks.run_id = webhook_deliveries.run_id
@@ -4461,7 +4479,7 @@ SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.
     AS try_started_at, webhook_attempts.duration_us AS try_duration_us, webhook_attempts.status_code AS try_status_code,
     webhook_attempts.error_kind AS try_error_kind, webhook_attempts.error AS try_error,
     webhook_attempts.response_headers AS try_response_headers, webhook_attempts.response_body AS try_response_body,
-    webhook_attempts.address AS try_address
+    webhook_attempts.address AS try_address, webhook_attempts.request_headers AS try_request_headers
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id LEFT OUTER JOIN
     webhook_attempts ON webhook_attempts.delivery_id = webhook_deliveries.id
 WHERE webhook_deliveries.id = $1::VARCHAR ORDER BY webhook_attempts.number;
@@ -4680,17 +4698,18 @@ WITH changed AS
     clock_timestamp()) * 1000000)::bigint + batch.delay_us), status_code=batch.status_code, error=batch.error,
     ended_at=CASE WHEN (batch.status = 'pending') THEN NULL ELSE (date_part('epoch', clock_timestamp()) *
     1000000)::bigint END FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[],
-    $7::INTEGER[], $8::TEXT[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[]) AS batch(id, fence, status, delay_us,
-    started_at, duration_us, status_code, error_kind, error, response_headers, response_body, address) WHERE
-    webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND (webhook_deliveries.status || '') =
-    'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries, batch.started_at, batch.duration_us,
-    batch.status_code, batch.error_kind, batch.error, batch.response_headers, batch.response_body, batch.address),
+    $7::INTEGER[], $8::TEXT[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[]) AS batch(id, fence,
+    status, delay_us, started_at, duration_us, status_code, error_kind, error, response_headers, response_body, address,
+    request_headers) WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND
+    (webhook_deliveries.status || '') = 'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries,
+    batch.started_at, batch.duration_us, batch.status_code, batch.error_kind, batch.error, batch.response_headers,
+    batch.response_body, batch.address, batch.request_headers),
 link_1 AS
 (INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
-    response_headers, response_body, address) SELECT changed.id AS id, changed.tries AS tries, changed.started_at AS
-    started_at, changed.duration_us AS duration_us, changed.status_code AS status_code, changed.error_kind AS
-    error_kind, changed.error AS error, changed.response_headers AS response_headers, changed.response_body AS
-    response_body, changed.address AS address
+    response_headers, response_body, address, request_headers) SELECT changed.id AS id, changed.tries AS tries,
+    changed.started_at AS started_at, changed.duration_us AS duration_us, changed.status_code AS status_code,
+    changed.error_kind AS error_kind, changed.error AS error, changed.response_headers AS response_headers,
+    changed.response_body AS response_body, changed.address AS address, changed.request_headers AS request_headers
 FROM changed)
 SELECT changed.id, changed.tries
 FROM changed;
@@ -4703,16 +4722,16 @@ WITH changed AS
     1000000)::bigint END FROM (SELECT $1::VARCHAR AS id, $2::INTEGER AS fence, $3::VARCHAR AS status, $4::BIGINT AS
     delay_us, $5::BIGINT AS started_at, $6::BIGINT AS duration_us, $7::INTEGER AS status_code, $8::VARCHAR AS
     error_kind, $9::VARCHAR AS error, $10::VARCHAR AS response_headers, $11::VARCHAR AS response_body, $12::VARCHAR AS
-    address) AS batch WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND
-    (webhook_deliveries.status || '') = 'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries,
-    batch.started_at, batch.duration_us, batch.status_code, batch.error_kind, batch.error, batch.response_headers,
-    batch.response_body, batch.address),
+    address, $13::VARCHAR AS request_headers) AS batch WHERE webhook_deliveries.id = batch.id AND
+    webhook_deliveries.fence = batch.fence AND (webhook_deliveries.status || '') = 'delivering' RETURNING
+    webhook_deliveries.id, webhook_deliveries.tries, batch.started_at, batch.duration_us, batch.status_code,
+    batch.error_kind, batch.error, batch.response_headers, batch.response_body, batch.address, batch.request_headers),
 link_1 AS
 (INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
-    response_headers, response_body, address) SELECT changed.id AS id, changed.tries AS tries, changed.started_at AS
-    started_at, changed.duration_us AS duration_us, changed.status_code AS status_code, changed.error_kind AS
-    error_kind, changed.error AS error, changed.response_headers AS response_headers, changed.response_body AS
-    response_body, changed.address AS address
+    response_headers, response_body, address, request_headers) SELECT changed.id AS id, changed.tries AS tries,
+    changed.started_at AS started_at, changed.duration_us AS duration_us, changed.status_code AS status_code,
+    changed.error_kind AS error_kind, changed.error AS error, changed.response_headers AS response_headers,
+    changed.response_body AS response_body, changed.address AS address, changed.request_headers AS request_headers
 FROM changed)
 SELECT changed.id, changed.tries
 FROM changed;
@@ -4853,7 +4872,7 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_qu
 
 -- remove_tags
 -- Remove runs from the lists of their tags.
-DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]);
+DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
 
 -- replace_dead_letter
 -- Note that another run repeats the run of a dead letter.
@@ -5280,18 +5299,19 @@ UPDATE tenants SET name=$1::VARCHAR, max_queued=$2::INTEGER, max_running=$3::INT
 -- Change a webhook endpoint.
 UPDATE webhook_endpoints SET url=coalesce($1::VARCHAR, webhook_endpoints.url), description=coalesce($2::VARCHAR,
     webhook_endpoints.description), types=coalesce($3::VARCHAR, webhook_endpoints.types), filter=coalesce($4::VARCHAR,
-    webhook_endpoints.filter), include=coalesce($5::VARCHAR, webhook_endpoints.include),
-    rate_per_second=coalesce($6::FLOAT, webhook_endpoints.rate_per_second), max_in_flight=coalesce($7::INTEGER,
-    webhook_endpoints.max_in_flight), ordered=coalesce($8::BOOLEAN, webhook_endpoints.ordered),
-    version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
-    webhook_endpoints.id = $9::VARCHAR AND webhook_endpoints.kind = 'endpoint' RETURNING webhook_endpoints.id,
-    webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.description,
-    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.signature,
-    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
-    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
-    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
-    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
-    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+    webhook_endpoints.filter), include=coalesce($5::VARCHAR, webhook_endpoints.include), headers=coalesce($6::VARCHAR,
+    webhook_endpoints.headers), rate_per_second=coalesce($7::FLOAT, webhook_endpoints.rate_per_second),
+    max_in_flight=coalesce($8::INTEGER, webhook_endpoints.max_in_flight), ordered=coalesce($9::BOOLEAN,
+    webhook_endpoints.ordered), version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE webhook_endpoints.id = $10::VARCHAR AND webhook_endpoints.kind =
+    'endpoint' RETURNING webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at;
 
 -- set_webhook_health
 -- Store the health of a webhook endpoint.

@@ -1046,11 +1046,11 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
-INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
-    max_in_flight, ordered, created_at, updated_at) VALUES (?, ?, 'endpoint', ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(),
-    now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
-    max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages, first_failure_at,
-    last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, headers, signature,
+    rate_per_second, max_in_flight, ordered, created_at, updated_at) VALUES (?, ?, 'endpoint', ?, ?, ?, ?, ?, ?, ?, ?,
+    ?, ?, now_us(), now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, headers, signature,
+    rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages,
+    first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1548,9 +1548,9 @@ UPDATE tenants SET enabled=? WHERE tenants.id = ? RETURNING id;
 UPDATE webhook_endpoints SET enabled=?, disabled_reason=?, disabled_at=?, failures=?, failed_messages=?,
     first_failure_at=?, probe_at=?, version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE
     webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description,
-    types, filter, include, signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at,
-    failures, failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at,
-    updated_at;
+    types, filter, include, headers, signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason,
+    disabled_at, failures, failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version,
+    created_at, updated_at;
 
 -- encrypted_secrets
 -- Read the encrypted values of some secrets of a tenant.
@@ -1766,12 +1766,12 @@ WHERE runs.id in (select value from json_each(?));
 -- Read a webhook endpoint.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint';
 
@@ -2273,8 +2273,11 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) ORDER BY found.id
-    DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) ORDER BY found.id DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2294,8 +2297,15 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND found.id in
-    (select value from json_each(?)) ORDER BY found.id DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE run_children.run_id = ? AND idempotency_keys.run_id = found.id))) AND found.id in (select value from json_each(?))
+    ORDER BY found.id DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2315,8 +2325,11 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND
-    found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2444,8 +2457,12 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND
-    run_children.run_id = ? AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND run_children.run_id = ? AND found.id !=
+    run_children.run_id ORDER BY (found.id || '') DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2554,10 +2571,10 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (SELECT count(*) AS count_1
+    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
-    found.id) = ? AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
+    found.id) = ?) AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT tenants.value AS tenant
 FROM json_each(?) AS tenants) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
@@ -2567,10 +2584,10 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (SELECT count(*) AS count_1
+    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
-    found.id) = ? AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
+    found.id) = ?) AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
     tagged.run_id DESC
 LIMIT ? OFFSET ?)) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -2918,12 +2935,12 @@ LIMIT ? OFFSET ?;
 -- Read a page of webhook endpoints.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND (CAST(? AS TEXT) IS NULL OR webhook_endpoints.tenant = ?) AND (CAST(? AS
     TEXT) IS NULL OR webhook_endpoints.id > ?) ORDER BY webhook_endpoints.id
@@ -3047,12 +3064,12 @@ WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AN
 -- Lock a webhook endpoint while it is changed.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint';
 
@@ -3712,7 +3729,8 @@ WHERE stored_events.id in (select value from json_each(?));
 SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries, webhook_deliveries.max_tries,
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
-    body, webhook_endpoints.kind, webhook_endpoints.url, run_webhooks.url AS run_url, now_us() AS now
+    body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
+    now_us() AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
     run_webhooks.run_id = webhook_deliveries.run_id
@@ -3940,7 +3958,7 @@ SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.
     AS try_started_at, webhook_attempts.duration_us AS try_duration_us, webhook_attempts.status_code AS try_status_code,
     webhook_attempts.error_kind AS try_error_kind, webhook_attempts.error AS try_error,
     webhook_attempts.response_headers AS try_response_headers, webhook_attempts.response_body AS try_response_body,
-    webhook_attempts.address AS try_address
+    webhook_attempts.address AS try_address, webhook_attempts.request_headers AS try_request_headers
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id LEFT OUTER JOIN
     webhook_attempts ON webhook_attempts.delivery_id = webhook_deliveries.id
 WHERE webhook_deliveries.id = ? ORDER BY webhook_attempts.number;
@@ -4101,19 +4119,21 @@ UPDATE webhook_deliveries SET status=batch.status, tries=(webhook_deliveries.tri
     json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS delay_us, json_extract(value, '$[4]') AS
     started_at, json_extract(value, '$[5]') AS duration_us, json_extract(value, '$[6]') AS status_code,
     json_extract(value, '$[7]') AS error_kind, json_extract(value, '$[8]') AS error, json_extract(value, '$[9]') AS
-    response_headers, json_extract(value, '$[10]') AS response_body, json_extract(value, '$[11]') AS address
+    response_headers, json_extract(value, '$[10]') AS response_body, json_extract(value, '$[11]') AS address,
+    json_extract(value, '$[12]') AS request_headers
 FROM json_each(?) AS batch_members) AS batch WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence =
     batch.fence AND (webhook_deliveries.status || '') = 'delivering' RETURNING id, tries;
 
 -- record_webhook_tries (link 1)
 INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
-    response_headers, response_body, address) SELECT changed.id, changed.tries, changed.started_at, changed.duration_us,
-    changed.status_code, changed.error_kind, changed.error, changed.response_headers, changed.response_body,
-    changed.address
+    response_headers, response_body, address, request_headers) SELECT changed.id, changed.tries, changed.started_at,
+    changed.duration_us, changed.status_code, changed.error_kind, changed.error, changed.response_headers,
+    changed.response_body, changed.address, changed.request_headers
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tries, json_extract(value, '$[2]') AS
     started_at, json_extract(value, '$[3]') AS duration_us, json_extract(value, '$[4]') AS status_code,
     json_extract(value, '$[5]') AS error_kind, json_extract(value, '$[6]') AS error, json_extract(value, '$[7]') AS
-    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address
+    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address,
+    json_extract(value, '$[10]') AS request_headers
 FROM json_each(?) AS changed_members) AS changed;
 
 -- record_webhook_tries (final)
@@ -4121,7 +4141,8 @@ SELECT changed.id, changed.tries
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tries, json_extract(value, '$[2]') AS
     started_at, json_extract(value, '$[3]') AS duration_us, json_extract(value, '$[4]') AS status_code,
     json_extract(value, '$[5]') AS error_kind, json_extract(value, '$[6]') AS error, json_extract(value, '$[7]') AS
-    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address
+    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address,
+    json_extract(value, '$[10]') AS request_headers
 FROM json_each(?) AS changed_members) AS changed;
 
 -- recover_provider
@@ -4224,7 +4245,8 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name 
 
 -- remove_tags
 -- Remove runs from the lists of their tags.
-DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?));
+DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
+    json_each(?));
 
 -- replace_dead_letter
 -- Note that another run repeats the run of a dead letter.
@@ -4595,10 +4617,11 @@ UPDATE tenants SET name=?, max_queued=?, max_running=?, rate_per_second=?, enabl
 -- Change a webhook endpoint.
 UPDATE webhook_endpoints SET url=coalesce(?, webhook_endpoints.url), description=coalesce(?,
     webhook_endpoints.description), types=coalesce(?, webhook_endpoints.types), filter=coalesce(?,
-    webhook_endpoints.filter), include=coalesce(?, webhook_endpoints.include), rate_per_second=coalesce(?,
-    webhook_endpoints.rate_per_second), max_in_flight=coalesce(?, webhook_endpoints.max_in_flight), ordered=coalesce(?,
-    webhook_endpoints.ordered), version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE webhook_endpoints.id
-    = ? AND webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description, types, filter, include,
+    webhook_endpoints.filter), include=coalesce(?, webhook_endpoints.include), headers=coalesce(?,
+    webhook_endpoints.headers), rate_per_second=coalesce(?, webhook_endpoints.rate_per_second),
+    max_in_flight=coalesce(?, webhook_endpoints.max_in_flight), ordered=coalesce(?, webhook_endpoints.ordered),
+    version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE webhook_endpoints.id = ? AND
+    webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description, types, filter, include, headers,
     signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures,
     failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
 

@@ -35,6 +35,7 @@ class EndpointFields:
     types: list[str] | None = None
     filter: Mapping[str, list[str]] | None = None
     include: list[str] | None = None
+    headers: Mapping[str, str] | None = None
     rate_per_second: float | None = None
     max_in_flight: int | None = None
     ordered: bool | None = None
@@ -47,6 +48,7 @@ class EndpointFields:
             "new_types": None if self.types is None else dump_json(self.types),
             "new_filter": None if self.filter is None else dump_json(self.filter),
             "new_include": None if self.include is None else dump_json(self.include),
+            "new_headers": None if self.headers is None else dump_json(dict(self.headers)),
             "new_rate": self.rate_per_second,
             "new_in_flight": self.max_in_flight,
             "new_ordered": self.ordered,
@@ -59,6 +61,7 @@ _new = {
     "types": bindparam("new_types", type_=Text()),
     "filter": bindparam("new_filter", type_=Text()),
     "include": bindparam("new_include", type_=Text()),
+    "headers": bindparam("new_headers", type_=Text()),
     "rate_per_second": bindparam("new_rate", type_=Float()),
     "max_in_flight": bindparam("new_in_flight", type_=Integer()),
     "ordered": bindparam("new_ordered", type_=Boolean()),
@@ -326,6 +329,7 @@ def endpoint_of(row: Row) -> WebhookEndpoint:
         types=tuple(load_json(row["types"])),
         filter={name: tuple(values) for name, values in load_json(row["filter"]).items()},
         include=tuple(load_json(row["include"])),
+        headers=load_json(row["headers"]),
         ordered=bool(row["ordered"]),
         enabled=bool(row["enabled"]),
     )
@@ -343,6 +347,7 @@ def _audited(endpoint: WebhookEndpoint) -> dict[str, Any]:
         "types",
         "filter",
         "include",
+        "headers",
         "signature",
         "rate_per_second",
         "max_in_flight",

@@ -19,6 +19,7 @@ webhook_endpoints = Table(
     Column("types", Text, nullable=False, server_default="[]"),
     Column("filter", Text, nullable=False, server_default="{}"),
     Column("include", Text, nullable=False, server_default="[]"),
+    Column("headers", Text, nullable=False, server_default="{}"),
     Column("signature", Text, nullable=False, server_default="hmac"),
     Column("rate_per_second", Float, nullable=False),
     Column("max_in_flight", Integer, nullable=False),
@@ -142,5 +143,6 @@ webhook_attempts = Table(
     Column("response_headers", Text),
     Column("response_body", Text),
     Column("address", Text),
+    Column("request_headers", Text),
     sqlite_with_rowid=False,
 )
