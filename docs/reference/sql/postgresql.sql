@@ -414,6 +414,21 @@ INSERT INTO webhook_messages (id, tenant, type, run_id, occurred_at, created_at,
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS type, $4::VARCHAR AS run_id, $5::BIGINT AS
     occurred_at, $6::VARCHAR AS body) AS batch;
 
+-- add_webhook_notices
+-- Note what is reported, unless another transaction reports it.
+INSERT INTO webhook_notices (tenant, subject, type, day, created_at) SELECT batch.tenant, batch.subject, batch.type,
+    batch.day, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::INTEGER[]) AS batch(tenant, subject, type, day)
+WHERE true ON CONFLICT DO NOTHING RETURNING webhook_notices.tenant, webhook_notices.subject, webhook_notices.type,
+    webhook_notices.day;
+
+-- add_webhook_notices (one member)
+INSERT INTO webhook_notices (tenant, subject, type, day, created_at) SELECT batch.tenant, batch.subject, batch.type,
+    batch.day, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS subject, $3::VARCHAR AS type, $4::INTEGER AS day) AS batch
+WHERE true ON CONFLICT DO NOTHING RETURNING webhook_notices.tenant, webhook_notices.subject, webhook_notices.type,
+    webhook_notices.day;
+
 -- add_webhook_origins
 -- Add the origins of webhook URLs of runs, which share a rate and a circuit.
 INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
@@ -640,6 +655,16 @@ UPDATE workers SET status='draining' WHERE workers.id = $1::VARCHAR AND workers.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES ($1::VARCHAR,
     $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- budgets_of_day
+-- Read the daily budgets of tenants and what is spent of them.
+SELECT tenants.id, tenants.max_cost_usd_per_day, tenants.on_cap, (SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT)
+    AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)) AS spent
+FROM tenants
+WHERE tenants.id = any ($2::TEXT[]) AND tenants.max_cost_usd_per_day IS NOT NULL;
 
 -- buffered_slots
 -- Read the buffered slots of schedules.
@@ -1684,6 +1709,11 @@ UPDATE webhook_endpoints SET kind='deleted', enabled=$1::BOOLEAN, updated_at=(da
 -- Delete old webhook messages.
 DELETE FROM webhook_messages WHERE webhook_messages.id = any ($1::TEXT[]);
 
+-- delete_webhook_notices
+-- Delete old notes of what was reported.
+DELETE FROM webhook_notices WHERE webhook_notices.created_at < (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) - 2592000000000;
+
 -- delete_webhook_secrets
 -- Delete the secrets of a deleted webhook endpoint.
 DELETE FROM webhook_secrets WHERE webhook_secrets.owner = $1::VARCHAR;
@@ -1760,6 +1790,10 @@ DELETE FROM webhook_endpoints WHERE webhook_endpoints.tenant = $1::VARCHAR;
 -- drop_webhook_messages
 -- Delete the webhook messages of a deleted tenant.
 DELETE FROM webhook_messages WHERE webhook_messages.tenant = $1::VARCHAR;
+
+-- drop_webhook_notices
+-- Delete the webhook notices of a deleted tenant.
+DELETE FROM webhook_notices WHERE webhook_notices.tenant = $1::VARCHAR;
 
 -- drop_webhook_secrets
 -- Delete the webhook secrets of a deleted tenant.
@@ -2481,6 +2515,12 @@ SELECT runs.ordering_key
 FROM runs
 WHERE runs.worker_id = any ($1::TEXT[]) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL AND
     (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
+
+-- known_webhook_notices
+-- Find what was reported before.
+SELECT webhook_notices.tenant, webhook_notices.subject, webhook_notices.type, webhook_notices.day
+FROM webhook_notices
+WHERE webhook_notices.tenant = any ($1::TEXT[]) AND webhook_notices.subject = any ($2::TEXT[]);
 
 -- lane_names
 -- Read the names of all lanes.

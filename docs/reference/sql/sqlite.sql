@@ -281,6 +281,15 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     AS body
 FROM json_each(?) AS batch_members) AS batch;
 
+-- add_webhook_notices
+-- Note what is reported, unless another transaction reports it.
+INSERT INTO webhook_notices (tenant, subject, type, day, created_at) SELECT batch.tenant, batch.subject, batch.type,
+    batch.day, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS subject, json_extract(value, '$[2]')
+    AS type, json_extract(value, '$[3]') AS day
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING tenant, subject, type, day;
+
 -- add_webhook_origins
 -- Add the origins of webhook URLs of runs, which share a rate and a circuit.
 INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
@@ -429,6 +438,16 @@ UPDATE workers SET status='draining' WHERE workers.id = ? AND workers.status IN 
 -- Create a chat session with its first turn.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES (?, ?, ?, ?, 1,
     now_us(), now_us());
+
+-- budgets_of_day
+-- Read the daily budgets of tenants and what is spent of them.
+SELECT tenants.id, tenants.max_cost_usd_per_day, tenants.on_cap, (SELECT coalesce(sum(usage_daily.cost_usd), ?) AS
+    coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER)) AS spent
+FROM tenants
+WHERE tenants.id in (select value from json_each(?)) AND tenants.max_cost_usd_per_day IS NOT NULL;
 
 -- buffered_slots
 -- Read the buffered slots of schedules.
@@ -1426,6 +1445,10 @@ UPDATE webhook_endpoints SET kind='deleted', enabled=?, updated_at=now_us() WHER
 -- Delete old webhook messages.
 DELETE FROM webhook_messages WHERE webhook_messages.id in (select value from json_each(?));
 
+-- delete_webhook_notices
+-- Delete old notes of what was reported.
+DELETE FROM webhook_notices WHERE webhook_notices.created_at < (SELECT now_us() AS now_us_1) - 2592000000000;
+
 -- delete_webhook_secrets
 -- Delete the secrets of a deleted webhook endpoint.
 DELETE FROM webhook_secrets WHERE webhook_secrets.owner = ?;
@@ -1495,6 +1518,10 @@ DELETE FROM webhook_endpoints WHERE webhook_endpoints.tenant = ?;
 -- drop_webhook_messages
 -- Delete the webhook messages of a deleted tenant.
 DELETE FROM webhook_messages WHERE webhook_messages.tenant = ?;
+
+-- drop_webhook_notices
+-- Delete the webhook notices of a deleted tenant.
+DELETE FROM webhook_notices WHERE webhook_notices.tenant = ?;
 
 -- drop_webhook_secrets
 -- Delete the webhook secrets of a deleted tenant.
@@ -2175,6 +2202,13 @@ SELECT runs.ordering_key
 FROM runs
 WHERE runs.worker_id in (select value from json_each(?)) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL
     AND (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
+
+-- known_webhook_notices
+-- Find what was reported before.
+SELECT webhook_notices.tenant, webhook_notices.subject, webhook_notices.type, webhook_notices.day
+FROM webhook_notices
+WHERE webhook_notices.tenant in (select value from json_each(?)) AND webhook_notices.subject in (select value from
+    json_each(?));
 
 -- lane_names
 -- Read the names of all lanes.

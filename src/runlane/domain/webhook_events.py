@@ -23,6 +23,9 @@ class WebhookType(StrEnum):
     DEAD_LETTER_CREATED = "dead_letter.created"
     SCHEDULE_MISSED = "schedule.missed"
     SCHEDULE_FAILED = "schedule.failed"
+    BUDGET_WARNING = "budget.warning"
+    BUDGET_REACHED = "budget.reached"
+    QUOTA_WARNING = "quota.warning"
     CHAT_TURN_COMPLETED = "chat.turn.completed"
     CHAT_TURN_FAILED = "chat.turn.failed"
     ENDPOINT_DISABLED = "endpoint.disabled"
@@ -66,6 +69,17 @@ _SCHEDULE: Final = {
     "reason": _OR_NULL,
     "detail": _OR_NULL,
 }
+_BUDGET: Final = {
+    "scope": {"enum": ["tenant", "agent", "run", "step"]},
+    "name": _TEXT,
+    "limit_usd": _NUMBER,
+    "spent_usd": _NUMBER,
+    "on_cap": {"enum": ["fail", "ask"]},
+    "run_id": _OR_NULL,
+    "target": _OR_NULL,
+    "lane": _OR_NULL,
+    "url": _OR_NULL,
+}
 _PROPERTIES: Final[Mapping[WebhookType, Mapping[str, Any]]] = {
     WebhookType.RUN_STARTED: {**_RUN, "accepted_at": _TIME, "started_at": _TIME},
     WebhookType.RUN_COMPLETED: _ENDED,
@@ -85,6 +99,9 @@ _PROPERTIES: Final[Mapping[WebhookType, Mapping[str, Any]]] = {
     WebhookType.DEAD_LETTER_CREATED: _ENDED,
     WebhookType.SCHEDULE_MISSED: _SCHEDULE,
     WebhookType.SCHEDULE_FAILED: _SCHEDULE,
+    WebhookType.BUDGET_WARNING: _BUDGET,
+    WebhookType.BUDGET_REACHED: _BUDGET,
+    WebhookType.QUOTA_WARNING: {"quota": _TEXT, "limit": _COUNT, "used": _COUNT},
     WebhookType.CHAT_TURN_COMPLETED: _TURN,
     WebhookType.CHAT_TURN_FAILED: _TURN,
     WebhookType.ENDPOINT_DISABLED: {"endpoint_id": _TEXT, "reason": _TEXT},
@@ -101,6 +118,9 @@ _DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
     WebhookType.DEAD_LETTER_CREATED: "A run that failed for good became a dead letter.",
     WebhookType.SCHEDULE_MISSED: "Slots of a schedule have passed without a run.",
     WebhookType.SCHEDULE_FAILED: "A schedule could not start its run.",
+    WebhookType.BUDGET_WARNING: "Four fifths of a budget for model calls are spent.",
+    WebhookType.BUDGET_REACHED: "A budget for model calls is spent; further calls fail, or a person is asked.",
+    WebhookType.QUOTA_WARNING: "Four fifths of a quota of the tenant are used; at most one message a day.",
     WebhookType.CHAT_TURN_COMPLETED: "The turn of a conversation has its answer.",
     WebhookType.CHAT_TURN_FAILED: "The turn of a conversation has failed.",
     WebhookType.ENDPOINT_DISABLED: "Another endpoint of the tenant has been disabled.",
@@ -134,6 +154,13 @@ _EXAMPLES: Final[Mapping[str, Any]] = {
     "last_slot": _AT,
     "count": 1,
     "detail": None,
+    "scope": "run",
+    "limit_usd": 5.0,
+    "spent_usd": 4.25,
+    "on_cap": "ask",
+    "quota": "runs_per_day",
+    "limit": 1000,
+    "used": 800,
     "endpoint_id": "we_0192f3a1b2c37abc8def0123456789ab",
     "reason": "410 Gone",
 }

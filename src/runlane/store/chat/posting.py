@@ -144,7 +144,7 @@ async def _check_quota(session: Session, tenant: str) -> None:
     refusal = check_chat_sessions(tenant, limit, used)
     if refusal is not None:
         raise refusal
-    warn_of_quota(tenant, CHAT_SESSIONS, limit, used, used + 1)
+    await warn_of_quota(session, tenant, CHAT_SESSIONS, limit, used, used + 1)
 
 
 async def _posted_before(session: Session, verdict: Accepted) -> ChatTurn:

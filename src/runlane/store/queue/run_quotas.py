@@ -105,7 +105,7 @@ class RunQuotas:
         changed = [(tenant, day, used) for tenant, used in sorted(self._used.items()) if used != self._before[tenant]]
         await session.fetch(_STORE, changed)
         for tenant, _, used in changed:
-            warn_of_quota(tenant, RUNS_PER_DAY, self._limits[tenant], self._before[tenant], used)
+            await warn_of_quota(session, tenant, RUNS_PER_DAY, self._limits[tenant], self._before[tenant], used)
 
 
 async def count_today(session: Session, tenant: str) -> None:

@@ -15,9 +15,11 @@ from runlane.store.sql.schema import (
     webhook_deliveries,
     webhook_endpoints,
     webhook_messages,
+    webhook_notices,
     webhook_secrets,
 )
 from runlane.store.sql.statement import Statement
+from runlane.store.webhooks.notices import DELETE_NOTICES
 from runlane.store.webhooks.run_webhooks import DELETE_LEFT_WEBHOOKS, DELETE_RUN_SECRETS
 
 AT_ONCE = 500
@@ -83,7 +85,14 @@ _DROPS = [
             purpose=f"Delete the {table.name.replace('_', ' ')} of a deleted tenant.",
         )
         # Endpoints before deliveries, as in a claim.
-        for table in (webhook_endpoints, webhook_deliveries, webhook_messages, webhook_secrets, run_webhooks)
+        for table in (
+            webhook_endpoints,
+            webhook_deliveries,
+            webhook_messages,
+            webhook_secrets,
+            run_webhooks,
+            webhook_notices,
+        )
     ),
 ]
 _OVERVIEW = Statement(
@@ -135,6 +144,7 @@ async def delete_old_messages(session: Session, keep_seconds: float) -> int:
         await session.fetch(DELETE_RUN_SECRETS, ids=run_ids)
     if len(rows) < AT_ONCE:
         await session.fetch(_DELETE_UNUSED)
+        await session.fetch(DELETE_NOTICES)
     return len(rows)
 
 

@@ -1,4 +1,4 @@
-"""Lists of runs by the schedule that has started them; headers of webhook endpoints."""
+"""Lists of runs by the schedule that has started them; headers of webhook endpoints; what webhooks report once."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,3 +20,13 @@ def upgrade() -> None:
     op.execute(sa.text(_MARK_RUNS))
     op.add_column("webhook_endpoints", sa.Column("headers", sa.Text(), server_default="{}", nullable=False))
     op.add_column("webhook_attempts", sa.Column("request_headers", sa.Text()))
+    op.create_table(
+        "webhook_notices",
+        sa.Column("tenant", sa.Text(), primary_key=True),
+        sa.Column("subject", sa.Text(), primary_key=True),
+        sa.Column("type", sa.Text(), primary_key=True),
+        sa.Column("day", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("webhook_notices_created", "webhook_notices", ["created_at"])
