@@ -9,7 +9,7 @@ import pytest
 
 from runlane.domain.run import RunHook
 from runlane.domain.webhook import CIRCUIT_FAILURES, DISABLE_AFTER_US, DeliveryStatus, ErrorKind, origin_id
-from runlane.errors import Conflict, NotFound, WrongState
+from runlane.errors import Conflict, NotFound, QuotaReached, WrongState
 from runlane.store.orchestration.resume import answer_wait
 from runlane.store.orchestration.waits import NewWait
 from runlane.store.queue.reaping import take_over
@@ -432,7 +432,7 @@ async def test_a_change_with_an_old_version_is_refused(store: Store) -> None:
 
 async def test_a_tenant_has_a_limited_number_of_endpoints(store: Store) -> None:
     await endpoint(store, "we_a")
-    with pytest.raises(Conflict, match="RUNLANE_MAX_WEBHOOK_ENDPOINTS"):
+    with pytest.raises(QuotaReached, match="1 of at most 1 webhook endpoints"):
         await create_endpoint(
             store.database,
             "we_b",

@@ -692,6 +692,52 @@ WHERE provider_waiters.credential = provider_states.credential AND provider_wait
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $1::BIGINT) AS waiting
 FROM provider_states;
 
+-- bytes_of_ended_runs
+-- Count the bytes of some ended runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.status = $2::VARCHAR AND runs.ended_at IS NOT NULL AND runs.id > $3::VARCHAR
+    ORDER BY runs.id
+LIMIT 2000)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(octet_length(run_inputs.input), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_results.result), 0) +
+    coalesce(octet_length(run_results.error), 0) + coalesce(octet_length(run_results.state), 0)), 0) AS coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_events.data), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_open_runs
+-- Count the bytes of the open runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.ended_at IS NULL)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(octet_length(run_inputs.input), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_results.result), 0) +
+    coalesce(octet_length(run_results.error), 0) + coalesce(octet_length(run_results.state), 0)), 0) AS coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_events.data), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_stored_events
+-- Count the bytes of the stored events of a tenant.
+SELECT coalesce(sum(octet_length(stored_events.data)), 0) AS size
+FROM stored_events
+WHERE stored_events.tenant = $1::VARCHAR;
+
 -- call_totals
 -- Sum tokens and cost of the model calls of a run.
 SELECT count(*) AS calls, sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens, sum(run_calls.cost_usd) AS cost_usd
@@ -1203,15 +1249,15 @@ WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < (date_part('epoch', cl
     60000000 AND bulk_jobs.lease_until < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
 
 -- count_runs_of_day
--- Note how many runs tenants have started today.
-UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::INTEGER[], $3::BIGINT[]) AS
-    batch(tenant, day, used) WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = 'runs_per_day' RETURNING
-    tenant_quotas.tenant;
+-- Note how many runs tenants have started today, and how much they have stored.
+UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::TEXT[], $3::INTEGER[], $4::BIGINT[])
+    AS batch(tenant, name, day, used) WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = batch.name
+    RETURNING tenant_quotas.tenant;
 
 -- count_runs_of_day (one member)
-UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR AS tenant, $2::INTEGER AS day,
-    $3::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = 'runs_per_day'
-    RETURNING tenant_quotas.tenant;
+UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS name,
+    $3::INTEGER AS day, $4::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
+    batch.name RETURNING tenant_quotas.tenant;
 
 -- count_schedules
 -- Count the schedules of a tenant.
@@ -1244,12 +1290,6 @@ SELECT count(*) AS n
 FROM api_keys
 WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint);
-
--- count_webhook_endpoints
--- Count the webhook endpoints of a tenant.
-SELECT count(*) AS n
-FROM webhook_endpoints
-WHERE webhook_endpoints.tenant = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint';
 
 -- count_webhook_secrets_by_key
 -- Count the webhook secrets encrypted with each key.
@@ -3583,7 +3623,10 @@ LIMIT 200;
 
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
-UPDATE tenants SET metered=$1::BOOLEAN WHERE tenants.id = $2::VARCHAR;
+UPDATE tenants SET metered=(EXISTS (SELECT *
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes'))) WHERE tenants.id =
+    $1::VARCHAR;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -3864,7 +3907,7 @@ INSERT INTO event_rates (key, paid_until) VALUES ($1::VARCHAR, ((date_part('epoc
     clock_timestamp()) * 1000000)::bigint END + $2::BIGINT) WHERE CASE WHEN (event_rates.paid_until >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN event_rates.paid_until ELSE (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint END + $2::BIGINT <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-    + 60000000 RETURNING event_rates.key;
+    + 60000000 RETURNING event_rates.paid_until - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS paid_us;
 
 -- pay_rate
 -- Note up to when accepted runs have used the rate of tenants.
@@ -4167,6 +4210,17 @@ WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs
 WHERE CAST($1::VARCHAR AS TEXT) IS NULL OR ready_runs.tenant = $1::VARCHAR GROUP BY ready_runs.target ORDER BY
     ready_runs.target;
 
+-- quotas_of_events
+-- Read the quotas that events of a tenant use.
+SELECT (SELECT tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'events_per_minute') AS per_minute, (SELECT
+    tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'stored_bytes') AS stored_bytes
+FROM tenants
+WHERE tenants.id = $1::VARCHAR;
+
 -- read_all_records
 -- Read every step record of a run.
 SELECT run_steps.path, run_steps.attempt, run_steps.no, run_steps.step_id, run_steps.kind, run_steps.outcome,
@@ -4452,7 +4506,8 @@ WHERE runs.id = any ($1::TEXT[]);
 
 -- read_quotas
 -- Read a tenant's quotas.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = $1::VARCHAR;
 
@@ -4485,10 +4540,11 @@ FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER J
 WHERE runs.id = $1::VARCHAR;
 
 -- read_run_quotas
--- Read how many runs tenants may start per day, and have started.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+-- Read how many runs tenants may start per day and how much they may store, and what is used.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
-WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name = 'runs_per_day';
+WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
 -- read_secret
 -- Read the description of a secret.
@@ -4507,6 +4563,13 @@ WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND (coales
     coalesce(run_steps.no, 0) = $2::INTEGER AND run_steps.path > $3::VARCHAR) ORDER BY coalesce(run_steps.no, 0),
     run_steps.path
 LIMIT $4::INTEGER;
+
+-- read_stored_bytes
+-- Read the quota of bytes.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = 'stored_bytes';
 
 -- read_webhook_delivery
 -- Read a webhook delivery with what is sent, and its tries.
@@ -5316,6 +5379,11 @@ UPDATE schedules SET settings=$1::VARCHAR, template=$2::VARCHAR, ordering_key=$3
     next_at=$10::BIGINT, next_due_at=$11::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     updated_by=$12::VARCHAR WHERE schedules.uid = $13::VARCHAR;
 
+-- set_stored_bytes
+-- Store how many bytes a tenant has stored.
+UPDATE tenant_quotas SET used=$1::BIGINT, counted_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    tenant_quotas.tenant = $2::VARCHAR AND tenant_quotas.name = 'stored_bytes';
+
 -- set_tags
 -- Change the tags of runs.
 UPDATE runs SET tags=batch.tags FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(id, tags) WHERE runs.id = batch.id
@@ -6088,6 +6156,12 @@ LIMIT $4::INTEGER FOR UPDATE SKIP LOCKED)
 UPDATE webhook_deliveries SET status='delivering', next_at=((date_part('epoch', clock_timestamp()) * 1000000)::bigint +
     $1::BIGINT), fence=(webhook_deliveries.fence + 1) FROM picked WHERE webhook_deliveries.id = picked.id RETURNING
     webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.message_id, webhook_deliveries.run_id;
+
+-- take_stored_bytes_to_count
+-- Take the tenants whose bytes this process counts again.
+UPDATE tenant_quotas SET counted_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE tenant_quotas.name =
+    'stored_bytes' AND (tenant_quotas.counted_at IS NULL OR tenant_quotas.counted_at < (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint - 300000000) RETURNING tenant_quotas.tenant;
 
 -- take_webhooks
 -- Lease due deliveries of a webhook endpoint.

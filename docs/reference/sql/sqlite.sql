@@ -472,6 +472,53 @@ WHERE provider_waiters.credential = provider_states.credential AND provider_wait
     now_us_1) - ?) AS waiting
 FROM provider_states;
 
+-- bytes_of_ended_runs
+-- Count the bytes of some ended runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = ? AND runs.status = ? AND runs.ended_at IS NOT NULL AND runs.id > ? ORDER BY runs.id
+LIMIT 2000 OFFSET ?)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(length(cast(run_inputs.input as blob)), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_results.result as blob)), 0) +
+    coalesce(length(cast(run_results.error as blob)), 0) + coalesce(length(cast(run_results.state as blob)), 0)), 0) AS
+    coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_events.data as blob)), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_open_runs
+-- Count the bytes of the open runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = ? AND runs.ended_at IS NULL)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(length(cast(run_inputs.input as blob)), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_results.result as blob)), 0) +
+    coalesce(length(cast(run_results.error as blob)), 0) + coalesce(length(cast(run_results.state as blob)), 0)), 0) AS
+    coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_events.data as blob)), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_stored_events
+-- Count the bytes of the stored events of a tenant.
+SELECT coalesce(sum(length(cast(stored_events.data as blob))), 0) AS size
+FROM stored_events
+WHERE stored_events.tenant = ?;
+
 -- call_totals
 -- Sum tokens and cost of the model calls of a run.
 SELECT count(*) AS calls, sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens, sum(run_calls.cost_usd) AS cost_usd
@@ -985,11 +1032,11 @@ WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < now_us() - 60000000 AN
     60000000;
 
 -- count_runs_of_day
--- Note how many runs tenants have started today.
+-- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extract(value, '$[0]') AS tenant,
-    json_extract(value, '$[1]') AS day, json_extract(value, '$[2]') AS used
+    json_extract(value, '$[1]') AS name, json_extract(value, '$[2]') AS day, json_extract(value, '$[3]') AS used
 FROM json_each(?) AS batch_members) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
-    'runs_per_day' RETURNING tenant;
+    batch.name RETURNING tenant;
 
 -- count_schedules
 -- Count the schedules of a tenant.
@@ -1020,12 +1067,6 @@ WHERE dead_letters.state = 'open' AND dead_letters.tenant = ?;
 SELECT count(*) AS n
 FROM api_keys
 WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us());
-
--- count_webhook_endpoints
--- Count the webhook endpoints of a tenant.
-SELECT count(*) AS n
-FROM webhook_endpoints
-WHERE webhook_endpoints.tenant = ? AND webhook_endpoints.kind = 'endpoint';
 
 -- count_webhook_secrets_by_key
 -- Count the webhook secrets encrypted with each key.
@@ -3201,7 +3242,9 @@ LIMIT 200 OFFSET ?;
 
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
-UPDATE tenants SET metered=? WHERE tenants.id = ?;
+UPDATE tenants SET metered=(EXISTS (SELECT *
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = ? AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes'))) WHERE tenants.id = ?;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -3452,7 +3495,7 @@ UPDATE schedules SET version=(schedules.version + ?), next_due_at=?, paused_at=n
 INSERT INTO event_rates ("key", paid_until) VALUES (?, (now_us() + ?)) ON CONFLICT ("key") DO UPDATE SET paid_until =
     (CASE WHEN (event_rates.paid_until > now_us()) THEN event_rates.paid_until ELSE now_us() END + ?) WHERE CASE WHEN
     (event_rates.paid_until > now_us()) THEN event_rates.paid_until ELSE now_us() END + ? <= now_us() + 60000000
-    RETURNING "key";
+    RETURNING paid_until - now_us() AS paid_us;
 
 -- pay_rate
 -- Note up to when accepted runs have used the rate of tenants.
@@ -3695,6 +3738,17 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs
 WHERE CAST(? AS TEXT) IS NULL OR ready_runs.tenant = ? GROUP BY ready_runs.target ORDER BY ready_runs.target;
 
+-- quotas_of_events
+-- Read the quotas that events of a tenant use.
+SELECT (SELECT tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'events_per_minute') AS per_minute, (SELECT
+    tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'stored_bytes') AS stored_bytes
+FROM tenants
+WHERE tenants.id = ?;
+
 -- read_all_records
 -- Read every step record of a run.
 SELECT run_steps.path, run_steps.attempt, run_steps.no, run_steps.step_id, run_steps.kind, run_steps.outcome,
@@ -3926,7 +3980,8 @@ WHERE runs.id in (select value from json_each(?));
 
 -- read_quotas
 -- Read a tenant's quotas.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = ?;
 
@@ -3959,10 +4014,12 @@ FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER J
 WHERE runs.id = ?;
 
 -- read_run_quotas
--- Read how many runs tenants may start per day, and have started.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+-- Read how many runs tenants may start per day and how much they may store, and what is used.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
-WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name = 'runs_per_day';
+WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
+    'stored_bytes');
 
 -- read_secret
 -- Read the description of a secret.
@@ -3980,6 +4037,13 @@ FROM run_steps
 WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND (coalesce(run_steps.no, 0) > ? OR coalesce(run_steps.no,
     0) = ? AND run_steps.path > ?) ORDER BY coalesce(run_steps.no, 0), run_steps.path
 LIMIT ? OFFSET ?;
+
+-- read_stored_bytes
+-- Read the quota of bytes.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
 
 -- read_webhook_delivery
 -- Read a webhook delivery with what is sent, and its tries.
@@ -4635,6 +4699,11 @@ INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_
 UPDATE schedules SET settings=?, template=?, ordering_key=?, paused_counts=?, zone_version=?, source=?, version=?,
     generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
 
+-- set_stored_bytes
+-- Store how many bytes a tenant has stored.
+UPDATE tenant_quotas SET used=?, counted_at=now_us() WHERE tenant_quotas.tenant = ? AND tenant_quotas.name =
+    'stored_bytes';
+
 -- set_tags
 -- Change the tags of runs.
 UPDATE runs SET tags=batch.tags FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tags
@@ -5182,6 +5251,11 @@ WHERE earlier.run_id = webhook_deliveries.run_id AND earlier.endpoint_id = webho
 LIMIT ? OFFSET ?)
 UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
     picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
+
+-- take_stored_bytes_to_count
+-- Take the tenants whose bytes this process counts again.
+UPDATE tenant_quotas SET counted_at=now_us() WHERE tenant_quotas.name = 'stored_bytes' AND (tenant_quotas.counted_at IS
+    NULL OR tenant_quotas.counted_at < now_us() - 300000000) RETURNING tenant;
 
 -- take_webhooks
 -- Lease due deliveries of a webhook endpoint.

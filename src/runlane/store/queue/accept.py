@@ -159,7 +159,7 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -
     """Store the groups that are within the limits of their tenants."""
     refused: dict[str, Verdict] = {}
     admitted: list[NewRun] = []
-    reasons = await refusals(session, [(group[0].tenant, len(group)) for group in groups])
+    reasons = await refusals(session, [(group[0].tenant, [run.input for run in group]) for group in groups])
     quotas: dict[str, RateQuota | None] = {}
     for group, reason in zip(groups, reasons, strict=True):
         if reason is None or isinstance(reason, RateQuota):

@@ -12,10 +12,12 @@ from typing import Any
 
 from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
 
+from runlane.domain.quota import WEBHOOK_ENDPOINTS
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.webhook import DeliveryStatus, SignatureKind, WebhookEndpoint
 from runlane.errors import Conflict, NotFound
 from runlane.store.access.audit import append_audit
+from runlane.store.access.quotas import check_one_more
 from runlane.store.access.tenants import FIND_TENANT, tenant_lock, unknown_tenant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us, optional
@@ -68,11 +70,6 @@ _new = {
 }
 _is_endpoint = webhook_endpoints.c.kind == lit("endpoint")
 _by_id = and_(webhook_endpoints.c.id == bindparam("endpoint_id"), _is_endpoint)
-_COUNT = Statement(
-    "count_webhook_endpoints",
-    select(func.count().label("n")).where(webhook_endpoints.c.tenant == bindparam("tenant"), _is_endpoint),
-    purpose="Count the webhook endpoints of a tenant.",
-)
 _CREATE = Statement(
     "create_webhook_endpoint",
     insert(webhook_endpoints)
@@ -174,18 +171,13 @@ async def create_endpoint(
     most: int,
     actor: str,
 ) -> WebhookEndpoint:
-    """Add an endpoint. Raises Conflict if the tenant has as many as it may."""
+    """Add an endpoint. Raises QuotaReached if the tenant has as many as it may; `most` is that of the server."""
 
     async def work(session: Session) -> WebhookEndpoint:
         await session.lock(exclusive=[tenant_lock(tenant)])
         if not await session.fetch(FIND_TENANT, tenant=tenant):
             raise await unknown_tenant(session, tenant)
-        count = (await session.fetch(_COUNT, tenant=tenant))[0]["n"]
-        if count >= most:
-            raise Conflict(
-                f'The tenant "{tenant}" has {count} webhook endpoints and may have {most}. Delete one that is not '
-                "needed (runlane webhooks delete ID), or raise RUNLANE_MAX_WEBHOOK_ENDPOINTS."
-            )
+        await check_one_more(session, tenant, WEBHOOK_ENDPOINTS, most)
         rows = await session.fetch(
             _CREATE, endpoint_id=endpoint_id, tenant=tenant, signature=signature, **fields.bound()
         )

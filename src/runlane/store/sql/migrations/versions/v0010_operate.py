@@ -1,4 +1,5 @@
-"""Lists of runs by the schedule that has started them; headers of webhook endpoints; what webhooks report once."""
+"""Lists of runs by the schedule that has started them; headers of webhook endpoints; what webhooks report once;
+quotas of stored bytes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,6 +21,7 @@ def upgrade() -> None:
     op.execute(sa.text(_MARK_RUNS))
     op.add_column("webhook_endpoints", sa.Column("headers", sa.Text(), server_default="{}", nullable=False))
     op.add_column("webhook_attempts", sa.Column("request_headers", sa.Text()))
+    op.add_column("tenant_quotas", sa.Column("counted_at", sa.BigInteger()))
     op.create_table(
         "webhook_notices",
         sa.Column("tenant", sa.Text(), primary_key=True),
