@@ -265,12 +265,7 @@ async def test_events_per_minute_of_a_tenant_replace_those_of_the_server(store: 
 
 async def test_triggers_beyond_the_quota_are_refused_and_nothing_is_synced(store: Store, apps: Sequence[App]) -> None:
     def triggers(count: int) -> dict[str, Any]:
-        return {
-            "triggers": [
-                {"id": f"t{number}", "event": "order.paid", "task": "job"}
-                for number in range(count)
-            ]
-        }
+        return {"triggers": [{"id": f"t{number}", "event": "order.paid", "task": "job"} for number in range(count)]}
 
     await set_quota(store.database, "acme", "triggers", 2, actor=ACTOR)
     await apps[0].sync(triggers(2), tenant="acme")

@@ -1933,6 +1933,15 @@ FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER
     runs.id LEFT OUTER JOIN run_webhooks ON run_webhooks.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
+-- event_health
+-- Count events and dependent runs that no process has handled for a minute.
+SELECT (SELECT count(*) AS count_1
+FROM stored_events
+WHERE stored_events.matched_at IS NULL AND stored_events.received_at < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 60000000) AS unmatched, (SELECT count(*) AS count_2
+FROM dependency_work
+WHERE dependency_work.created_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000) AS unsettled;
+
 -- event_rate_left
 -- Read up to when a rate of events is used up.
 SELECT event_rates.paid_until - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS paid_us
@@ -1974,6 +1983,14 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.slot = 
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.kind = 'tick') AND schedule_firings.outcome =
     'failed_to_start')) ORDER BY schedules.id
+LIMIT 5;
+
+-- failing_triggers
+-- Find triggers that failed to start a run within a day.
+SELECT DISTINCT event_outcomes.trigger
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 86400000000 ORDER BY event_outcomes.trigger
 LIMIT 5;
 
 -- find_dead_letter
@@ -3694,6 +3711,15 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR;
+
+-- nearly_used_quotas
+-- Find quotas of which four fifths are used, among those whose use is stored.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 0 AND (tenant_quotas.name !=
+    'runs_per_day' OR tenant_quotas.day = (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)
+    / 86400000000) ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 10;
 
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
@@ -6303,6 +6329,17 @@ WHERE run_waits.match IS NOT NULL AND run_waits.answered_at IS NULL AND run_wait
     run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
 LIMIT 100;
 
+-- unverified_webhook_sources
+-- Find sources of incoming webhooks without a verified request.
+SELECT webhook_sources.name
+FROM webhook_sources
+WHERE webhook_sources.enabled AND webhook_sources.created_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    - 86400000000 AND NOT (EXISTS (SELECT *
+FROM event_rates
+WHERE event_rates.key = ($1::VARCHAR || webhook_sources.tenant || $2::VARCHAR || webhook_sources.name))) ORDER BY
+    webhook_sources.name
+LIMIT 5;
+
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.
 UPDATE tenants SET shares_lanes=$1::BOOLEAN WHERE tenants.id = any ($2::TEXT[]) AND NOT tenants.shares_lanes;
@@ -6436,6 +6473,9 @@ UPDATE webhook_endpoints SET paid_until=$1::BIGINT, served_at=(date_part('epoch'
 SELECT (SELECT count(*) AS count_1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND NOT webhook_endpoints.enabled) AS disabled, (SELECT count(*) AS count_2
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.enabled AND webhook_endpoints.failures >= 20) AS
+    failing, (SELECT count(*) AS count_3
 FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS pending, (SELECT (date_part('epoch', clock_timestamp())
     * 1000000)::bigint - min(webhook_deliveries.created_at) AS anon_1

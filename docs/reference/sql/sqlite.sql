@@ -1653,6 +1653,15 @@ FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER
     runs.id LEFT OUTER JOIN run_webhooks ON run_webhooks.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
+-- event_health
+-- Count events and dependent runs that no process has handled for a minute.
+SELECT (SELECT count(*) AS count_1
+FROM stored_events
+WHERE stored_events.matched_at IS NULL AND stored_events.received_at < now_us() - 60000000) AS unmatched, (SELECT
+    count(*) AS count_2
+FROM dependency_work
+WHERE dependency_work.created_at < now_us() - 60000000) AS unsettled;
+
 -- event_rate_left
 -- Read up to when a rate of events is used up.
 SELECT event_rates.paid_until - now_us() AS paid_us
@@ -1693,6 +1702,14 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.slot = 
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.kind = 'tick') AND schedule_firings.outcome =
     'failed_to_start')) ORDER BY schedules.id
+LIMIT 5 OFFSET ?;
+
+-- failing_triggers
+-- Find triggers that failed to start a run within a day.
+SELECT DISTINCT event_outcomes."trigger"
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > now_us() - 86400000000 ORDER BY
+    event_outcomes."trigger"
 LIMIT 5 OFFSET ?;
 
 -- find_dead_letter
@@ -3308,6 +3325,15 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
     ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
     json_each(?)) AND dead_letters.tenant = ?;
+
+-- nearly_used_quotas
+-- Find quotas of which four fifths are used, among those whose use is stored.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 0 AND (tenant_quotas.name !=
+    'runs_per_day' OR tenant_quotas.day = (SELECT now_us() AS now_us_1) / 86400000000) ORDER BY tenant_quotas.tenant,
+    tenant_quotas.name
+LIMIT 10 OFFSET ?;
 
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
@@ -5383,6 +5409,15 @@ WHERE run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL AND run_wa
     run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
 LIMIT 100 OFFSET ?;
 
+-- unverified_webhook_sources
+-- Find sources of incoming webhooks without a verified request.
+SELECT webhook_sources.name
+FROM webhook_sources
+WHERE webhook_sources.enabled = 1 AND webhook_sources.created_at < now_us() - 86400000000 AND NOT (EXISTS (SELECT *
+FROM event_rates
+WHERE event_rates."key" = (? || webhook_sources.tenant || ? || webhook_sources.name))) ORDER BY webhook_sources.name
+LIMIT 5 OFFSET ?;
+
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.
 UPDATE tenants SET shares_lanes=? WHERE tenants.id in (select value from json_each(?)) AND tenants.shares_lanes = 0;
@@ -5511,6 +5546,9 @@ UPDATE webhook_endpoints SET paid_until=?, served_at=now_us() WHERE webhook_endp
 SELECT (SELECT count(*) AS count_1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.enabled = 0) AS disabled, (SELECT count(*) AS count_2
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.enabled = 1 AND webhook_endpoints.failures >= 20) AS
+    failing, (SELECT count(*) AS count_3
 FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS pending, (SELECT now_us() -
     min(webhook_deliveries.created_at) AS anon_1

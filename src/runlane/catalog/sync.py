@@ -362,14 +362,9 @@ async def _write(
         new_triggers = sum(change.kind == "trigger" for change in report.of("added"))
         if new_triggers:
             await check_one_more(session, tenant, TRIGGERS, None, new_triggers)
-        for statement, members in (
-            (KEEP_VERSIONS, plan.versions),
-            (PUT, plan.put),
-            (TOUCH, plan.touch),
-            (REMOVE, plan.remove),
-        ):
-            if members:
-                await session.fetch(statement, members, tenant=tenant)
+        changes = ((KEEP_VERSIONS, plan.versions), (PUT, plan.put), (TOUCH, plan.touch), (REMOVE, plan.remove))
+        for statement, members in changes:
+            await session.fetch(statement, members, tenant=tenant)
         await settle_tenant_lanes(session, tenant, plan.lanes, max_lanes)
         await plan.schedules.settle(session, tenant, actor)
         await set_run_listeners(session, tenant, plan.triggers)
