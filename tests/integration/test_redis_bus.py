@@ -82,3 +82,57 @@ async def test_readers_that_come_and_go_do_not_disturb_a_bus_that_is_coming_back
         await operator.aclose()
     gc.collect()
     assert unhandled == []
+
+
+async def test_a_bell_after_a_restart_wakes_a_worker_whose_connection_was_idle(server: RedisServer) -> None:
+    """The first wait after a restart must not use a connection that the old server had accepted."""
+    bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    await bus.start()
+    await other.start()
+    listener = bus.listen(None)
+    try:
+        for _ in range(2):
+            await eventually(lambda: bus.connected and other.connected, "the connections")
+            # The wake-up of the reconnection is used up, and the connection for bells is idle afterwards.
+            other.ring(["default"])
+            await eventually(lambda: listener.wait(["default"], 0.2), "a bell")
+            while await listener.wait(["default"], 0.2):
+                pass
+            lost = bus._pubsub
+            server.restart()
+            await eventually(lambda lost=lost: bus._pubsub not in (None, lost), "another connection")
+            await eventually(lambda: listener.wait(["default"], 0.2), "the wake-up of the reconnection")
+            await eventually(lambda: other.connected, "the other connection")
+            waiting = asyncio.create_task(listener.wait(["default"], 600.0))
+            other.ring(["default"])
+            assert await asyncio.wait_for(waiting, 60.0)
+    finally:
+        await bus.stop()
+        await other.stop()
+
+
+async def test_a_bell_reaches_a_worker_whose_waiting_connection_was_closed(server: RedisServer) -> None:
+    """A server closes connections for many reasons; the subscription, which would report it, may stay."""
+    bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    await bus.start()
+    await other.start()
+    operator = redis.Redis.from_url(server.url)
+    listener = bus.listen(None)
+
+    async def is_blocked() -> bool:
+        return (await operator.info("clients"))["blocked_clients"] == 1
+
+    try:
+        await eventually(lambda: bus.connected and other.connected, "the connections")
+        while await listener.wait(["default"], 0.2):
+            pass
+        waiting = asyncio.create_task(listener.wait(["default"], 600.0))
+        await eventually(is_blocked, "the wait in Redis")
+        await operator.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await eventually(is_blocked, "another wait in Redis")
+        other.ring(["default"])
+        assert await asyncio.wait_for(waiting, 60.0)
+    finally:
+        await bus.stop()
+        await other.stop()
+        await operator.aclose()

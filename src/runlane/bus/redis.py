@@ -141,15 +141,20 @@ class RedisBus(MemoryBus):
 
     async def wait_at_bells(self, lanes: Collection[str], timeout_seconds: float) -> bool:
         """Take a token from one of the lanes' bells; return False on timeout."""
-        client = self._client
-        if client is None or not self.connected or not lanes:
-            await asyncio.sleep(timeout_seconds)
-            return False
-        try:
-            return await client.take([self._bell(lane) for lane in sorted(lanes)], timeout_seconds)
-        except REDIS_ERRORS:
-            await asyncio.sleep(timeout_seconds)
-            return False
+        bells = [self._bell(lane) for lane in sorted(lanes)]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        # Twice: the connection may be one that the server has closed, and the next one is new.
+        for _ in range(2):
+            left = deadline - loop.time()
+            if self._client is None or not self.connected or not bells or left <= 0:
+                break
+            try:
+                return await self._client.take(bells, left)
+            except REDIS_ERRORS as error:
+                log.debug("redis_take_failed", error=_describe_error(error))
+        await asyncio.sleep(max(0.0, deadline - loop.time()))
+        return False
 
     # --- sending
 
@@ -201,6 +206,7 @@ class RedisBus(MemoryBus):
         followed = set(self._followers)
         pubsub = await client.subscribe([self._cancels(), *(self._channel(run_id) for run_id in followed)])
         try:
+            await client.renew()
             self._pubsub = pubsub
             self.connected = True
             log.info("redis_connected")
