@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 
 import pytest
 import redis.asyncio as redis
 
+from runlane.bus import ReceiveDue
 from runlane.bus import redis as redis_bus
 from runlane.bus.redis import RedisBus
 from runlane.domain.events import Delta, Notice, StoredEvent
+from runlane.domain.maintenance import MaintenanceService
 from runlane.testing import RedisServer
 from tests.harness import eventually
 
@@ -136,3 +138,35 @@ async def test_a_bell_reaches_a_worker_whose_waiting_connection_was_closed(serve
         await bus.stop()
         await other.stop()
         await operator.aclose()
+
+
+async def test_work_that_one_process_reports_wakes_the_services_of_others(server: RedisServer) -> None:
+    sender, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    await sender.start()
+    await other.start()
+    await eventually(lambda: sender.connected and other.connected, "the connections")
+    here: list[MaintenanceService] = []
+    there: list[MaintenanceService] = []
+
+    def receiver(services: list[MaintenanceService]) -> ReceiveDue:
+        def receive(due: Collection[MaintenanceService], *, surveyed: bool) -> None:
+            services.extend(due)
+
+        return receive
+
+    sender.on_maintenance(receiver(here))
+    other.on_maintenance(receiver(there))
+    for _ in range(50):
+        sender.report_work({MaintenanceService.TRIGGERS})
+    assert here == [MaintenanceService.TRIGGERS] * 50
+    # The first at once, and one more for all that followed.
+    await eventually(lambda: len(there) == 2, "two wake-ups")
+    other.report_work({MaintenanceService.TRIGGERS})
+    await eventually(lambda: len(here) == 51, "a wake-up of the sender")
+    # What one process finds in the database is not for the others.
+    sender.report_survey({MaintenanceService.WEBHOOKS})
+    sender.report_work({MaintenanceService.BULK})
+    await eventually(lambda: len(there) == 4, "the wake-up after it")
+    assert there[2:] == [MaintenanceService.TRIGGERS, MaintenanceService.BULK]
+    await sender.stop()
+    await other.stop()

@@ -18,9 +18,11 @@ import structlog
 from runlane.bus import Receive
 from runlane.bus.memory import MemoryBus, MemoryListener
 from runlane.bus.redis_client import REDIS_ERRORS, RedisClient, open_client
-from runlane.bus.wire import CancelSignal, ReaderJoined, decode, encode
+from runlane.bus.wire import CancelSignal, ReaderJoined, WorkReported, decode, encode
+from runlane.bus.work_announcer import WorkAnnouncer
 from runlane.domain.events import Delta, Notice
 from runlane.domain.ids import new_id
+from runlane.domain.maintenance import MAINTENANCE_SERVICES, MaintenanceService
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +72,7 @@ class RedisBus(MemoryBus):
         self._tasks: list[asyncio.Task[None]] = []
         self._pubsub: Any = None
         self._changes: set[asyncio.Future[None]] = set()
+        self._announcer = WorkAnnouncer(self._announce_work)
         self.connected = False
         self.dropped = 0
 
@@ -86,6 +89,7 @@ class RedisBus(MemoryBus):
 
     async def stop(self) -> None:
         await super().stop()
+        self._announcer.stop()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -108,6 +112,14 @@ class RedisBus(MemoryBus):
     def signal_cancel(self, run_id: str) -> None:
         super().signal_cancel(run_id)
         self._send(self._cancels(), encode(CancelSignal(run_id), self._origin))
+
+    def report_work(self, due: Collection[MaintenanceService]) -> None:
+        super().report_work(due)
+        self._announcer.announce(due)
+
+    def _announce_work(self, service: MaintenanceService) -> None:
+        if self.connected:
+            self._send(self._cancels(), encode(WorkReported(service.value), self._origin))
 
     def announce_reader(self, run_id: str) -> None:
         super().announce_reader(run_id)
@@ -253,6 +265,8 @@ class RedisBus(MemoryBus):
                 super().signal_cancel(run_id)
             case ReaderJoined(run_id):
                 super().announce_reader(run_id)
+            case WorkReported(service) if service in MAINTENANCE_SERVICES:
+                super().report_work({MaintenanceService(service)})
             case Notice() | Delta() as content:
                 self.deliver(content)
             case _:
