@@ -1922,7 +1922,7 @@ LIMIT 1000;
 -- ended_runs_for_webhooks
 -- Read the runs whose end is reported by webhooks.
 SELECT runs.id, runs.tenant, runs.target, runs.lane, runs.status, runs.accepted_at, runs.ended_at, runs.failures,
-    runs.losses, runs.attempt, coalesce((SELECT run_attempts.started_at
+    runs.losses, runs.attempt, runs.tags, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, (SELECT
     sum(run_calls.cost_usd) AS sum_1
@@ -5184,6 +5184,12 @@ WHERE runs.worker_id = any ($1::TEXT[]) AND runs.status = 'running' GROUP BY run
 SELECT runs.id, runs.status
 FROM chat_turns JOIN runs ON runs.id = chat_turns.run_id
 WHERE chat_turns.session_id = $1::VARCHAR FOR UPDATE OF runs;
+
+-- runs_of_webhook_messages
+-- Read what webhook endpoints filter runs by.
+SELECT runs.id, runs.lane, runs.tags
+FROM runs
+WHERE runs.id = any ($1::TEXT[]);
 
 -- runs_of_workers
 -- Read the running runs of workers.

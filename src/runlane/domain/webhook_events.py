@@ -49,7 +49,8 @@ _ERROR: Final = {
     "properties": {"type": _TEXT, "code": _OR_NULL, "message": _TEXT},
     "required": ["type", "message"],
 }
-_RUN: Final = {"run_id": _TEXT, "target": _TEXT, "lane": _TEXT, "status": _TEXT, "url": _TEXT}
+_TAGS: Final = {"type": "array", "items": _TEXT}
+_RUN: Final = {"run_id": _TEXT, "target": _TEXT, "lane": _TEXT, "status": _TEXT, "url": _TEXT, "tags": _TAGS}
 _ENDED: Final = {
     **_RUN,
     "accepted_at": _TIME,
@@ -60,7 +61,9 @@ _ENDED: Final = {
     "error": _ERROR,
 }
 _TURN: Final = {**_ENDED, "session_id": _TEXT, "turn": _COUNT}
-_QUESTION: Final = {"run_id": _TEXT, "target": _TEXT, "path": _TEXT, "url": _TEXT}
+_QUESTION: Final = {
+    "run_id": _TEXT, "target": _TEXT, "lane": _TEXT, "path": _TEXT, "url": _TEXT, "tags": _TAGS,
+}  # fmt: skip
 _SCHEDULE: Final = {
     "schedule_id": _TEXT,
     "slot": _TIME,
@@ -88,7 +91,6 @@ _PROPERTIES: Final[Mapping[WebhookType, Mapping[str, Any]]] = {
     WebhookType.RUN_WAITING: {
         **_QUESTION,
         "step_id": _TEXT,
-        "lane": _TEXT,
         "name": _TEXT,
         "prompt": _OR_NULL,
         "fields": {"type": "array", "items": {"type": "object"}},
@@ -134,6 +136,7 @@ _EXAMPLES: Final[Mapping[str, Any]] = {
     "lane": "default",
     "status": "completed",
     "url": f"/api/v2/runs/{_ID}",
+    "tags": ["nightly"],
     "accepted_at": _AT,
     "started_at": _AT,
     "ended_at": _AT,

@@ -276,7 +276,8 @@ async def record(
     await session.fetch(ADD_USAGE, usage_rows(used))
     asked = [wait for wait in await session.fetch(OPEN_WAITS, opened) if wait["kind"] == "human"]
     if asked:
-        await report_waiting(session, _with_lanes(asked, ordered, won))
+        notified = {row["id"] for row in won.values() if row["notifies"]}
+        await report_waiting(session, [wait for wait in asked if wait["run_id"] in notified])
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
     released = await settle_ended(session, ended)
@@ -315,15 +316,6 @@ async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], 
     answered = [row["id"] for row in await session.fetch(WAKE_ANSWERED, ids=session.texts(sorted(paused)))]
     woken = {*answered, *await wake_paused_too_late(session, sorted(paused))}
     return [(run_id, paused[run_id]) for run_id in sorted(woken)]
-
-
-def _with_lanes(
-    asked: Sequence[Row], entries: Sequence[RecordEntry], won: Mapping[tuple[str, int], Row]
-) -> list[dict[str, Any]]:
-    """Return the questions of tenants with webhook endpoints, with the lanes of their runs."""
-    lanes = {entry.run_id: entry.lane for entry in entries}
-    notified = {row["id"] for row in won.values() if row["notifies"]}
-    return [{**wait, "lane": lanes[wait["run_id"]]} for wait in asked if wait["run_id"] in notified]
 
 
 def _usage(entry: RecordEntry, call: CallRecord) -> CallUsage:
