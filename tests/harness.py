@@ -36,7 +36,7 @@ TABLES = (
     "usage_daily", "chat_sessions", "chat_turns", "run_children", "bulk_jobs", "bulk_items", "run_tags",
     "lane_shares", "lane_clocks", "lane_holds", "schedules", "schedule_firings", "run_dependencies", "dependency_work",
     "tenant_quotas", "stored_events", "event_ids", "event_rates", "event_outcomes", "run_listeners", "webhook_sources",
-    "webhook_endpoints", "webhook_secrets", "run_webhooks", "webhook_messages", "webhook_deliveries",
+    "webhook_endpoints", "webhook_secrets", "run_webhooks", "webhook_messages", "webhook_notices", "webhook_deliveries",
     "webhook_attempts",
 )  # fmt: skip
 

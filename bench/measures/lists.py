@@ -56,6 +56,11 @@ _TAGS: Final = (
     f"insert into run_tags (tenant, tag, run_id) select {_TENANT}, "
     "case when n % 10000 = 1 then 'rare' else 'nightly' end, {id} from {numbers} where n % 100 = 1"
 )
+# Every 100th run was started by a schedule, most of them by one.
+_SCHEDULED: Final = (
+    f"insert into run_tags (tenant, tag, run_id) select {_TENANT}, "
+    "case when n % 10000 = 2 then '#schedule:yearly' else '#schedule:hourly' end, {id} from {numbers} where n % 100 = 2"
+)
 _NUMBERS: Final = {
     "postgresql": "(select generate_series(1, {runs}) as n) as numbers",
     "sqlite": "(with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < {runs}) "
@@ -89,6 +94,9 @@ def filters(runs: int) -> Mapping[str, RunFilter]:
         "tag": RunFilter(**tenant, tags=("nightly",)),
         "rare tag": RunFilter(**tenant, tags=("rare",)),
         "tag, failed": RunFilter(**tenant, tags=("nightly",), statuses=(Status.FAILED,)),
+        "schedule": RunFilter(**tenant, schedule_id="hourly"),
+        "rare schedule": RunFilter(**tenant, schedule_id="yearly"),
+        "schedule, failed": RunFilter(**tenant, schedule_id="hourly", statuses=(Status.FAILED,)),
         "a second long ago": RunFilter(
             **tenant,
             accepted_from_us=(_FIRST_MS + runs // 4) * 1000,
@@ -145,7 +153,7 @@ def _statements(dialect: str, runs: int) -> list[str]:
         f"insert into tenants (id, name, created_at, updated_at) values ('{name}', '{name}', 0, 0)"
         for name in ("small", *names)
     ]
-    return [*tenants, _RUNS.format(**filled), _TAGS.format(**filled)]
+    return [*tenants, _RUNS.format(**filled), _TAGS.format(**filled), _SCHEDULED.format(**filled)]
 
 
 async def _fill_postgres(url: str, runs: int) -> None:

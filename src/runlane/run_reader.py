@@ -79,6 +79,7 @@ class RunReader:
         id_prefix: str | None = None,
         tag: str | Sequence[str] | None = None,
         parent: str | None = None,
+        schedule_id: str | None = None,
         cursor: str | None = None,
         page: int = 100,
     ) -> AsyncGenerator[Run]:
@@ -98,6 +99,7 @@ class RunReader:
             id_prefix=id_prefix,
             tags=(tag,) if isinstance(tag, str) else tuple(tag or ()),
             parent=parent,
+            schedule_id=schedule_id,
         )
         while True:
             found = await search_runs(await self.database(), wanted, below=cursor, limit=page)

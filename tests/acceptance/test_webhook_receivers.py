@@ -101,8 +101,13 @@ def test_the_life_of_an_endpoint_on_the_command_line(shell: Shell) -> None:
     assert shell.run("webhooks", "rotate", endpoint, "--overlap-hours", "1", "--json").json["version"] == 2
     assert endpoint in shell.run("webhooks", "list").out
     assert shell.run("webhooks", "set", endpoint, "--rate", "2", "--json").json["rate_per_second"] == 2
+    changed = shell.run("webhooks", "set", endpoint, "--header", "X-Team: {secret.TEAM}", "--tags", "eu", "--json").json
+    assert (changed["headers"], changed["filter"]) == ({"X-Team": "{secret.TEAM}"}, {"tag": ["eu"]})
+    assert "X-Team" in shell.run("webhooks", "show", endpoint).out
+    assert "does not exist" in shell.run("webhooks", "test", endpoint, expect=1).out
+    shell.run("webhooks", "set", endpoint, "--header", "")
     assert "cannot be reached" in shell.run("webhooks", "test", endpoint, expect=1).out
-    (delivery,) = shell.run("webhooks", "deliveries", "--json").json
+    (delivery, _) = shell.run("webhooks", "deliveries", "--json").json
     assert "test.ping" in shell.run("webhooks", "delivery", delivery["id"]).out
     assert delivery["message_id"] in shell.run("webhooks", "replay", delivery["id"]).out
     shell.run("webhooks", "disable", endpoint, "--reason", "pause")

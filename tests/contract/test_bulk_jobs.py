@@ -14,12 +14,14 @@ from runlane.bus.memory import MemoryBus
 from runlane.domain.bulk import BulkActionName, BulkState, ItemState
 from runlane.domain.dead_letter import LetterState
 from runlane.domain.run import Status
+from runlane.domain.tags import MAX_TAGS
 from runlane.errors import InvalidInput, InvalidRequest, RunNotFound, UnknownLane
 from runlane.failures import bulk_runner, requests
 from runlane.failures.bulk_runner import BulkRunner
 from runlane.failures.requests import BulkChange, create_bulk, preview_bulk
+from runlane.store.access.audit import list_audit
 from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
-from runlane.store.failures.bulk_items import list_items, settle_item
+from runlane.store.failures.bulk_items import list_items, preview_items, settle_item
 from runlane.store.failures.bulk_jobs import (
     count_overdue_jobs,
     delete_old_job,
@@ -33,7 +35,7 @@ from runlane.store.failures.bulk_jobs import (
 from runlane.store.failures.letters import LetterFilter, count_open_letters, list_letters, read_letter
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.lanes import LaneChange, declare_lanes, set_lane
-from runlane.store.queue.search import RunFilter
+from runlane.store.queue.search import RunFilter, search_runs
 from runlane.store.sql.database import open_database
 from tests.harness import Store, completed, dead, entry_of, new_run, settings_for
 
@@ -225,6 +227,39 @@ async def test_cancel_priority_and_lane(store: Store) -> None:
     assert {await store.status(run_id) for run_id in ids} == {Status.CANCELLED}
     with pytest.raises(UnknownLane):
         await create_bulk(store.database, request("lane", ids=ids, options={"lane": "nowhere"}))
+
+
+async def test_tags_are_added_and_removed_in_bulk_whatever_the_status(store: Store) -> None:
+    ids = sorted(run.run_id for run in await store.add_all(*(new_run(tags=("new", "eu")) for _ in range(3))))
+    await store.finish(await store.claim_one())
+    full = await store.add(tags=tuple(f"t{number:02}" for number in range(MAX_TAGS)))
+    job = await create_bulk(
+        store.database, request("tag", selection=EVERY_RUN, options={"add": ["seen"], "remove": ["new"]}, actor="me")
+    )
+    await finish(store, job.id)
+    done = await read_job(store.database, job.id)
+    assert (done.changed, done.refused) == (3, 1)
+    assert {(await store.get(run_id)).tags for run_id in ids} == {("eu", "seen")}
+    found = (await search_runs(store.database, RunFilter(tags=("seen",)))).runs
+    assert sorted(run.id for run in found) == ids
+    (refused,) = (await list_items(store.database, job.id, state=ItemState.REFUSED)).items
+    assert (refused.run_id, refused.code) == (full, "invalid_request")
+    assert len(await list_audit(store.database, action="run.tag")) == 3
+    for options, problem in (
+        ({}, "Nothing to change"),
+        ({"add": ["a b"]}, "not a valid tag"),
+        ({"add": ["a"], "remove": ["a"]}, "added and removed"),
+        ({"replace": ["a"]}, "replace"),
+    ):
+        with pytest.raises(InvalidInput, match=problem):
+            await create_bulk(store.database, request("tag", ids=ids, options=options))
+
+
+async def test_runs_of_a_schedule_are_selected_by_it(store: Store) -> None:
+    scheduled = await store.add(origin='{"schedule": "nightly"}')
+    await store.add()
+    ids, more = await preview_items(store.database, RunFilter(schedule_id="nightly"), 10)
+    assert (ids, more) == ([scheduled], False)
 
 
 async def test_letters_are_discarded_acknowledged_and_assigned_in_bulk(store: Store) -> None:

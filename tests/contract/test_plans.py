@@ -305,7 +305,7 @@ async def test_deliveries_are_claimed_and_recorded_by_index(full: Store) -> None
     assert "webhook_deliveries_endpoint_due" in await plan_of(full, _ENDPOINTS)
     check(await plan_of(full, _IN_FLIGHT, ids=["we_1"]), "webhook_deliveries_")
     check(await plan_of(full, _SUBSCRIPTIONS, tenants=["tenant7"]), "webhook_endpoints_tenant")
-    tries = [("whd_1", 1, "delivered", None, 0, 1, 200, None, None, None, None, None)]
+    tries = [("whd_1", 1, "delivered", None, 0, 1, 200, None, None, None, None, None, None)]
     check(await plan_of(full, RECORD_TRIES, tries), "webhook_deliveries_pkey")
     plan = await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None, None)])
     check(plan, "webhook_endpoints_tenant")

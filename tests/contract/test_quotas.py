@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 
 from runlane import App, Context
-from runlane.domain.quota import CHAT_SESSIONS, RUNS_PER_DAY, QuotaUse
+from runlane.domain.quota import CHAT_SESSIONS, EVENTS_PER_MINUTE, RUNS_PER_DAY, STORED_BYTES, QuotaUse
 from runlane.domain.run import Accepted
 from runlane.domain.tenant import TenantLimits
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidRequest, NotFound, QuotaReached, RateLimited, RunlaneError
+from runlane.maintenance.retention import Retention
 from runlane.settings import Settings
 from runlane.store.access import quota_warnings
 from runlane.store.access.audit import list_audit
 from runlane.store.access.quotas import QUOTAS, read_quotas, server_quotas, set_quota
 from runlane.store.access.tenants import create_tenant, delete_tenant, is_free
-from tests.harness import Store
+from tests.contract.test_webhooks import endpoint
+from tests.harness import Store, completed
 
 ACTOR = "test"
 ONE: list[tuple[str, dict[str, Any]]] = [("job", {})]
@@ -30,7 +33,7 @@ def make_app(settings: Settings) -> App:
     app = App(settings)
 
     @app.task("job")
-    async def job(ctx: Context) -> None: ...
+    async def job(ctx: Context, text: str = "") -> None: ...
 
     return app
 
@@ -170,7 +173,119 @@ async def test_the_use_of_every_quota_with_a_limit_is_shown(store: Store, apps: 
     assert (found["running_runs"].limit, found["running_runs"].used) == (5, 0)
     assert found["runs_per_second"].limit == 100
     assert (found["secrets"].limit, found["secrets"].used) == (store.settings.max_secrets, 0)
-    assert [item.used for item in found.values() if item.limit is None] == [None] * 3
+    assert (found["schedules"].limit, found["schedules"].used) == (1000, 0)
+    assert (found["webhook_endpoints"].limit, found["webhook_endpoints"].used) == (50, 0)
+    assert (found["events_per_minute"].limit, found["events_per_minute"].used, found["events_per_minute"].per) == (
+        store.settings.events_per_minute, 0, "minute",
+    )  # fmt: skip
+    unlimited = {item.name: item.used for item in found.values() if item.limit is None}
+    names = (RUNS_PER_DAY, "cost_usd_per_day", CHAT_SESSIONS, STORED_BYTES, "triggers")
+    assert unlimited == dict.fromkeys(names)
+
+
+def size(value: str) -> dict[str, Any]:
+    return {"text": value}
+
+
+async def test_stored_bytes_are_counted_from_the_request_on_and_refused_beyond_the_quota(
+    store: Store, apps: Sequence[App]
+) -> None:
+    app = apps[0]
+    await app.enqueue("job", size("x" * 1000), tenant="acme")
+    await app.enqueue("job", size("x" * 5000))
+    await set_quota(store.database, "acme", STORED_BYTES, 4000, actor=ACTOR)
+    before = int((await use(store, STORED_BYTES))[1] or 0)
+    # The input as JSON, and the event of the acceptance.
+    assert 1000 < before < 1500
+    inputs = [("job", size("é" * 100)), ("job", size("y" * 300))]
+    await app.enqueue_many(inputs, tenant="acme")
+    added = sum(len(dump_json(given).encode()) for _, given in inputs)
+    assert await use(store, STORED_BYTES) == (4000, before + added)
+    await app.broadcast("order.paid", "z" * 500, tenant="acme")
+    assert await use(store, STORED_BYTES) == (4000, before + added + 502)
+    for work in (
+        lambda: app.enqueue("job", size("x" * 3000), tenant="acme"),
+        lambda: app.broadcast("order.paid", "z" * 3000, tenant="acme"),
+    ):
+        with pytest.raises(QuotaReached, match="stored_bytes"):
+            await work()
+    assert await store.count("runs") == 4
+    assert await store.count("stored_events") == 1
+    await app.enqueue("job", size("x" * 9000))
+
+
+async def test_results_and_deletions_are_found_by_counting_again(store: Store, apps: Sequence[App]) -> None:
+    await set_quota(store.database, "acme", STORED_BYTES, 100_000, actor=ACTOR)
+    await store.add(tenant="acme", input='"a"', target="job")
+    await store.finish(await store.claim_one(), completed(dump_json("r" * 2000)))
+    assert (await use(store, STORED_BYTES))[1] == 3
+    retention = Retention(store.settings, store.database)
+    await retention.run_once()
+    # It was counted when the quota was set.
+    assert (await use(store, STORED_BYTES))[1] == 3
+    await store.sql("update tenant_quotas set counted_at = 1")
+    await retention.run_once()
+    counted = (await use(store, STORED_BYTES))[1] or 0
+    rows = await store.sql("select data from run_events")
+    assert counted == 3 + 2002 + sum(len(row["data"]) for row in rows)
+    await store.sql("update runs set ended_at = 1")
+    await retention.run_once()
+    await store.sql("update tenant_quotas set counted_at = 1")
+    await retention.run_once()
+    assert (await use(store, STORED_BYTES))[1] == 0
+
+
+async def test_a_tenant_without_the_quota_of_bytes_is_not_metered(store: Store, apps: Sequence[App]) -> None:
+    async def metered() -> bool:
+        return bool((await store.sql("select metered from tenants where id = 'acme'"))[0]["metered"])
+
+    assert not await metered()
+    await set_quota(store.database, "acme", STORED_BYTES, 10, actor=ACTOR)
+    await set_quota(store.database, "acme", RUNS_PER_DAY, 10, actor=ACTOR)
+    await set_quota(store.database, "acme", RUNS_PER_DAY, None, actor=ACTOR)
+    assert await metered()
+    await set_quota(store.database, "acme", STORED_BYTES, None, actor=ACTOR)
+    assert not await metered()
+
+
+async def test_events_per_minute_of_a_tenant_replace_those_of_the_server(store: Store, apps: Sequence[App]) -> None:
+    await set_quota(store.database, "acme", EVENTS_PER_MINUTE, 2, actor=ACTOR)
+    for number in range(2):
+        await apps[number].broadcast("order.paid", number, tenant="acme")
+    assert await use(store, EVENTS_PER_MINUTE) == (2, 2)
+    with pytest.raises(RateLimited, match="2 events per minute"):
+        await apps[2].broadcast("order.paid", 3, tenant="acme")
+    await apps[2].broadcast("order.paid", 3)
+    await set_quota(store.database, "acme", EVENTS_PER_MINUTE, 0, actor=ACTOR)
+    with pytest.raises(RateLimited):
+        await apps[0].broadcast("order.paid", 4, tenant="acme")
+    await set_quota(store.database, "acme", EVENTS_PER_MINUTE, None, actor=ACTOR)
+    assert await store.count("stored_events") == 3
+
+
+async def test_triggers_beyond_the_quota_are_refused_and_nothing_is_synced(store: Store, apps: Sequence[App]) -> None:
+    def triggers(count: int) -> dict[str, Any]:
+        return {"triggers": [{"id": f"t{number}", "event": "order.paid", "task": "job"} for number in range(count)]}
+
+    await set_quota(store.database, "acme", "triggers", 2, actor=ACTOR)
+    await apps[0].sync(triggers(2), tenant="acme")
+    with pytest.raises(QuotaReached, match="2 of at most 2 triggers"):
+        await apps[0].sync(triggers(3), tenant="acme")
+    assert await use(store, "triggers") == (2, 2)
+    # A change of those that exist is allowed when the quota is smaller.
+    await set_quota(store.database, "acme", "triggers", 1, actor=ACTOR)
+    changed = triggers(2)
+    changed["triggers"][0]["event"] = "order.sent"
+    await apps[0].sync(changed, tenant="acme")
+
+
+async def test_endpoints_of_a_tenant_have_a_quota_of_their_own(store: Store, apps: Sequence[App]) -> None:
+    await set_quota(store.database, "acme", "webhook_endpoints", 1, actor=ACTOR)
+    await endpoint(store, "we_a", "acme")
+    with pytest.raises(QuotaReached):
+        await endpoint(store, "we_b", "acme")
+    await endpoint(store, "we_c")
+    assert await use(store, "webhook_endpoints") == (1, 1)
 
 
 async def test_a_warning_is_logged_once_when_most_of_a_quota_is_used(

@@ -24,6 +24,7 @@ from tests.harness import Store, dead, failed_once, new_run, settings_for
 TENANTS = ("default", "acme", "small")
 TARGETS = ("job", "mail", "orchestration:report")
 LANES = ("default", "media")
+ORIGINS = (None, None, '{"schedule": "nightly", "slot": 1}', '{"schedule": "hourly", "slot": 1}')
 TAGS = ((), (), ("nightly",), ("nightly", "eu"), ("eu",))
 
 
@@ -39,6 +40,7 @@ async def some_runs(store: Store, count: int = 90) -> list[Run]:
             lane=choose.choice(LANES),
             tags=choose.choice(TAGS),
             ordering_key=choose.choice((None, None, f"key-{number % 3}")),
+            origin=choose.choice(ORIGINS),
             hold=number % 13 == 0,
             delay_us=3_600_000_000 if number % 11 == 0 else 0,
         )
@@ -65,8 +67,10 @@ def matches(run: Run, wanted: RunFilter) -> bool:
         and wanted.target in (None, run.target)
         and wanted.lane in (None, run.lane)
         and wanted.tenant in (None, run.tenant)
+        and (not wanted.ids or run.id in wanted.ids)
         and (wanted.ordering_key is None or (run.ordering_key == wanted.ordering_key and run.tenant == "default"))
         and {*wanted.tags} <= {*run.tags}
+        and wanted.schedule_id in (None, run.schedule_id)
         and (wanted.text is None or wanted.text in run.target)
         and (wanted.accepted_from_us is None or run.accepted_at_us >= wanted.accepted_from_us)
         and (wanted.accepted_before_us is None or run.accepted_at_us < wanted.accepted_before_us)
@@ -85,7 +89,12 @@ def combinations(runs: list[Run]) -> list[RunFilter]:
         "accepted_from_us": (None, half),
     }
     wanted = [RunFilter(**dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
-    return [*wanted, RunFilter(ordering_key="key-1"), RunFilter(ordering_key="key-1", statuses=(Status.BLOCKED,))]
+    beside: tuple[dict[str, Any], ...] = ({}, {"tags": ("nightly",)}, {"statuses": (Status.BLOCKED, Status.FAILED)})
+    bounds: list[dict[str, Any]] = [{"ordering_key": "key-1"}, {"ids": tuple(run.id for run in runs[::2])}]
+    for scheduled in (None, "nightly"):
+        wanted += [RunFilter(**bound, **one, schedule_id=scheduled) for bound in bounds for one in beside]
+        wanted += [RunFilter(**one, schedule_id="nightly", tenant=scheduled and "acme") for one in beside]
+    return [*wanted, RunFilter(ids=tuple(run.id for run in runs), ordering_key="key-1"), RunFilter(schedule_id="none")]
 
 
 async def test_every_combination_of_filters_lists_exactly_the_matching_runs(store: Store) -> None:
@@ -93,7 +102,7 @@ async def test_every_combination_of_filters_lists_exactly_the_matching_runs(stor
     assert {run.status for run in runs} == {*Status}
     by_age = sorted(runs, key=lambda run: run.id, reverse=True)
     filters = combinations(runs)
-    assert {wanted.index for wanted in filters} == {*RunIndex} - {RunIndex.PARENT, RunIndex.IDS}
+    assert {wanted.index for wanted in filters} == {*RunIndex} - {RunIndex.PARENT}
     for wanted in filters:
         expected = [run.id for run in by_age if matches(run, wanted)]
         page = await search_runs(store.database, wanted, limit=len(runs) + 1)
@@ -110,6 +119,8 @@ async def test_pages_neither_lose_nor_repeat_a_run(store: Store, window: int) ->
         RunFilter(statuses=(Status.QUEUED, Status.COMPLETED, Status.RUNNING)),
         RunFilter(lane="media"),
         RunFilter(tags=("nightly",), target="mail"),
+        RunFilter(schedule_id="nightly"),
+        RunFilter(schedule_id="hourly", lane="media"),
         RunFilter(tenant="default", text="job"),
     ):
         found: list[str] = []

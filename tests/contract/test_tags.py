@@ -115,6 +115,17 @@ async def test_a_rejected_or_repeated_request_stores_no_tags(store: Store) -> No
     assert [(row["tag"], row["run_id"]) for row in rows] == [("a", first.id)]
 
 
+async def test_the_schedule_of_a_run_is_kept_when_its_tags_change_and_is_not_a_tag(store: Store) -> None:
+    run_id = await store.add(origin='{"schedule": "nightly"}', tags=("a",))
+    for change in (check_change(["b"]), check_change(replace=[])):
+        await tag_run(store.database, run_id, change, actor="me")
+        found = (await search_runs(store.database, RunFilter(schedule_id="nightly"))).runs
+        assert [run.id for run in found] == [run_id]
+    assert (await store.get(run_id)).tags == ()
+    with pytest.raises(InvalidRequest):
+        check_change(["#schedule:nightly"])
+
+
 async def test_retention_deletes_the_tags_of_a_run(store: Store) -> None:
     await store.add(tags=("old",))
     kept = await store.add(tags=("old",))

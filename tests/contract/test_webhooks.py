@@ -9,7 +9,8 @@ import pytest
 
 from runlane.domain.run import RunHook
 from runlane.domain.webhook import CIRCUIT_FAILURES, DISABLE_AFTER_US, DeliveryStatus, ErrorKind, origin_id
-from runlane.errors import Conflict, NotFound, WrongState
+from runlane.domain.webhook_events import WebhookType, schema_of
+from runlane.errors import Conflict, NotFound, QuotaReached, WrongState
 from runlane.store.orchestration.resume import answer_wait
 from runlane.store.orchestration.waits import NewWait
 from runlane.store.queue.reaping import take_over
@@ -33,6 +34,7 @@ from runlane.store.webhooks.results import TryResult, record_tries, release
 from runlane.store.webhooks.retention import delete_old_messages, webhook_overview
 from runlane.store.webhooks.run_webhooks import RunWebhook
 from runlane.store.webhooks.secrets import NewSecret
+from runlane.templates.json_schema import misfit
 from tests.harness import Store, completed, dead, entry_of, new_run
 
 LEASE_US = 60_000_000
@@ -46,7 +48,7 @@ GONE = TryResult(DeliveryStatus.FAILED, 1, 1, status_code=410, error_kind=ErrorK
 async def endpoint(store: Store, name: str = "we_a", tenant: str = "default", **fields: Any) -> str:
     """Create an endpoint; its secret is not read by the store."""
     whole: dict[str, Any] = {
-        "url": "https://example.com/hook", "description": "", "types": [], "filter": {}, "include": [],
+        "url": "https://example.com/hook", "description": "", "types": [], "filter": {}, "include": [], "headers": {},
         "rate_per_second": 1000.0, "max_in_flight": 100, "ordered": False,
     }  # fmt: skip
     secret = NewSecret(name, 1, tenant, "key", "sealed")
@@ -183,6 +185,22 @@ async def test_an_endpoint_takes_its_types_and_targets_alone(store: Store) -> No
     await endpoint(store, "we_c", filter={"target": ["job"], "tag": ["x"]})
     await send(store, data={"target": "job", "tags": ["x", "y"]})
     assert [item.endpoint_id for item in await claim(store)] == ["we_c"]
+
+
+async def test_messages_of_runs_have_tags_and_lane_and_are_filtered_by_them(store: Store) -> None:
+    await endpoint(store, "we_tag", filter={"tag": ["eu", "us"]})
+    await endpoint(store, "we_lane", filter={"lane": ["other"]})
+    tagged = await store.add(tags=("eu", "nightly"))
+    await store.add(tags=("nightly",))
+    for _ in range(2):
+        await store.finish(await store.claim_one(), dead())
+    await retry_run(store.database, tagged)
+    found = [(item.endpoint_id, item.run_id, json.loads(item.body)) for item in await claim(store)]
+    assert {(name, run_id) for name, run_id, _ in found} == {("we_tag", tagged)}
+    assert [body["type"] for _, _, body in found] == ["run.started", "run.failed", "dead_letter.created", "run.retried"]
+    for _, _, body in found:
+        assert (body["data"]["tags"], body["data"]["lane"]) == (["eu", "nightly"], "default")
+        assert misfit(body, schema_of(WebhookType(body["type"]))) is None
 
 
 async def test_endpoints_of_other_tenants_get_nothing(store: Store) -> None:
@@ -432,7 +450,7 @@ async def test_a_change_with_an_old_version_is_refused(store: Store) -> None:
 
 async def test_a_tenant_has_a_limited_number_of_endpoints(store: Store) -> None:
     await endpoint(store, "we_a")
-    with pytest.raises(Conflict, match="RUNLANE_MAX_WEBHOOK_ENDPOINTS"):
+    with pytest.raises(QuotaReached, match="1 of at most 1 webhook endpoints"):
         await create_endpoint(
             store.database,
             "we_b",

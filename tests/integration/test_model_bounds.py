@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -14,8 +15,10 @@ from runlane.domain.rate_limit import LimitChange
 from runlane.settings import Settings
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.rate_limits.limits import set_limits
+from runlane.store.webhooks.deliveries import list_deliveries, read_delivery
 from runlane.testing import FakeAnswer, FakeCall, FakeServer
-from tests.harness import eventually
+from tests.contract.test_webhooks import endpoint
+from tests.harness import Store, eventually
 from tests.integration.process import Process
 from tests.integration.test_agents import ADD, STEP, events_of, is_paused, paused
 from tests.integration.test_orchestrations import flow, sync
@@ -70,6 +73,22 @@ async def test_an_allowed_amount_counts_from_what_was_spent(process: Process, am
         await process.app.resume(run_id, {"decision": "allow", **amount})
     assert (await process.end(run_id)).result == "done"
     assert len(await events_of(process, run_id, "human_input_required")) == 2
+
+
+async def test_the_budget_of_a_run_is_reported_before_it_is_spent_and_when_it_is(process: Process) -> None:
+    await process.start()
+    database = await process.app.database()
+    await endpoint(Store(process.settings, database), types=["budget.warning", "budget.reached"])
+    orchestration = flow(STEP, max_total_cost_usd=1.0, on_cap="ask")
+    run_id = await paused(process, orchestration, spender(0.5, 0.35, 0.2, 0.1), Tool.model_validate(ADD))
+    found = [json.loads((await read_delivery(database, item.id)).body) for item in await list_deliveries(database)]
+    assert [(item["type"], item["data"]["spent_usd"]) for item in reversed(found)] == [
+        ("budget.warning", pytest.approx(0.85)),
+        ("budget.reached", pytest.approx(1.05)),
+    ]
+    assert {item["data"]["run_id"] for item in found} == {run_id}
+    await process.app.resume(run_id, {"decision": "allow"})
+    assert (await process.end(run_id)).result == "done"
 
 
 async def test_an_unknown_cost_is_not_zero(process: Process) -> None:

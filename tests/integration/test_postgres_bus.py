@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from typing import cast
 
 import asyncpg
 import pytest
 
+from runlane.bus import ReceiveDue
 from runlane.bus import postgres as postgres_bus
 from runlane.bus.choice import make_bus
 from runlane.bus.memory import MemoryBus
@@ -16,6 +17,7 @@ from runlane.bus.notification import MAX_MESSAGE_BYTES, MAX_PAYLOAD_BYTES, Unpac
 from runlane.bus.postgres import APPLICATION, CHANNEL, PostgresBus
 from runlane.bus.wire import Bell, encode
 from runlane.domain.events import Delta, Notice, StoredEvent
+from runlane.domain.maintenance import MaintenanceService
 from runlane.settings import Settings
 from tests.harness import eventually, settings_for
 
@@ -243,3 +245,30 @@ def test_messages_are_packed_into_payloads() -> None:
 def test_payloads_of_another_format_are_ignored(payload: str) -> None:
     unpacked = Unpacker().unpack(payload)
     assert unpacked is None or not unpacked.messages
+
+
+async def test_work_that_one_process_reports_wakes_the_services_of_others(make: MakeBus) -> None:
+    sender, other = await make(), await make()
+    here: list[MaintenanceService] = []
+    there: list[MaintenanceService] = []
+
+    def receiver(services: list[MaintenanceService]) -> ReceiveDue:
+        def receive(due: Collection[MaintenanceService], *, surveyed: bool) -> None:
+            services.extend(due)
+
+        return receive
+
+    sender.on_maintenance(receiver(here))
+    other.on_maintenance(receiver(there))
+    for _ in range(50):
+        sender.report_work({MaintenanceService.TRIGGERS})
+    assert here == [MaintenanceService.TRIGGERS] * 50
+    # The first at once, and one more for all that followed.
+    await eventually(lambda: len(there) == 2, "two wake-ups")
+    other.report_work({MaintenanceService.TRIGGERS})
+    await eventually(lambda: len(here) == 51, "a wake-up of the sender")
+    # What one process finds in the database is not for the others.
+    sender.report_survey({MaintenanceService.WEBHOOKS})
+    sender.report_work({MaintenanceService.BULK})
+    await eventually(lambda: len(there) == 4, "the wake-up after it")
+    assert there[2:] == [MaintenanceService.TRIGGERS, MaintenanceService.BULK]

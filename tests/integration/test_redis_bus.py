@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 
 import pytest
 import redis.asyncio as redis
 
+from runlane.bus import ReceiveDue
 from runlane.bus import redis as redis_bus
 from runlane.bus.redis import RedisBus
 from runlane.domain.events import Delta, Notice, StoredEvent
+from runlane.domain.maintenance import MaintenanceService
 from runlane.testing import RedisServer
 from tests.harness import eventually
 
@@ -82,3 +84,89 @@ async def test_readers_that_come_and_go_do_not_disturb_a_bus_that_is_coming_back
         await operator.aclose()
     gc.collect()
     assert unhandled == []
+
+
+async def test_a_bell_after_a_restart_wakes_a_worker_whose_connection_was_idle(server: RedisServer) -> None:
+    """The first wait after a restart must not use a connection that the old server had accepted."""
+    bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    await bus.start()
+    await other.start()
+    listener = bus.listen(None)
+    try:
+        for _ in range(2):
+            await eventually(lambda: bus.connected and other.connected, "the connections")
+            # The wake-up of the reconnection is used up, and the connection for bells is idle afterwards.
+            other.ring(["default"])
+            await eventually(lambda: listener.wait(["default"], 0.2), "a bell")
+            while await listener.wait(["default"], 0.2):
+                pass
+            lost = bus._pubsub
+            server.restart()
+            await eventually(lambda lost=lost: bus._pubsub not in (None, lost), "another connection")
+            await eventually(lambda: listener.wait(["default"], 0.2), "the wake-up of the reconnection")
+            await eventually(lambda: other.connected, "the other connection")
+            waiting = asyncio.create_task(listener.wait(["default"], 600.0))
+            other.ring(["default"])
+            assert await asyncio.wait_for(waiting, 60.0)
+    finally:
+        await bus.stop()
+        await other.stop()
+
+
+async def test_a_bell_reaches_a_worker_whose_waiting_connection_was_closed(server: RedisServer) -> None:
+    """A server closes connections for many reasons; the subscription, which would report it, may stay."""
+    bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    await bus.start()
+    await other.start()
+    operator = redis.Redis.from_url(server.url)
+    listener = bus.listen(None)
+
+    async def is_blocked() -> bool:
+        return (await operator.info("clients"))["blocked_clients"] == 1
+
+    try:
+        await eventually(lambda: bus.connected and other.connected, "the connections")
+        while await listener.wait(["default"], 0.2):
+            pass
+        waiting = asyncio.create_task(listener.wait(["default"], 600.0))
+        await eventually(is_blocked, "the wait in Redis")
+        await operator.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await eventually(is_blocked, "another wait in Redis")
+        other.ring(["default"])
+        assert await asyncio.wait_for(waiting, 60.0)
+    finally:
+        await bus.stop()
+        await other.stop()
+        await operator.aclose()
+
+
+async def test_work_that_one_process_reports_wakes_the_services_of_others(server: RedisServer) -> None:
+    sender, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    await sender.start()
+    await other.start()
+    await eventually(lambda: sender.connected and other.connected, "the connections")
+    here: list[MaintenanceService] = []
+    there: list[MaintenanceService] = []
+
+    def receiver(services: list[MaintenanceService]) -> ReceiveDue:
+        def receive(due: Collection[MaintenanceService], *, surveyed: bool) -> None:
+            services.extend(due)
+
+        return receive
+
+    sender.on_maintenance(receiver(here))
+    other.on_maintenance(receiver(there))
+    for _ in range(50):
+        sender.report_work({MaintenanceService.TRIGGERS})
+    assert here == [MaintenanceService.TRIGGERS] * 50
+    # The first at once, and one more for all that followed.
+    await eventually(lambda: len(there) == 2, "two wake-ups")
+    other.report_work({MaintenanceService.TRIGGERS})
+    await eventually(lambda: len(here) == 51, "a wake-up of the sender")
+    # What one process finds in the database is not for the others.
+    sender.report_survey({MaintenanceService.WEBHOOKS})
+    sender.report_work({MaintenanceService.BULK})
+    await eventually(lambda: len(there) == 4, "the wake-up after it")
+    assert there[2:] == [MaintenanceService.TRIGGERS, MaintenanceService.BULK]
+    await sender.stop()
+    await other.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from runlane import App, Context, Fail
 from runlane.access.keyring import Keyring
+from runlane.access.secrets import SecretVault
 from runlane.addresses import parse_allow_list
 from runlane.domain.webhook import MAX_TRIES, DeliveryStatus, WebhookEndpoint
 from runlane.domain.webhook_events import WebhookType, schema_of
@@ -22,8 +23,9 @@ from runlane.errors import InvalidRequest, NoSecretKey, OutboundRefused
 from runlane.maintenance.webhook_delivery import WebhookService
 from runlane.outbound import Outbound
 from runlane.settings import Settings
+from runlane.store.access.audit import list_audit
 from runlane.store.webhooks.claims import ClaimedDelivery
-from runlane.store.webhooks.deliveries import list_deliveries, read_delivery
+from runlane.store.webhooks.deliveries import list_deliveries, read_delivery, replay_delivery
 from runlane.store.webhooks.endpoints import EndpointFields, find_endpoint
 from runlane.store.webhooks.outbox import NewMessage, add_messages
 from runlane.templates.json_schema import misfit
@@ -34,6 +36,10 @@ from tests.harness import eventually, settings_for
 from tests.webhook_receiver import Answer, WebhookReceiver
 
 KEY = base64.b64encode(bytes(range(32))).decode()
+
+
+async def no_secrets(tenant: str, names: Collection[str]) -> dict[str, str]:
+    return {}
 
 
 @pytest.fixture
@@ -167,6 +173,105 @@ async def test_an_ed25519_signature_is_verified_by_the_public_key(hooks: Hooks, 
     assert version == "v1a"
     key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public.removeprefix("whpk_")))
     key.verify(base64.b64decode(signature), f"{got.id}.{got.headers['webhook-timestamp']}.".encode() + got.body)
+
+
+async def test_headers_have_the_values_of_secrets_in_the_request_alone(
+    hooks: Hooks, receiver: WebhookReceiver, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    value = "an-old-value-of-the-token"
+    vault = SecretVault(await hooks.app.database(), settings)
+    await vault.set("default", "TOKEN", value, actor="test")
+    headers = {"Authorization": "Bearer {secret.TOKEN}", "X-Team": "orders"}
+    endpoint, _ = await hooks.endpoint(receiver.url(), headers=headers)
+    echoed = f"you sent {value}".encode()
+    receiver.answer(Answer(500, {"location": f"/{value}"}, echoed))
+    await hooks.send()
+    log = await hooks.tried()
+    assert receiver.received[0].headers["authorization"] == f"Bearer {value}"
+    assert receiver.received[0].headers["x-team"] == "orders"
+    assert log.attempts[0].request_headers == headers
+    assert (await find_endpoint(await hooks.app.database(), endpoint.id)).headers == headers
+    # A later message has the value of that moment.
+    await vault.set("default", "TOKEN", "a-new-value-of-the-token", actor="test")
+    receiver.answer(Answer(204))
+
+    async def current() -> bool:
+        await hooks.send()
+        return receiver.received[-1].headers["authorization"] == "Bearer a-new-value-of-the-token"
+
+    await eventually(current, "the new value")
+    database = await hooks.app.database()
+    stored = [await read_delivery(database, item.id) for item in await list_deliveries(database)]
+    shown = repr((stored, await list_audit(database), caplog.text))
+    assert value not in shown
+    assert "a-new-value-of-the-token" not in shown
+
+
+async def test_an_unknown_secret_fails_a_delivery_for_good_and_a_replay_repairs_it(
+    hooks: Hooks, receiver: WebhookReceiver, settings: Settings
+) -> None:
+    await hooks.endpoint(receiver.url(), headers={"X-Key": "{secret.MISSING}"})
+    await hooks.send()
+    log = await hooks.tried()
+    assert (log.status, log.attempts[0].error_kind, log.next_at_us) == (DeliveryStatus.FAILED, "header", None)
+    assert 'The secret "MISSING", which the header "X-Key" refers to, does not exist.' in log.error
+    assert receiver.received == []
+    database = await hooks.app.database()
+    vault = SecretVault(database, settings)
+    await vault.set("default", "MISSING", "first line\nX-Other: injected", actor="test")
+
+    async def replayed() -> Any:
+        await replay_delivery(database, log.id, max_tries=1, actor="test")
+        hooks.service.wake()
+        newest = await hooks.tried()
+        return newest if "printable ASCII" in newest.error else None
+
+    newest = await eventually(replayed, "a refusal of the value")
+    assert newest.status is DeliveryStatus.FAILED
+    assert "injected" not in repr(newest)
+    assert receiver.received == []
+    await vault.set("default", "MISSING", "a-value-for-the-header", actor="test")
+
+    async def repaired() -> bool:
+        await replay_delivery(database, log.id, max_tries=1, actor="test")
+        hooks.service.wake()
+        await hooks.tried()
+        return bool(receiver.received)
+
+    await eventually(repaired, "a replay with the secret")
+    assert receiver.received[0].headers["x-key"] == "a-value-for-the-header"
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ({"Host": "x"}, "set by Runlane or by the connection"),
+        ({"Content-Type": "x"}, "set by Runlane"),
+        ({"Webhook-Id": "x"}, "set by Runlane"),
+        ({"Transfer-Encoding": "chunked"}, "set by Runlane"),
+        ({"Proxy-Authorization": "{secret.A}"}, "set by Runlane"),
+        ({"X Y": "x"}, "not a valid name"),
+        ({"X-A": "a\r\nX-B: b"}, "printable ASCII"),
+        ({"X-A": ""}, "printable ASCII"),
+        ({"X-A": "é"}, "printable ASCII"),
+        ({"X-A": "a", "x-a": "b"}, "given twice"),
+        ({"X-A": "{secret .A}"}, "invalid reference"),
+        ({"Authorization": "Bearer abcdef"}, "{secret.AUTHORIZATION}"),
+        ({"X-A": "x" * 1001}, "1 to 1000"),
+        ({f"X-{number}": "x" for number in range(21)}, "at most 20"),
+    ],
+)
+async def test_headers_that_an_endpoint_may_not_have_are_refused(
+    hooks: Hooks, headers: dict[str, str], problem: str
+) -> None:
+    made, _ = await hooks.endpoint("http://127.0.0.1:9/", headers={"X-A": "1"})
+    with pytest.raises(InvalidRequest) as refused:
+        await hooks.endpoint("http://127.0.0.1:9/", headers=headers)
+    assert problem in str(refused.value)
+    assert "abcdef" not in str(refused.value)
+    with pytest.raises(InvalidRequest):
+        await hooks.manager.change(made.id, EndpointFields(headers=headers), actor="test")
+    assert (await find_endpoint(await hooks.app.database(), made.id)).headers == {"X-A": "1"}
 
 
 async def test_a_run_calls_its_own_webhook_with_the_given_secret(settings: Settings, receiver: WebhookReceiver) -> None:
@@ -368,7 +473,7 @@ REFUSED_URLS = [
 @pytest.mark.parametrize("url", REFUSED_URLS)
 async def test_a_refused_address_fails_for_good(sqlite_url: str, url: str) -> None:
     settings = settings_for(sqlite_url, secret_key=KEY)
-    sender = WebhookSender(settings, Keyring(settings))
+    sender = WebhookSender(settings, Keyring(settings), no_secrets)
     delivery = ClaimedDelivery(
         "whd_1", 1, 0, 10, "we_1", "default", "msg_1", "run.completed", None, url, "{}", False, False, 0
     )
@@ -390,7 +495,7 @@ async def test_a_name_that_resolves_to_another_address_later_is_refused(sqlite_u
         asked += 1
         return ["127.0.0.1"]
 
-    sender = WebhookSender(settings, Keyring(settings), Outbound(settings, resolve=resolve))
+    sender = WebhookSender(settings, Keyring(settings), no_secrets, Outbound(settings, resolve=resolve))
     delivery = ClaimedDelivery(
         "whd_1", 1, 0, 10, "we_1", "default", "msg_1", "t", None, "https://rebound.example/", "{}", False, False, 0
     )
@@ -402,7 +507,7 @@ async def test_a_name_that_resolves_to_another_address_later_is_refused(sqlite_u
 async def test_a_try_checks_scheme_and_port_again(settings: Settings, receiver: WebhookReceiver) -> None:
     """An operator may have removed what was allowed when the endpoint was created."""
     strict = settings.model_copy(update={"outbound_allow": "127.0.0.1:1"})
-    sender = WebhookSender(strict, Keyring(strict), Outbound(settings))
+    sender = WebhookSender(strict, Keyring(strict), no_secrets, Outbound(settings))
     delivery = ClaimedDelivery(
         "whd_1", 1, 0, 10, "we_1", "default", "msg_1", "t", None, receiver.url(), "{}", False, False, 0
     )

@@ -10,15 +10,20 @@ from runlane.cli.doctor import (
     Finding,
     Level,
     clock_finding,
+    event_findings,
+    hold_findings,
     lane_findings,
     letters_finding,
+    quota_findings,
     secrets_finding,
     task_findings,
     unknown_settings,
     workers_finding,
 )
-from runlane.domain.lane import Lane
+from runlane.domain.lane import Lane, LaneHold
 from runlane.domain.views import WorkerInfo
+from runlane.store.access.quota_health import NearlyUsed
+from runlane.store.events.health import EventHealth
 from runlane.store.queue.search import WaitingInLane
 
 NOW = 1_000_000_000_000
@@ -111,13 +116,49 @@ def test_tasks_without_workers_are_not_reported_twice() -> None:
     assert list(task_findings([WaitingInLane("bulk", "pack", 3)], [])) == []
 
 
+def test_holds_that_keep_runs_waiting_or_were_forgotten_are_reported() -> None:
+    def hold(days: float, expires_at_us: int | None = None) -> LaneHold:
+        return LaneHold("hold_1", "bulk", "ann", "migration", NOW - int(days * 86_400_000_000), expires_at_us)
+
+    (waiting,) = hold_findings([lane(held=True, holds=(hold(1, NOW + 1),))], NOW)
+    assert waiting.level is Level.WARNING
+    assert 'bulk: 3 runs wait; it is held by "ann" for 1.0 days' in waiting.message
+    assert "runlane lanes release bulk hold_1" in (waiting.cure or "")
+    (forgotten,) = hold_findings([lane(queued=0, held=True, holds=(hold(8),))], NOW)
+    assert "without an end: migration" in forgotten.message
+    for fine in (lane(queued=0, holds=(hold(8, NOW + 1),)), lane(queued=0, holds=(hold(6),)), lane()):
+        assert list(hold_findings([fine], NOW)) == []
+    # A held lane is not stuck for another reason.
+    held = lane(oldest_queued_at_us=NOW - 90_000_000, held=True, holds=(hold(1),))
+    assert judge(held, worker()).level is Level.OK
+
+
+def test_events_triggers_and_sources() -> None:
+    (fine,) = event_findings(EventHealth(0, 0, (), ()))
+    assert (fine.level, fine.check) == (Level.OK, "triggers")
+    found = list(event_findings(EventHealth(3, 2, ("on_paid",), ("github",))))
+    assert [(item.check, item.level) for item in found] == [
+        ("triggers", Level.BROKEN), ("dependents", Level.BROKEN), ("triggers", Level.WARNING),
+        ("incoming", Level.WARNING),
+    ]  # fmt: skip
+    assert "on_paid" in found[2].message
+    assert "github" in found[3].message
+
+
+def test_quotas_of_which_most_is_used() -> None:
+    (finding,) = quota_findings([NearlyUsed("acme", "runs_per_day", 10, 9)])
+    assert finding.message == 'tenant "acme" uses 9 of 10 (runs_per_day)'
+    assert "runlane quotas set runs_per_day LIMIT --tenant acme" in (finding.cure or "")
+
+
 def test_clock_and_dead_letters() -> None:
     assert clock_finding(-0.4).level is Level.OK
     assert "12.0 s behind" in clock_finding(12).message
     assert "12.0 s ahead of" in clock_finding(-12).message
     assert letters_finding(0, 0).level is Level.OK
     assert letters_finding(1000, 3 * 86400).message == "1000 open, the oldest for 3.0 days"
-    assert "may be deleted" in letters_finding(1, 170 * 86400).message
+    assert "may be deleted" in letters_finding(1, 151 * 86400).message
+    assert "may be deleted" not in letters_finding(1, 149 * 86400).message
 
 
 def test_secrets_without_their_key_are_broken_and_older_keys_are_reported() -> None:

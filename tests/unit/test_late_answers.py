@@ -90,7 +90,7 @@ def test_an_early_event_answers_one_step() -> None:
 def test_a_step_that_is_tried_again_counts_what_it_cost_before_once(outcome: StepOutcome) -> None:
     # Neither a database nor journals are needed to complete a step.
     nothing = cast("Any", None)
-    tracker = SpendingTracker(nothing, nothing, nothing)
+    tracker = SpendingTracker(nothing, nothing, nothing, nothing)
     tracker.learn([StepRecord("a", 1, "a", "agent", outcome, error="{}", tries=1, cost_usd=1.5, tokens=15)])
     # The journal of the step names all that it has cost, in every attempt.
     second = tracker.complete("a", Done("x", None, 2.0, 20))

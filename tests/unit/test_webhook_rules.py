@@ -149,3 +149,6 @@ def test_doctor_reports_disabled_endpoints_and_messages_that_no_process_sends() 
     disabled, stuck = webhook_findings(WebhookOverview(2, 3, 500.0, untried=True), delivers=False)
     assert (disabled.level, stuck.level) == (Level.WARNING, Level.WARNING)
     assert "RUNLANE_WEBHOOKS=true" in (stuck.cure or "")
+    failing, old = webhook_findings(WebhookOverview(0, 3, 7200.0, untried=False, failing=1), delivers=True)
+    assert "20 times in a row" in failing.message
+    assert "the oldest for 2.0 hours" in old.message

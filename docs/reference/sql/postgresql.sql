@@ -633,6 +633,21 @@ INSERT INTO webhook_messages (id, tenant, type, run_id, occurred_at, created_at,
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS type, $4::VARCHAR AS run_id, $5::BIGINT AS
     occurred_at, $6::VARCHAR AS body) AS batch;
 
+-- add_webhook_notices
+-- Note what is reported, unless another transaction reports it.
+INSERT INTO webhook_notices (tenant, subject, type, day, created_at) SELECT batch.tenant, batch.subject, batch.type,
+    batch.day, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::INTEGER[]) AS batch(tenant, subject, type, day)
+WHERE true ON CONFLICT DO NOTHING RETURNING webhook_notices.tenant, webhook_notices.subject, webhook_notices.type,
+    webhook_notices.day;
+
+-- add_webhook_notices (one member)
+INSERT INTO webhook_notices (tenant, subject, type, day, created_at) SELECT batch.tenant, batch.subject, batch.type,
+    batch.day, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS subject, $3::VARCHAR AS type, $4::INTEGER AS day) AS batch
+WHERE true ON CONFLICT DO NOTHING RETURNING webhook_notices.tenant, webhook_notices.subject, webhook_notices.type,
+    webhook_notices.day;
+
 -- add_webhook_origins
 -- Add the origins of webhook URLs of runs, which share a rate and a circuit.
 INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
@@ -860,6 +875,16 @@ INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_a
     $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
 
+-- budgets_of_day
+-- Read the daily budgets of tenants and what is spent of them.
+SELECT tenants.id, tenants.max_cost_usd_per_day, tenants.on_cap, (SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT)
+    AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)) AS spent
+FROM tenants
+WHERE tenants.id = any ($2::TEXT[]) AND tenants.max_cost_usd_per_day IS NOT NULL;
+
 -- buffered_slots
 -- Read the buffered slots of schedules.
 SELECT schedule_firings.schedule_uid, schedule_firings.slot
@@ -885,6 +910,52 @@ FROM provider_waiters
 WHERE provider_waiters.credential = provider_states.credential AND provider_waiters.seen_at > (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $1::BIGINT) AS waiting
 FROM provider_states;
+
+-- bytes_of_ended_runs
+-- Count the bytes of some ended runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.status = $2::VARCHAR AND runs.ended_at IS NOT NULL AND runs.id > $3::VARCHAR
+    ORDER BY runs.id
+LIMIT 2000)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(octet_length(run_inputs.input), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_results.result), 0) +
+    coalesce(octet_length(run_results.error), 0) + coalesce(octet_length(run_results.state), 0)), 0) AS coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_events.data), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_open_runs
+-- Count the bytes of the open runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.ended_at IS NULL)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(octet_length(run_inputs.input), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_results.result), 0) +
+    coalesce(octet_length(run_results.error), 0) + coalesce(octet_length(run_results.state), 0)), 0) AS coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(run_events.data), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_stored_events
+-- Count the bytes of the stored events of a tenant.
+SELECT coalesce(sum(octet_length(stored_events.data)), 0) AS size
+FROM stored_events
+WHERE stored_events.tenant = $1::VARCHAR;
 
 -- call_totals
 -- Sum tokens and cost of the model calls of a run.
@@ -1397,15 +1468,15 @@ WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < (date_part('epoch', cl
     60000000 AND bulk_jobs.lease_until < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
 
 -- count_runs_of_day
--- Note how many runs tenants have started today.
-UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::INTEGER[], $3::BIGINT[]) AS
-    batch(tenant, day, used) WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = 'runs_per_day' RETURNING
-    tenant_quotas.tenant;
+-- Note how many runs tenants have started today, and how much they have stored.
+UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::TEXT[], $3::INTEGER[], $4::BIGINT[])
+    AS batch(tenant, name, day, used) WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = batch.name
+    RETURNING tenant_quotas.tenant;
 
 -- count_runs_of_day (one member)
-UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR AS tenant, $2::INTEGER AS day,
-    $3::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name = 'runs_per_day'
-    RETURNING tenant_quotas.tenant;
+UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS name,
+    $3::INTEGER AS day, $4::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
+    batch.name RETURNING tenant_quotas.tenant;
 
 -- count_schedules
 -- Count the schedules of a tenant.
@@ -1438,12 +1509,6 @@ SELECT count(*) AS n
 FROM api_keys
 WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint);
-
--- count_webhook_endpoints
--- Count the webhook endpoints of a tenant.
-SELECT count(*) AS n
-FROM webhook_endpoints
-WHERE webhook_endpoints.tenant = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint';
 
 -- count_webhook_secrets_by_key
 -- Count the webhook secrets encrypted with each key.
@@ -1493,18 +1558,18 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
-INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
-    max_in_flight, ordered, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, 'endpoint', $3::VARCHAR,
-    $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR, $8::VARCHAR, $9::FLOAT, $10::INTEGER, $11::BOOLEAN,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, headers, signature,
+    rate_per_second, max_in_flight, ordered, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, 'endpoint',
+    $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR, $8::VARCHAR, $9::VARCHAR, $10::FLOAT, $11::INTEGER,
+    $12::BOOLEAN, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
     1000000)::bigint) RETURNING webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind,
     webhook_endpoints.url, webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter,
-    webhook_endpoints.include, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
-    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
-    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
-    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
-    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
-    webhook_endpoints.created_at, webhook_endpoints.updated_at;
+    webhook_endpoints.include, webhook_endpoints.headers, webhook_endpoints.signature,
+    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
+    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
+    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
+    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
+    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1903,6 +1968,11 @@ UPDATE webhook_endpoints SET kind='deleted', enabled=$1::BOOLEAN, updated_at=(da
 -- Delete old webhook messages.
 DELETE FROM webhook_messages WHERE webhook_messages.id = any ($1::TEXT[]);
 
+-- delete_webhook_notices
+-- Delete old notes of what was reported.
+DELETE FROM webhook_notices WHERE webhook_notices.created_at < (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) - 2592000000000;
+
 -- delete_webhook_secrets
 -- Delete the secrets of a deleted webhook endpoint.
 DELETE FROM webhook_secrets WHERE webhook_secrets.owner = $1::VARCHAR;
@@ -1980,6 +2050,10 @@ DELETE FROM webhook_endpoints WHERE webhook_endpoints.tenant = $1::VARCHAR;
 -- Delete the webhook messages of a deleted tenant.
 DELETE FROM webhook_messages WHERE webhook_messages.tenant = $1::VARCHAR;
 
+-- drop_webhook_notices
+-- Delete the webhook notices of a deleted tenant.
+DELETE FROM webhook_notices WHERE webhook_notices.tenant = $1::VARCHAR;
+
 -- drop_webhook_secrets
 -- Delete the webhook secrets of a deleted tenant.
 DELETE FROM webhook_secrets WHERE webhook_secrets.tenant = $1::VARCHAR;
@@ -2036,12 +2110,13 @@ UPDATE webhook_endpoints SET enabled=$1::BOOLEAN, disabled_reason=$2::VARCHAR, d
     version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
     webhook_endpoints.id = $8::VARCHAR AND webhook_endpoints.kind = 'endpoint' RETURNING webhook_endpoints.id,
     webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.description,
-    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.signature,
-    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
-    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
-    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
-    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
-    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.headers,
+    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
+    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
+    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
+    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
+    webhook_endpoints.updated_at;
 
 -- encrypted_secrets
 -- Read the encrypted values of some secrets of a tenant.
@@ -2066,7 +2141,7 @@ LIMIT 1000;
 -- ended_runs_for_webhooks
 -- Read the runs whose end is reported by webhooks.
 SELECT runs.id, runs.tenant, runs.target, runs.lane, runs.status, runs.accepted_at, runs.ended_at, runs.failures,
-    runs.losses, runs.attempt, coalesce((SELECT run_attempts.started_at
+    runs.losses, runs.attempt, runs.tags, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, (SELECT
     sum(run_calls.cost_usd) AS sum_1
@@ -2076,6 +2151,15 @@ WHERE run_calls.run_id = runs.id) AS cost_usd, run_results.error, chat_turns.ses
 FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN chat_turns ON chat_turns.run_id =
     runs.id LEFT OUTER JOIN run_webhooks ON run_webhooks.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
+
+-- event_health
+-- Count events and dependent runs that no process has handled for a minute.
+SELECT (SELECT count(*) AS count_1
+FROM stored_events
+WHERE stored_events.matched_at IS NULL AND stored_events.received_at < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 60000000) AS unmatched, (SELECT count(*) AS count_2
+FROM dependency_work
+WHERE dependency_work.created_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000) AS unsettled;
 
 -- event_rate_left
 -- Read up to when a rate of events is used up.
@@ -2118,6 +2202,14 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.slot = 
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.kind = 'tick') AND schedule_firings.outcome =
     'failed_to_start')) ORDER BY schedules.id
+LIMIT 5;
+
+-- failing_triggers
+-- Find triggers that failed to start a run within a day.
+SELECT DISTINCT event_outcomes.trigger
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 86400000000 ORDER BY event_outcomes.trigger
 LIMIT 5;
 
 -- find_dead_letter
@@ -2262,12 +2354,12 @@ WHERE runs.id = any ($1::TEXT[]);
 -- Read a webhook endpoint.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint';
 
@@ -2700,6 +2792,12 @@ FROM runs
 WHERE runs.worker_id = any ($1::TEXT[]) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL AND
     (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
 
+-- known_webhook_notices
+-- Find what was reported before.
+SELECT webhook_notices.tenant, webhook_notices.subject, webhook_notices.type, webhook_notices.day
+FROM webhook_notices
+WHERE webhook_notices.tenant = any ($1::TEXT[]) AND webhook_notices.subject = any ($2::TEXT[]);
+
 -- lane_names
 -- Read the names of all lanes.
 SELECT lanes.name
@@ -2805,9 +2903,12 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) ORDER BY found.id DESC
+LIMIT $12::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $12::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_ids
 -- List runs by ids, newest first.
@@ -2827,9 +2928,16 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND found.id = any ($10::TEXT[]) ORDER BY found.id DESC
-LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND (CAST($13::VARCHAR
+    AS TEXT) IS NULL OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE run_children.run_id = $13::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($14::TEXT[])
+    ORDER BY found.id DESC
+LIMIT $15::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $15::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_key
 -- List runs by key, newest first.
@@ -2849,9 +2957,13 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $10::VARCHAR ORDER BY found.id DESC
-LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $12::VARCHAR ORDER BY found.id
+    DESC
+LIMIT $13::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $13::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_lane
 -- List runs by lane, newest first.
@@ -2985,10 +3097,13 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND run_children.run_id = $10::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '')
-    DESC
-LIMIT $11::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $11::INTEGER) AS page JOIN runs ON runs.id = page.id;
+    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
+    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND run_children.run_id
+    = $13::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+LIMIT $14::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $14::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_status
 -- List runs by status, newest first.
@@ -3103,10 +3218,10 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (SELECT count(*) AS
-    count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
+    (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($9::TEXT[]) AND run_tags.run_id = found.id) = $10::INTEGER
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
     AND tagged.tenant = ranges.tenant AND tagged.tag = $11::VARCHAR ORDER BY tagged.run_id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant
@@ -3118,10 +3233,10 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (SELECT count(*) AS
-    count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
+    (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($9::TEXT[]) AND run_tags.run_id = found.id) = $10::INTEGER
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
     AND tagged.tenant = chosen.tenant AND tagged.tag = $11::VARCHAR AND tagged.run_id <= chosen.newest ORDER BY
     tagged.run_id DESC
 LIMIT $13::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
@@ -3494,12 +3609,12 @@ LIMIT $8::INTEGER;
 -- Read a page of webhook endpoints.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.tenant =
     $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.id > $2::VARCHAR) ORDER BY
@@ -3630,12 +3745,12 @@ WHERE runs.id = any ($1::TEXT[]) AND runs.status = 'blocked' AND (runs.hooks & 1
 -- Lock a webhook endpoint while it is changed.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint' FOR UPDATE;
 
@@ -3744,7 +3859,10 @@ LIMIT 200;
 
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
-UPDATE tenants SET metered=$1::BOOLEAN WHERE tenants.id = $2::VARCHAR;
+UPDATE tenants SET metered=(EXISTS (SELECT *
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes'))) WHERE tenants.id =
+    $1::VARCHAR;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -3812,6 +3930,15 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR;
+
+-- nearly_used_quotas
+-- Find quotas of which four fifths are used, among those whose use is stored.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 0 AND (tenant_quotas.name !=
+    'runs_per_day' OR tenant_quotas.day = (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)
+    / 86400000000) ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 10;
 
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
@@ -4025,7 +4152,7 @@ INSERT INTO event_rates (key, paid_until) VALUES ($1::VARCHAR, ((date_part('epoc
     clock_timestamp()) * 1000000)::bigint END + $2::BIGINT) WHERE CASE WHEN (event_rates.paid_until >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN event_rates.paid_until ELSE (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint END + $2::BIGINT <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-    + 60000000 RETURNING event_rates.key;
+    + 60000000 RETURNING event_rates.paid_until - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS paid_us;
 
 -- pay_rate
 -- Note up to when accepted runs have used the rate of tenants.
@@ -4328,6 +4455,17 @@ WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs
 WHERE CAST($1::VARCHAR AS TEXT) IS NULL OR ready_runs.tenant = $1::VARCHAR GROUP BY ready_runs.target ORDER BY
     ready_runs.target;
 
+-- quotas_of_events
+-- Read the quotas that events of a tenant use.
+SELECT (SELECT tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'events_per_minute') AS per_minute, (SELECT
+    tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'stored_bytes') AS stored_bytes
+FROM tenants
+WHERE tenants.id = $1::VARCHAR;
+
 -- read_all_records
 -- Read every step record of a run.
 SELECT run_steps.path, run_steps.attempt, run_steps.no, run_steps.step_id, run_steps.kind, run_steps.outcome,
@@ -4398,8 +4536,8 @@ WHERE stored_events.id = any ($1::TEXT[]);
 SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries, webhook_deliveries.max_tries,
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
-    body, webhook_endpoints.kind, webhook_endpoints.url, run_webhooks.url AS run_url, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now
+    body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
     run_webhooks.run_id = webhook_deliveries.run_id
@@ -4613,7 +4751,8 @@ WHERE runs.id = any ($1::TEXT[]);
 
 -- read_quotas
 -- Read a tenant's quotas.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = $1::VARCHAR;
 
@@ -4646,10 +4785,11 @@ FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER J
 WHERE runs.id = $1::VARCHAR;
 
 -- read_run_quotas
--- Read how many runs tenants may start per day, and have started.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+-- Read how many runs tenants may start per day and how much they may store, and what is used.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
-WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name = 'runs_per_day';
+WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
 -- read_secret
 -- Read the description of a secret.
@@ -4669,6 +4809,13 @@ WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND (coales
     run_steps.path
 LIMIT $4::INTEGER;
 
+-- read_stored_bytes
+-- Read the quota of bytes.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = 'stored_bytes';
+
 -- read_webhook_delivery
 -- Read a webhook delivery with what is sent, and its tries.
 SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
@@ -4680,7 +4827,7 @@ SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.
     AS try_started_at, webhook_attempts.duration_us AS try_duration_us, webhook_attempts.status_code AS try_status_code,
     webhook_attempts.error_kind AS try_error_kind, webhook_attempts.error AS try_error,
     webhook_attempts.response_headers AS try_response_headers, webhook_attempts.response_body AS try_response_body,
-    webhook_attempts.address AS try_address
+    webhook_attempts.address AS try_address, webhook_attempts.request_headers AS try_request_headers
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id LEFT OUTER JOIN
     webhook_attempts ON webhook_attempts.delivery_id = webhook_deliveries.id
 WHERE webhook_deliveries.id = $1::VARCHAR ORDER BY webhook_attempts.number;
@@ -4899,17 +5046,18 @@ WITH changed AS
     clock_timestamp()) * 1000000)::bigint + batch.delay_us), status_code=batch.status_code, error=batch.error,
     ended_at=CASE WHEN (batch.status = 'pending') THEN NULL ELSE (date_part('epoch', clock_timestamp()) *
     1000000)::bigint END FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[],
-    $7::INTEGER[], $8::TEXT[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[]) AS batch(id, fence, status, delay_us,
-    started_at, duration_us, status_code, error_kind, error, response_headers, response_body, address) WHERE
-    webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND (webhook_deliveries.status || '') =
-    'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries, batch.started_at, batch.duration_us,
-    batch.status_code, batch.error_kind, batch.error, batch.response_headers, batch.response_body, batch.address),
+    $7::INTEGER[], $8::TEXT[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[]) AS batch(id, fence,
+    status, delay_us, started_at, duration_us, status_code, error_kind, error, response_headers, response_body, address,
+    request_headers) WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND
+    (webhook_deliveries.status || '') = 'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries,
+    batch.started_at, batch.duration_us, batch.status_code, batch.error_kind, batch.error, batch.response_headers,
+    batch.response_body, batch.address, batch.request_headers),
 link_1 AS
 (INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
-    response_headers, response_body, address) SELECT changed.id AS id, changed.tries AS tries, changed.started_at AS
-    started_at, changed.duration_us AS duration_us, changed.status_code AS status_code, changed.error_kind AS
-    error_kind, changed.error AS error, changed.response_headers AS response_headers, changed.response_body AS
-    response_body, changed.address AS address
+    response_headers, response_body, address, request_headers) SELECT changed.id AS id, changed.tries AS tries,
+    changed.started_at AS started_at, changed.duration_us AS duration_us, changed.status_code AS status_code,
+    changed.error_kind AS error_kind, changed.error AS error, changed.response_headers AS response_headers,
+    changed.response_body AS response_body, changed.address AS address, changed.request_headers AS request_headers
 FROM changed)
 SELECT changed.id, changed.tries
 FROM changed;
@@ -4922,16 +5070,16 @@ WITH changed AS
     1000000)::bigint END FROM (SELECT $1::VARCHAR AS id, $2::INTEGER AS fence, $3::VARCHAR AS status, $4::BIGINT AS
     delay_us, $5::BIGINT AS started_at, $6::BIGINT AS duration_us, $7::INTEGER AS status_code, $8::VARCHAR AS
     error_kind, $9::VARCHAR AS error, $10::VARCHAR AS response_headers, $11::VARCHAR AS response_body, $12::VARCHAR AS
-    address) AS batch WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND
-    (webhook_deliveries.status || '') = 'delivering' RETURNING webhook_deliveries.id, webhook_deliveries.tries,
-    batch.started_at, batch.duration_us, batch.status_code, batch.error_kind, batch.error, batch.response_headers,
-    batch.response_body, batch.address),
+    address, $13::VARCHAR AS request_headers) AS batch WHERE webhook_deliveries.id = batch.id AND
+    webhook_deliveries.fence = batch.fence AND (webhook_deliveries.status || '') = 'delivering' RETURNING
+    webhook_deliveries.id, webhook_deliveries.tries, batch.started_at, batch.duration_us, batch.status_code,
+    batch.error_kind, batch.error, batch.response_headers, batch.response_body, batch.address, batch.request_headers),
 link_1 AS
 (INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
-    response_headers, response_body, address) SELECT changed.id AS id, changed.tries AS tries, changed.started_at AS
-    started_at, changed.duration_us AS duration_us, changed.status_code AS status_code, changed.error_kind AS
-    error_kind, changed.error AS error, changed.response_headers AS response_headers, changed.response_body AS
-    response_body, changed.address AS address
+    response_headers, response_body, address, request_headers) SELECT changed.id AS id, changed.tries AS tries,
+    changed.started_at AS started_at, changed.duration_us AS duration_us, changed.status_code AS status_code,
+    changed.error_kind AS error_kind, changed.error AS error, changed.response_headers AS response_headers,
+    changed.response_body AS response_body, changed.address AS address, changed.request_headers AS request_headers
 FROM changed)
 SELECT changed.id, changed.tries
 FROM changed;
@@ -5072,7 +5220,7 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_qu
 
 -- remove_tags
 -- Remove runs from the lists of their tags.
-DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]);
+DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
 
 -- replace_dead_letter
 -- Note that another run repeats the run of a dead letter.
@@ -5255,6 +5403,12 @@ WHERE runs.worker_id = any ($1::TEXT[]) AND runs.status = 'running' GROUP BY run
 SELECT runs.id, runs.status
 FROM chat_turns JOIN runs ON runs.id = chat_turns.run_id
 WHERE chat_turns.session_id = $1::VARCHAR FOR UPDATE OF runs;
+
+-- runs_of_webhook_messages
+-- Read what webhook endpoints filter runs by.
+SELECT runs.id, runs.lane, runs.tags
+FROM runs
+WHERE runs.id = any ($1::TEXT[]);
 
 -- runs_of_workers
 -- Read the running runs of workers.
@@ -5476,6 +5630,11 @@ UPDATE schedules SET settings=$1::VARCHAR, template=$2::VARCHAR, ordering_key=$3
     next_at=$10::BIGINT, next_due_at=$11::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     updated_by=$12::VARCHAR WHERE schedules.uid = $13::VARCHAR;
 
+-- set_stored_bytes
+-- Store how many bytes a tenant has stored.
+UPDATE tenant_quotas SET used=$1::BIGINT, counted_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    tenant_quotas.tenant = $2::VARCHAR AND tenant_quotas.name = 'stored_bytes';
+
 -- set_tags
 -- Change the tags of runs.
 UPDATE runs SET tags=batch.tags FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(id, tags) WHERE runs.id = batch.id
@@ -5499,18 +5658,19 @@ UPDATE tenants SET name=$1::VARCHAR, max_queued=$2::INTEGER, max_running=$3::INT
 -- Change a webhook endpoint.
 UPDATE webhook_endpoints SET url=coalesce($1::VARCHAR, webhook_endpoints.url), description=coalesce($2::VARCHAR,
     webhook_endpoints.description), types=coalesce($3::VARCHAR, webhook_endpoints.types), filter=coalesce($4::VARCHAR,
-    webhook_endpoints.filter), include=coalesce($5::VARCHAR, webhook_endpoints.include),
-    rate_per_second=coalesce($6::FLOAT, webhook_endpoints.rate_per_second), max_in_flight=coalesce($7::INTEGER,
-    webhook_endpoints.max_in_flight), ordered=coalesce($8::BOOLEAN, webhook_endpoints.ordered),
-    version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
-    webhook_endpoints.id = $9::VARCHAR AND webhook_endpoints.kind = 'endpoint' RETURNING webhook_endpoints.id,
-    webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.description,
-    webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include, webhook_endpoints.signature,
-    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.ordered,
-    webhook_endpoints.enabled, webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at,
-    webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
-    webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
-    webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+    webhook_endpoints.filter), include=coalesce($5::VARCHAR, webhook_endpoints.include), headers=coalesce($6::VARCHAR,
+    webhook_endpoints.headers), rate_per_second=coalesce($7::FLOAT, webhook_endpoints.rate_per_second),
+    max_in_flight=coalesce($8::INTEGER, webhook_endpoints.max_in_flight), ordered=coalesce($9::BOOLEAN,
+    webhook_endpoints.ordered), version=(webhook_endpoints.version + 1), updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE webhook_endpoints.id = $10::VARCHAR AND webhook_endpoints.kind =
+    'endpoint' RETURNING webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
+    webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at;
 
 -- set_webhook_health
 -- Store the health of a webhook endpoint.
@@ -6248,6 +6408,12 @@ UPDATE webhook_deliveries SET status='delivering', next_at=((date_part('epoch', 
     $1::BIGINT), fence=(webhook_deliveries.fence + 1) FROM picked WHERE webhook_deliveries.id = picked.id RETURNING
     webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.message_id, webhook_deliveries.run_id;
 
+-- take_stored_bytes_to_count
+-- Take the tenants whose bytes this process counts again.
+UPDATE tenant_quotas SET counted_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE tenant_quotas.name =
+    'stored_bytes' AND (tenant_quotas.counted_at IS NULL OR tenant_quotas.counted_at < (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint - 300000000) RETURNING tenant_quotas.tenant;
+
 -- take_webhooks
 -- Lease due deliveries of a webhook endpoint.
 WITH picked AS
@@ -6388,6 +6554,17 @@ WHERE run_waits.match IS NOT NULL AND run_waits.answered_at IS NULL AND run_wait
     run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
 LIMIT 100;
 
+-- unverified_webhook_sources
+-- Find sources of incoming webhooks without a verified request.
+SELECT webhook_sources.name
+FROM webhook_sources
+WHERE webhook_sources.enabled AND webhook_sources.created_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    - 86400000000 AND NOT (EXISTS (SELECT *
+FROM event_rates
+WHERE event_rates.key = ($1::VARCHAR || webhook_sources.tenant || $2::VARCHAR || webhook_sources.name))) ORDER BY
+    webhook_sources.name
+LIMIT 5;
+
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.
 UPDATE tenants SET shares_lanes=$1::BOOLEAN WHERE tenants.id = any ($2::TEXT[]) AND NOT tenants.shares_lanes;
@@ -6521,6 +6698,9 @@ UPDATE webhook_endpoints SET paid_until=$1::BIGINT, served_at=(date_part('epoch'
 SELECT (SELECT count(*) AS count_1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND NOT webhook_endpoints.enabled) AS disabled, (SELECT count(*) AS count_2
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.enabled AND webhook_endpoints.failures >= 20) AS
+    failing, (SELECT count(*) AS count_3
 FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS pending, (SELECT (date_part('epoch', clock_timestamp())
     * 1000000)::bigint - min(webhook_deliveries.created_at) AS anon_1

@@ -281,6 +281,15 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     AS body
 FROM json_each(?) AS batch_members) AS batch;
 
+-- add_webhook_notices
+-- Note what is reported, unless another transaction reports it.
+INSERT INTO webhook_notices (tenant, subject, type, day, created_at) SELECT batch.tenant, batch.subject, batch.type,
+    batch.day, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS subject, json_extract(value, '$[2]')
+    AS type, json_extract(value, '$[3]') AS day
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING tenant, subject, type, day;
+
 -- add_webhook_origins
 -- Add the origins of webhook URLs of runs, which share a rate and a circuit.
 INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
@@ -430,6 +439,16 @@ UPDATE workers SET status='draining' WHERE workers.id = ? AND workers.status IN 
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES (?, ?, ?, ?, 1,
     now_us(), now_us());
 
+-- budgets_of_day
+-- Read the daily budgets of tenants and what is spent of them.
+SELECT tenants.id, tenants.max_cost_usd_per_day, tenants.on_cap, (SELECT coalesce(sum(usage_daily.cost_usd), ?) AS
+    coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER)) AS spent
+FROM tenants
+WHERE tenants.id in (select value from json_each(?)) AND tenants.max_cost_usd_per_day IS NOT NULL;
+
 -- buffered_slots
 -- Read the buffered slots of schedules.
 SELECT schedule_firings.schedule_uid, schedule_firings.slot
@@ -452,6 +471,53 @@ FROM provider_waiters
 WHERE provider_waiters.credential = provider_states.credential AND provider_waiters.seen_at > (SELECT now_us() AS
     now_us_1) - ?) AS waiting
 FROM provider_states;
+
+-- bytes_of_ended_runs
+-- Count the bytes of some ended runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = ? AND runs.status = ? AND runs.ended_at IS NOT NULL AND runs.id > ? ORDER BY runs.id
+LIMIT 2000 OFFSET ?)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(length(cast(run_inputs.input as blob)), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_results.result as blob)), 0) +
+    coalesce(length(cast(run_results.error as blob)), 0) + coalesce(length(cast(run_results.state as blob)), 0)), 0) AS
+    coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_events.data as blob)), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_open_runs
+-- Count the bytes of the open runs of a tenant.
+WITH page AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.tenant = ? AND runs.ended_at IS NULL)
+SELECT (SELECT max(page.id) AS max_1
+FROM page) AS last, (SELECT coalesce(sum(0 + coalesce(length(cast(run_inputs.input as blob)), 0)), 0) AS coalesce_1
+FROM run_inputs
+WHERE run_inputs.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_results.result as blob)), 0) +
+    coalesce(length(cast(run_results.error as blob)), 0) + coalesce(length(cast(run_results.state as blob)), 0)), 0) AS
+    coalesce_2
+FROM run_results
+WHERE run_results.run_id IN (SELECT page.id
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(run_events.data as blob)), 0)), 0) AS coalesce_3
+FROM run_events
+WHERE run_events.run_id IN (SELECT page.id
+FROM page)) AS size;
+
+-- bytes_of_stored_events
+-- Count the bytes of the stored events of a tenant.
+SELECT coalesce(sum(length(cast(stored_events.data as blob))), 0) AS size
+FROM stored_events
+WHERE stored_events.tenant = ?;
 
 -- call_totals
 -- Sum tokens and cost of the model calls of a run.
@@ -966,11 +1032,11 @@ WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < now_us() - 60000000 AN
     60000000;
 
 -- count_runs_of_day
--- Note how many runs tenants have started today.
+-- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extract(value, '$[0]') AS tenant,
-    json_extract(value, '$[1]') AS day, json_extract(value, '$[2]') AS used
+    json_extract(value, '$[1]') AS name, json_extract(value, '$[2]') AS day, json_extract(value, '$[3]') AS used
 FROM json_each(?) AS batch_members) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
-    'runs_per_day' RETURNING tenant;
+    batch.name RETURNING tenant;
 
 -- count_schedules
 -- Count the schedules of a tenant.
@@ -1001,12 +1067,6 @@ WHERE dead_letters.state = 'open' AND dead_letters.tenant = ?;
 SELECT count(*) AS n
 FROM api_keys
 WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us());
-
--- count_webhook_endpoints
--- Count the webhook endpoints of a tenant.
-SELECT count(*) AS n
-FROM webhook_endpoints
-WHERE webhook_endpoints.tenant = ? AND webhook_endpoints.kind = 'endpoint';
 
 -- count_webhook_secrets_by_key
 -- Count the webhook secrets encrypted with each key.
@@ -1046,11 +1106,11 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
-INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
-    max_in_flight, ordered, created_at, updated_at) VALUES (?, ?, 'endpoint', ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(),
-    now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, signature, rate_per_second,
-    max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages, first_failure_at,
-    last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter, include, headers, signature,
+    rate_per_second, max_in_flight, ordered, created_at, updated_at) VALUES (?, ?, 'endpoint', ?, ?, ?, ?, ?, ?, ?, ?,
+    ?, ?, now_us(), now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, headers, signature,
+    rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages,
+    first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1426,6 +1486,10 @@ UPDATE webhook_endpoints SET kind='deleted', enabled=?, updated_at=now_us() WHER
 -- Delete old webhook messages.
 DELETE FROM webhook_messages WHERE webhook_messages.id in (select value from json_each(?));
 
+-- delete_webhook_notices
+-- Delete old notes of what was reported.
+DELETE FROM webhook_notices WHERE webhook_notices.created_at < (SELECT now_us() AS now_us_1) - 2592000000000;
+
 -- delete_webhook_secrets
 -- Delete the secrets of a deleted webhook endpoint.
 DELETE FROM webhook_secrets WHERE webhook_secrets.owner = ?;
@@ -1496,6 +1560,10 @@ DELETE FROM webhook_endpoints WHERE webhook_endpoints.tenant = ?;
 -- Delete the webhook messages of a deleted tenant.
 DELETE FROM webhook_messages WHERE webhook_messages.tenant = ?;
 
+-- drop_webhook_notices
+-- Delete the webhook notices of a deleted tenant.
+DELETE FROM webhook_notices WHERE webhook_notices.tenant = ?;
+
 -- drop_webhook_secrets
 -- Delete the webhook secrets of a deleted tenant.
 DELETE FROM webhook_secrets WHERE webhook_secrets.tenant = ?;
@@ -1548,9 +1616,9 @@ UPDATE tenants SET enabled=? WHERE tenants.id = ? RETURNING id;
 UPDATE webhook_endpoints SET enabled=?, disabled_reason=?, disabled_at=?, failures=?, failed_messages=?,
     first_failure_at=?, probe_at=?, version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE
     webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description,
-    types, filter, include, signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at,
-    failures, failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at,
-    updated_at;
+    types, filter, include, headers, signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason,
+    disabled_at, failures, failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version,
+    created_at, updated_at;
 
 -- encrypted_secrets
 -- Read the encrypted values of some secrets of a tenant.
@@ -1574,7 +1642,7 @@ LIMIT 1000 OFFSET ?;
 -- ended_runs_for_webhooks
 -- Read the runs whose end is reported by webhooks.
 SELECT runs.id, runs.tenant, runs.target, runs.lane, runs.status, runs.accepted_at, runs.ended_at, runs.failures,
-    runs.losses, runs.attempt, coalesce((SELECT run_attempts.started_at
+    runs.losses, runs.attempt, runs.tags, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, (SELECT
     sum(run_calls.cost_usd) AS sum_1
@@ -1584,6 +1652,15 @@ WHERE run_calls.run_id = runs.id) AS cost_usd, run_results.error, chat_turns.ses
 FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN chat_turns ON chat_turns.run_id =
     runs.id LEFT OUTER JOIN run_webhooks ON run_webhooks.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- event_health
+-- Count events and dependent runs that no process has handled for a minute.
+SELECT (SELECT count(*) AS count_1
+FROM stored_events
+WHERE stored_events.matched_at IS NULL AND stored_events.received_at < now_us() - 60000000) AS unmatched, (SELECT
+    count(*) AS count_2
+FROM dependency_work
+WHERE dependency_work.created_at < now_us() - 60000000) AS unsettled;
 
 -- event_rate_left
 -- Read up to when a rate of events is used up.
@@ -1625,6 +1702,14 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.slot = 
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.kind = 'tick') AND schedule_firings.outcome =
     'failed_to_start')) ORDER BY schedules.id
+LIMIT 5 OFFSET ?;
+
+-- failing_triggers
+-- Find triggers that failed to start a run within a day.
+SELECT DISTINCT event_outcomes."trigger"
+FROM event_outcomes
+WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > now_us() - 86400000000 ORDER BY
+    event_outcomes."trigger"
 LIMIT 5 OFFSET ?;
 
 -- find_dead_letter
@@ -1766,12 +1851,12 @@ WHERE runs.id in (select value from json_each(?));
 -- Read a webhook endpoint.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint';
 
@@ -2176,6 +2261,13 @@ FROM runs
 WHERE runs.worker_id in (select value from json_each(?)) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL
     AND (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
 
+-- known_webhook_notices
+-- Find what was reported before.
+SELECT webhook_notices.tenant, webhook_notices.subject, webhook_notices.type, webhook_notices.day
+FROM webhook_notices
+WHERE webhook_notices.tenant in (select value from json_each(?)) AND webhook_notices.subject in (select value from
+    json_each(?));
+
 -- lane_names
 -- Read the names of all lanes.
 SELECT lanes.name
@@ -2273,8 +2365,11 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) ORDER BY found.id
-    DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) ORDER BY found.id DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2294,8 +2389,15 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND found.id in
-    (select value from json_each(?)) ORDER BY found.id DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE run_children.run_id = ? AND idempotency_keys.run_id = found.id))) AND found.id in (select value from json_each(?))
+    ORDER BY found.id DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2315,8 +2417,11 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND
-    found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2444,8 +2549,12 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND
-    run_children.run_id = ? AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
+    (SELECT count(*) AS count_1
+FROM run_tags
+WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
+    found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND run_children.run_id = ? AND found.id !=
+    run_children.run_id ORDER BY (found.id || '') DESC
 LIMIT ? OFFSET ?) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
@@ -2554,10 +2663,10 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (SELECT count(*) AS count_1
+    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
-    found.id) = ? AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
+    found.id) = ?) AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT tenants.value AS tenant
 FROM json_each(?) AS tenants) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
@@ -2567,10 +2676,10 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (SELECT count(*) AS count_1
+    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
-    found.id) = ? AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
+    found.id) = ?) AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
     tagged.run_id DESC
 LIMIT ? OFFSET ?)) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -2918,12 +3027,12 @@ LIMIT ? OFFSET ?;
 -- Read a page of webhook endpoints.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND (CAST(? AS TEXT) IS NULL OR webhook_endpoints.tenant = ?) AND (CAST(? AS
     TEXT) IS NULL OR webhook_endpoints.id > ?) ORDER BY webhook_endpoints.id
@@ -3047,12 +3156,12 @@ WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AN
 -- Lock a webhook endpoint while it is changed.
 SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.url,
     webhook_endpoints.description, webhook_endpoints.types, webhook_endpoints.filter, webhook_endpoints.include,
-    webhook_endpoints.signature, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
-    webhook_endpoints.ordered, webhook_endpoints.enabled, webhook_endpoints.disabled_reason,
-    webhook_endpoints.disabled_at, webhook_endpoints.failures, webhook_endpoints.failed_messages,
-    webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at, webhook_endpoints.probe_at,
-    webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at,
-    webhook_endpoints.updated_at
+    webhook_endpoints.headers, webhook_endpoints.signature, webhook_endpoints.rate_per_second,
+    webhook_endpoints.max_in_flight, webhook_endpoints.ordered, webhook_endpoints.enabled,
+    webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
+    webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
+    webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
+    webhook_endpoints.created_at, webhook_endpoints.updated_at
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint';
 
@@ -3150,7 +3259,9 @@ LIMIT 200 OFFSET ?;
 
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
-UPDATE tenants SET metered=? WHERE tenants.id = ?;
+UPDATE tenants SET metered=(EXISTS (SELECT *
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = ? AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes'))) WHERE tenants.id = ?;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -3214,6 +3325,15 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
     ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
     json_each(?)) AND dead_letters.tenant = ?;
+
+-- nearly_used_quotas
+-- Find quotas of which four fifths are used, among those whose use is stored.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.used
+FROM tenant_quotas
+WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 0 AND (tenant_quotas.name !=
+    'runs_per_day' OR tenant_quotas.day = (SELECT now_us() AS now_us_1) / 86400000000) ORDER BY tenant_quotas.tenant,
+    tenant_quotas.name
+LIMIT 10 OFFSET ?;
 
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
@@ -3401,7 +3521,7 @@ UPDATE schedules SET version=(schedules.version + ?), next_due_at=?, paused_at=n
 INSERT INTO event_rates ("key", paid_until) VALUES (?, (now_us() + ?)) ON CONFLICT ("key") DO UPDATE SET paid_until =
     (CASE WHEN (event_rates.paid_until > now_us()) THEN event_rates.paid_until ELSE now_us() END + ?) WHERE CASE WHEN
     (event_rates.paid_until > now_us()) THEN event_rates.paid_until ELSE now_us() END + ? <= now_us() + 60000000
-    RETURNING "key";
+    RETURNING paid_until - now_us() AS paid_us;
 
 -- pay_rate
 -- Note up to when accepted runs have used the rate of tenants.
@@ -3644,6 +3764,17 @@ FROM runs
 WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL) AS ready_runs
 WHERE CAST(? AS TEXT) IS NULL OR ready_runs.tenant = ? GROUP BY ready_runs.target ORDER BY ready_runs.target;
 
+-- quotas_of_events
+-- Read the quotas that events of a tenant use.
+SELECT (SELECT tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'events_per_minute') AS per_minute, (SELECT
+    tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = tenants.id AND tenant_quotas.name = 'stored_bytes') AS stored_bytes
+FROM tenants
+WHERE tenants.id = ?;
+
 -- read_all_records
 -- Read every step record of a run.
 SELECT run_steps.path, run_steps.attempt, run_steps.no, run_steps.step_id, run_steps.kind, run_steps.outcome,
@@ -3712,7 +3843,8 @@ WHERE stored_events.id in (select value from json_each(?));
 SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries, webhook_deliveries.max_tries,
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
-    body, webhook_endpoints.kind, webhook_endpoints.url, run_webhooks.url AS run_url, now_us() AS now
+    body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
+    now_us() AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
     run_webhooks.run_id = webhook_deliveries.run_id
@@ -3874,7 +4006,8 @@ WHERE runs.id in (select value from json_each(?));
 
 -- read_quotas
 -- Read a tenant's quotas.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = ?;
 
@@ -3907,10 +4040,12 @@ FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER J
 WHERE runs.id = ?;
 
 -- read_run_quotas
--- Read how many runs tenants may start per day, and have started.
-SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used
+-- Read how many runs tenants may start per day and how much they may store, and what is used.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
 FROM tenant_quotas
-WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name = 'runs_per_day';
+WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
+    'stored_bytes');
 
 -- read_secret
 -- Read the description of a secret.
@@ -3929,6 +4064,13 @@ WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND (coalesce(run_ste
     0) = ? AND run_steps.path > ?) ORDER BY coalesce(run_steps.no, 0), run_steps.path
 LIMIT ? OFFSET ?;
 
+-- read_stored_bytes
+-- Read the quota of bytes.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
+    tenant_quotas.counted_at
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
+
 -- read_webhook_delivery
 -- Read a webhook delivery with what is sent, and its tries.
 SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
@@ -3940,7 +4082,7 @@ SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.
     AS try_started_at, webhook_attempts.duration_us AS try_duration_us, webhook_attempts.status_code AS try_status_code,
     webhook_attempts.error_kind AS try_error_kind, webhook_attempts.error AS try_error,
     webhook_attempts.response_headers AS try_response_headers, webhook_attempts.response_body AS try_response_body,
-    webhook_attempts.address AS try_address
+    webhook_attempts.address AS try_address, webhook_attempts.request_headers AS try_request_headers
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id LEFT OUTER JOIN
     webhook_attempts ON webhook_attempts.delivery_id = webhook_deliveries.id
 WHERE webhook_deliveries.id = ? ORDER BY webhook_attempts.number;
@@ -4101,19 +4243,21 @@ UPDATE webhook_deliveries SET status=batch.status, tries=(webhook_deliveries.tri
     json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS delay_us, json_extract(value, '$[4]') AS
     started_at, json_extract(value, '$[5]') AS duration_us, json_extract(value, '$[6]') AS status_code,
     json_extract(value, '$[7]') AS error_kind, json_extract(value, '$[8]') AS error, json_extract(value, '$[9]') AS
-    response_headers, json_extract(value, '$[10]') AS response_body, json_extract(value, '$[11]') AS address
+    response_headers, json_extract(value, '$[10]') AS response_body, json_extract(value, '$[11]') AS address,
+    json_extract(value, '$[12]') AS request_headers
 FROM json_each(?) AS batch_members) AS batch WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence =
     batch.fence AND (webhook_deliveries.status || '') = 'delivering' RETURNING id, tries;
 
 -- record_webhook_tries (link 1)
 INSERT INTO webhook_attempts (delivery_id, number, started_at, duration_us, status_code, error_kind, error,
-    response_headers, response_body, address) SELECT changed.id, changed.tries, changed.started_at, changed.duration_us,
-    changed.status_code, changed.error_kind, changed.error, changed.response_headers, changed.response_body,
-    changed.address
+    response_headers, response_body, address, request_headers) SELECT changed.id, changed.tries, changed.started_at,
+    changed.duration_us, changed.status_code, changed.error_kind, changed.error, changed.response_headers,
+    changed.response_body, changed.address, changed.request_headers
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tries, json_extract(value, '$[2]') AS
     started_at, json_extract(value, '$[3]') AS duration_us, json_extract(value, '$[4]') AS status_code,
     json_extract(value, '$[5]') AS error_kind, json_extract(value, '$[6]') AS error, json_extract(value, '$[7]') AS
-    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address
+    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address,
+    json_extract(value, '$[10]') AS request_headers
 FROM json_each(?) AS changed_members) AS changed;
 
 -- record_webhook_tries (final)
@@ -4121,7 +4265,8 @@ SELECT changed.id, changed.tries
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tries, json_extract(value, '$[2]') AS
     started_at, json_extract(value, '$[3]') AS duration_us, json_extract(value, '$[4]') AS status_code,
     json_extract(value, '$[5]') AS error_kind, json_extract(value, '$[6]') AS error, json_extract(value, '$[7]') AS
-    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address
+    response_headers, json_extract(value, '$[8]') AS response_body, json_extract(value, '$[9]') AS address,
+    json_extract(value, '$[10]') AS request_headers
 FROM json_each(?) AS changed_members) AS changed;
 
 -- recover_provider
@@ -4224,7 +4369,8 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name 
 
 -- remove_tags
 -- Remove runs from the lists of their tags.
-DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?));
+DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
+    json_each(?));
 
 -- replace_dead_letter
 -- Note that another run repeats the run of a dead letter.
@@ -4383,6 +4529,12 @@ WHERE runs.worker_id in (select value from json_each(?)) AND runs.status = 'runn
 SELECT runs.id, runs.status
 FROM chat_turns JOIN runs ON runs.id = chat_turns.run_id
 WHERE chat_turns.session_id = ?;
+
+-- runs_of_webhook_messages
+-- Read what webhook endpoints filter runs by.
+SELECT runs.id, runs.lane, runs.tags
+FROM runs
+WHERE runs.id in (select value from json_each(?));
 
 -- runs_of_workers
 -- Read the running runs of workers.
@@ -4579,6 +4731,11 @@ INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_
 UPDATE schedules SET settings=?, template=?, ordering_key=?, paused_counts=?, zone_version=?, source=?, version=?,
     generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
 
+-- set_stored_bytes
+-- Store how many bytes a tenant has stored.
+UPDATE tenant_quotas SET used=?, counted_at=now_us() WHERE tenant_quotas.tenant = ? AND tenant_quotas.name =
+    'stored_bytes';
+
 -- set_tags
 -- Change the tags of runs.
 UPDATE runs SET tags=batch.tags FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tags
@@ -4595,10 +4752,11 @@ UPDATE tenants SET name=?, max_queued=?, max_running=?, rate_per_second=?, enabl
 -- Change a webhook endpoint.
 UPDATE webhook_endpoints SET url=coalesce(?, webhook_endpoints.url), description=coalesce(?,
     webhook_endpoints.description), types=coalesce(?, webhook_endpoints.types), filter=coalesce(?,
-    webhook_endpoints.filter), include=coalesce(?, webhook_endpoints.include), rate_per_second=coalesce(?,
-    webhook_endpoints.rate_per_second), max_in_flight=coalesce(?, webhook_endpoints.max_in_flight), ordered=coalesce(?,
-    webhook_endpoints.ordered), version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE webhook_endpoints.id
-    = ? AND webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description, types, filter, include,
+    webhook_endpoints.filter), include=coalesce(?, webhook_endpoints.include), headers=coalesce(?,
+    webhook_endpoints.headers), rate_per_second=coalesce(?, webhook_endpoints.rate_per_second),
+    max_in_flight=coalesce(?, webhook_endpoints.max_in_flight), ordered=coalesce(?, webhook_endpoints.ordered),
+    version=(webhook_endpoints.version + 1), updated_at=now_us() WHERE webhook_endpoints.id = ? AND
+    webhook_endpoints.kind = 'endpoint' RETURNING id, tenant, kind, url, description, types, filter, include, headers,
     signature, rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures,
     failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
 
@@ -5126,6 +5284,11 @@ LIMIT ? OFFSET ?)
 UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
     picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
 
+-- take_stored_bytes_to_count
+-- Take the tenants whose bytes this process counts again.
+UPDATE tenant_quotas SET counted_at=now_us() WHERE tenant_quotas.name = 'stored_bytes' AND (tenant_quotas.counted_at IS
+    NULL OR tenant_quotas.counted_at < now_us() - 300000000) RETURNING tenant;
+
 -- take_webhooks
 -- Lease due deliveries of a webhook endpoint.
 WITH picked AS
@@ -5251,6 +5414,15 @@ FROM run_waits
 WHERE run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
     run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
 LIMIT 100 OFFSET ?;
+
+-- unverified_webhook_sources
+-- Find sources of incoming webhooks without a verified request.
+SELECT webhook_sources.name
+FROM webhook_sources
+WHERE webhook_sources.enabled = 1 AND webhook_sources.created_at < now_us() - 86400000000 AND NOT (EXISTS (SELECT *
+FROM event_rates
+WHERE event_rates."key" = (? || webhook_sources.tenant || ? || webhook_sources.name))) ORDER BY webhook_sources.name
+LIMIT 5 OFFSET ?;
 
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.
@@ -5380,6 +5552,9 @@ UPDATE webhook_endpoints SET paid_until=?, served_at=now_us() WHERE webhook_endp
 SELECT (SELECT count(*) AS count_1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.enabled = 0) AS disabled, (SELECT count(*) AS count_2
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.enabled = 1 AND webhook_endpoints.failures >= 20) AS
+    failing, (SELECT count(*) AS count_3
 FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering')) AS pending, (SELECT now_us() -
     min(webhook_deliveries.created_at) AS anon_1

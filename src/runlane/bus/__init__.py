@@ -76,7 +76,7 @@ class Bus(Protocol):
         ...
 
     def report_work(self, due: Collection[MaintenanceService]) -> None:
-        """Wake maintenance services of this process that have work, without a survey."""
+        """Wake maintenance services that have work, of this process at once and of others soon, without a survey."""
         ...
 
     def report_timer(self, after_seconds: float, service: MaintenanceService = MaintenanceService.TIMERS) -> None:

@@ -33,11 +33,14 @@ from runlane.bus.wire import (
     Followed,
     ProcessJoined,
     ReaderJoined,
+    WorkReported,
     decode_parts,
     encode,
 )
+from runlane.bus.work_announcer import WorkAnnouncer
 from runlane.domain.events import Delta, Notice
 from runlane.domain.ids import new_id
+from runlane.domain.maintenance import MAINTENANCE_SERVICES, MaintenanceService
 from runlane.settings import Settings
 from runlane.store.sql.postgres import CONNECTION_ERRORS, connect
 
@@ -118,6 +121,7 @@ class PostgresBus(MemoryBus):
         super().__init__()
         self._settings = settings
         self._origin = new_id("bus")
+        self._announcer = WorkAnnouncer(lambda service: self._send(WorkReported(service.value)))
         self._waiting: deque[BusContent] = deque(maxlen=MAX_WAITING)
         self._bells: dict[str, None] = {}
         # Lanes that rang while this process was alone. A process that joined at that moment gets the bell late.
@@ -149,6 +153,7 @@ class PostgresBus(MemoryBus):
     async def stop(self) -> None:
         """Send what waits, and stop. A process that accepts a run and ends must still wake a worker."""
         await super().stop()
+        self._announcer.stop()
         tasks, self._tasks = self._tasks, []
         if tasks:
             with contextlib.suppress(TimeoutError):
@@ -184,6 +189,10 @@ class PostgresBus(MemoryBus):
     def signal_cancel(self, run_id: str) -> None:
         super().signal_cancel(run_id)
         self._send(CancelSignal(run_id))
+
+    def report_work(self, due: Collection[MaintenanceService]) -> None:
+        super().report_work(due)
+        self._announcer.announce(due)
 
     def announce_reader(self, run_id: str) -> None:
         super().announce_reader(run_id)
@@ -358,6 +367,9 @@ class PostgresBus(MemoryBus):
                 super().signal_cancel(run_id)
             case ReaderJoined(run_id):
                 super().announce_reader(run_id)
+            case WorkReported(service):
+                if service in MAINTENANCE_SERVICES:
+                    super().report_work({MaintenanceService(service)})
             case Followed(run_ids):
                 until = time.monotonic() + FOLLOWED_SECONDS
                 self._followed_elsewhere.update(dict.fromkeys(run_ids, until))

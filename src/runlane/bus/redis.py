@@ -18,9 +18,11 @@ import structlog
 from runlane.bus import Receive
 from runlane.bus.memory import MemoryBus, MemoryListener
 from runlane.bus.redis_client import REDIS_ERRORS, RedisClient, open_client
-from runlane.bus.wire import CancelSignal, ReaderJoined, decode, encode
+from runlane.bus.wire import CancelSignal, ReaderJoined, WorkReported, decode, encode
+from runlane.bus.work_announcer import WorkAnnouncer
 from runlane.domain.events import Delta, Notice
 from runlane.domain.ids import new_id
+from runlane.domain.maintenance import MAINTENANCE_SERVICES, MaintenanceService
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +72,7 @@ class RedisBus(MemoryBus):
         self._tasks: list[asyncio.Task[None]] = []
         self._pubsub: Any = None
         self._changes: set[asyncio.Future[None]] = set()
+        self._announcer = WorkAnnouncer(self._announce_work)
         self.connected = False
         self.dropped = 0
 
@@ -86,6 +89,7 @@ class RedisBus(MemoryBus):
 
     async def stop(self) -> None:
         await super().stop()
+        self._announcer.stop()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -108,6 +112,14 @@ class RedisBus(MemoryBus):
     def signal_cancel(self, run_id: str) -> None:
         super().signal_cancel(run_id)
         self._send(self._cancels(), encode(CancelSignal(run_id), self._origin))
+
+    def report_work(self, due: Collection[MaintenanceService]) -> None:
+        super().report_work(due)
+        self._announcer.announce(due)
+
+    def _announce_work(self, service: MaintenanceService) -> None:
+        if self.connected:
+            self._send(self._cancels(), encode(WorkReported(service.value), self._origin))
 
     def announce_reader(self, run_id: str) -> None:
         super().announce_reader(run_id)
@@ -141,15 +153,20 @@ class RedisBus(MemoryBus):
 
     async def wait_at_bells(self, lanes: Collection[str], timeout_seconds: float) -> bool:
         """Take a token from one of the lanes' bells; return False on timeout."""
-        client = self._client
-        if client is None or not self.connected or not lanes:
-            await asyncio.sleep(timeout_seconds)
-            return False
-        try:
-            return await client.take([self._bell(lane) for lane in sorted(lanes)], timeout_seconds)
-        except REDIS_ERRORS:
-            await asyncio.sleep(timeout_seconds)
-            return False
+        bells = [self._bell(lane) for lane in sorted(lanes)]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        # Twice: the connection may be one that the server has closed, and the next one is new.
+        for _ in range(2):
+            left = deadline - loop.time()
+            if self._client is None or not self.connected or not bells or left <= 0:
+                break
+            try:
+                return await self._client.take(bells, left)
+            except REDIS_ERRORS as error:
+                log.debug("redis_take_failed", error=_describe_error(error))
+        await asyncio.sleep(max(0.0, deadline - loop.time()))
+        return False
 
     # --- sending
 
@@ -201,6 +218,7 @@ class RedisBus(MemoryBus):
         followed = set(self._followers)
         pubsub = await client.subscribe([self._cancels(), *(self._channel(run_id) for run_id in followed)])
         try:
+            await client.renew()
             self._pubsub = pubsub
             self.connected = True
             log.info("redis_connected")
@@ -247,6 +265,8 @@ class RedisBus(MemoryBus):
                 super().signal_cancel(run_id)
             case ReaderJoined(run_id):
                 super().announce_reader(run_id)
+            case WorkReported(service) if service in MAINTENANCE_SERVICES:
+                super().report_work({MaintenanceService(service)})
             case Notice() | Delta() as content:
                 self.deliver(content)
             case _:

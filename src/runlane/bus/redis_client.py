@@ -62,6 +62,10 @@ class RedisClient(Protocol):
         """Subscribe to these channels on a separate connection; the caller closes it."""
         ...
 
+    async def renew(self) -> None:
+        """Close connections that no command uses: those to a server that was away are broken."""
+        ...
+
     async def ping(self) -> None:
         """Check that the server responds."""
         ...
@@ -123,6 +127,10 @@ class OneServer:
     async def subscribe(self, channels: Sequence[str]) -> Any:
         return await _subscribe(self._subscriber, channels)
 
+    async def renew(self) -> None:
+        for client in (self._quick, self._blocking):
+            await client.connection_pool.disconnect(inuse_connections=False)
+
     async def ping(self) -> None:
         await cast("Any", self._quick).ping()
 
@@ -164,6 +172,13 @@ class Cluster:
             await _close(gone)
         self._subscriber = await self._any_node(_SUBSCRIBING)
         return await _subscribe(self._subscriber, channels)
+
+    async def renew(self) -> None:
+        gone, self._publisher = self._publisher, None
+        if gone is not None:
+            await _close(gone)
+        # It finds the nodes again with the next command.
+        await _close(self._quick)
 
     async def ping(self) -> None:
         await cast("Any", self._quick).ping()

@@ -29,6 +29,12 @@ class ReaderJoined(NamedTuple):
     run_id: str
 
 
+class WorkReported(NamedTuple):
+    """A maintenance service has work."""
+
+    service: str
+
+
 class Bell(NamedTuple):
     """A lane has a ready run."""
 
@@ -51,7 +57,7 @@ class ProcessJoined(NamedTuple):
     """A process has begun to listen, and does not know which runs are followed."""
 
 
-BusContent = Notice | Delta | CancelSignal | ReaderJoined | Bell | BellServed | Followed | ProcessJoined
+BusContent = Notice | Delta | CancelSignal | ReaderJoined | WorkReported | Bell | BellServed | Followed | ProcessJoined
 
 
 class BusMessage(NamedTuple):
@@ -95,6 +101,8 @@ def decode_parts(parts: list[Any]) -> BusContent | None:
                 return CancelSignal(run_id)
             case ["r", str(run_id)]:
                 return ReaderJoined(run_id)
+            case ["w", str(service)]:
+                return WorkReported(service)
             case ["b", str(lane)]:
                 return Bell(lane)
             case ["s", str(lane)]:
@@ -120,6 +128,8 @@ def _parts(content: BusContent) -> list[Any]:
             return ["c", content.run_id]
         case ReaderJoined():
             return ["r", content.run_id]
+        case WorkReported():
+            return ["w", content.service]
         case Bell():
             return ["b", content.lane]
         case BellServed():

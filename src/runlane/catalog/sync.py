@@ -29,12 +29,14 @@ from runlane.definitions.schema.trigger import Trigger
 from runlane.definitions.scope import DefinitionScope, scope_of
 from runlane.definitions.versions import address, canonical, kind_of
 from runlane.domain.ids import lock_key
+from runlane.domain.quota import TRIGGERS
 from runlane.domain.schedule import ScheduleSettings
 from runlane.domain.schedule_times import describe_times
 from runlane.domain.source import DEFAULT_SOURCE, check_source
 from runlane.domain.wire import to_dict
 from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
 from runlane.store.access.audit import append_audit
+from runlane.store.access.quotas import check_one_more
 from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
 from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, read_rows
 from runlane.store.definitions import load_all, pins_json
@@ -357,14 +359,12 @@ async def _write(
         await session.lock(exclusive=[lock_key("definitions", tenant), *plan.schedules.locks(tenant)])
         if await read_rows(session, tenant) != before:
             return False
-        for statement, members in (
-            (KEEP_VERSIONS, plan.versions),
-            (PUT, plan.put),
-            (TOUCH, plan.touch),
-            (REMOVE, plan.remove),
-        ):
-            if members:
-                await session.fetch(statement, members, tenant=tenant)
+        new_triggers = sum(change.kind == "trigger" for change in report.of("added"))
+        if new_triggers:
+            await check_one_more(session, tenant, TRIGGERS, None, new_triggers)
+        changes = ((KEEP_VERSIONS, plan.versions), (PUT, plan.put), (TOUCH, plan.touch), (REMOVE, plan.remove))
+        for statement, members in changes:
+            await session.fetch(statement, members, tenant=tenant)
         await settle_tenant_lanes(session, tenant, plan.lanes, max_lanes)
         await plan.schedules.settle(session, tenant, actor)
         await set_run_listeners(session, tenant, plan.triggers)

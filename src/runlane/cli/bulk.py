@@ -10,6 +10,7 @@ from runlane.cli.failure_backend import print_job, print_preview, with_failures
 from runlane.cli.options import ApiKey, Json, Limit, Url, duration
 from runlane.cli.output import format_time, print_rows
 from runlane.domain.bulk import BulkJob, BulkPreview
+from runlane.domain.tags import check_tags
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest
 
@@ -23,7 +24,7 @@ JobId = Annotated[str, typer.Argument(help="The id of the job.", metavar="JOB")]
 Rate = Annotated[float | None, typer.Option(help="At most this many runs per second.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what would be changed.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")]
-_ACTIONS = ("cancel", "retry", "priority", "lane")
+_ACTIONS = ("cancel", "retry", "priority", "lane", "tag")
 
 
 @app.command(name="list")
@@ -94,15 +95,19 @@ def stop(job: JobId, url: Url = None, api_key: ApiKey = None, json: Json = False
 
 @app.command()
 def start(
-    action: Annotated[str, typer.Argument(help="cancel, retry, priority or lane.", metavar="ACTION")],
+    action: Annotated[str, typer.Argument(help="cancel, retry, priority, lane or tag.", metavar="ACTION")],
     run: Annotated[list[str] | None, typer.Option(help="A run, instead of a filter. May be repeated.")] = None,
     status: Annotated[list[str] | None, typer.Option(help="Only runs in this state. May be repeated.")] = None,
     task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
     lane: Annotated[str | None, typer.Option(help="Only runs in this lane.")] = None,
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Only runs that this schedule started.")] = None,
     text: Annotated[str | None, typer.Option(help="Only runs whose id, task, key or note contains this.")] = None,
     priority: Annotated[int | None, typer.Option(help="For priority: the new one.")] = None,
     to: Annotated[str | None, typer.Option(help="For lane: the lane to move them to.", metavar="LANE")] = None,
+    add: Annotated[list[str] | None, typer.Option(help="For tag: a tag to add. May be repeated.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="For tag: a tag to remove. May be repeated.")] = None,
     delay: Annotated[float | None, duration("For retry: the time before the first one starts.")] = None,
     spread: Annotated[float | None, duration("For retry: the time over which the starts are spread.")] = None,
     latest: Annotated[bool, typer.Option("--latest", help="For retry: on the current versions.")] = False,
@@ -113,12 +118,14 @@ def start(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Cancel or retry many runs, or change their priority or lane; each run once, even if processes die."""
+    """Cancel or retry many runs, or change their priority, lane or tags; each run once, even if processes die."""
     if action not in _ACTIONS:
         raise InvalidRequest(f'"{action}" is not a bulk action. Actions: {", ".join(_ACTIONS)}.')
     filters = {"status": status, "target": task, "lane": lane, "ordering_key": key, "text": text}
+    filters |= {"tags": check_tags(tag or ()), "schedule_id": schedule}
     given: dict[str, Any] = {
         "priority": priority, "lane": to, "delay_seconds": delay, "spread_seconds": spread, "latest": latest or None,
+        "add": add or None, "remove": remove or None,
     }  # fmt: skip
     chosen = selection(filters, run)
     chosen["options"] = {name: value for name, value in given.items() if value is not None}

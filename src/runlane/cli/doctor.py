@@ -11,16 +11,24 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 
+from runlane.cli.finding import Finding, Level
+from runlane.cli.operation_findings import (
+    bulk_findings,
+    event_findings,
+    hold_findings,
+    letters_finding,
+    quota_findings,
+    schedule_findings,
+    webhook_findings,
+)
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_json
 from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, write_line
-from runlane.domain.dead_letter import OPEN_KEPT_DAYS
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
 
@@ -29,32 +37,10 @@ if TYPE_CHECKING:
     from runlane.domain.views import WorkerInfo
     from runlane.settings import Settings
     from runlane.store.queue.search import WaitingInLane
-    from runlane.store.schedules.health import ScheduleHealth
     from runlane.store.sql.database import Database
-    from runlane.store.webhooks.retention import WebhookOverview
 
 SKEW_SECONDS = 2.0
 OLD_SECONDS = 60.0
-_DAY_SECONDS = 86400
-
-
-class Level(StrEnum):
-    """The severity of a finding."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of a check, and the fix."""
-
-    check: str
-    level: Level
-    message: str
-    cure: str | None = None
 
 
 def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
@@ -132,6 +118,8 @@ async def _check_database(settings: Settings) -> list[Finding]:
 
 
 async def _check_work(database: Database) -> list[Finding]:
+    from runlane.store.access.quota_health import read_nearly_used
+    from runlane.store.events.health import read_event_health
     from runlane.store.failures.bulk_jobs import count_overdue_jobs
     from runlane.store.failures.letters import count_open_letters
     from runlane.store.queue.lanes import list_lanes
@@ -149,26 +137,14 @@ async def _check_work(database: Database) -> list[Finding]:
         clock_finding(skew_seconds),
         workers_finding(workers, lanes),
         *lane_findings(lanes, workers, now_us),
+        *hold_findings(lanes, now_us),
         *task_findings(await count_queued_in_lanes(database), workers),
         *bulk_findings(await count_overdue_jobs(database)),
         letters_finding(letters.count, (now_us - (letters.oldest_died_at_us or now_us)) / 1_000_000),
         *schedule_findings(await read_schedule_health(database)),
+        *event_findings(await read_event_health(database)),
+        *quota_findings(await read_nearly_used(database)),
     ]
-
-
-def schedule_findings(health: ScheduleHealth) -> Iterator[Finding]:
-    """Report schedules that are overdue, refer to nothing, or failed at their last slot."""
-    if health.overdue:
-        message = f"{health.overdue} of {health.active} active ones are overdue by more than a minute"
-        yield Finding("schedules", Level.BROKEN, message, "Start a server or a worker: each of them starts due slots.")
-    if health.dangling:
-        message = f"what they start does not exist: {', '.join(health.dangling)}"
-        yield Finding("schedules", Level.WARNING, message, "Sync the definition, or change or delete the schedule.")
-    if health.failed:
-        message = f"their last slot did not start a run: {', '.join(health.failed)}"
-        yield Finding("schedules", Level.WARNING, message, "See the reason: runlane schedules firings SCHEDULE")
-    if not (health.overdue or health.dangling or health.failed):
-        yield Finding("schedules", Level.OK, f"{health.active} active")
 
 
 async def _check_secrets(database: Database, settings: Settings) -> Finding:
@@ -187,27 +163,6 @@ async def _check_webhooks(database: Database, settings: Settings) -> list[Findin
     from runlane.store.webhooks.retention import webhook_overview
 
     return list(webhook_findings(await webhook_overview(database), delivers=settings.webhooks))
-
-
-def webhook_findings(overview: WebhookOverview, *, delivers: bool) -> Iterator[Finding]:
-    """Report disabled endpoints, and messages that no process delivers."""
-    if overview.disabled:
-        yield Finding(
-            "webhooks",
-            Level.WARNING,
-            f"{overview.disabled} endpoints are disabled; their messages are held",
-            "See: runlane webhooks list; then runlane webhooks enable ID",
-        )
-    if overview.untried:
-        yield Finding(
-            "webhooks",
-            Level.WARNING,
-            f"{overview.pending} messages are not delivered, the oldest for {overview.oldest_seconds:.0f} s, and no "
-            "process has tried some of them",
-            "Start a server or a worker" + ("." if delivers else " with RUNLANE_WEBHOOKS=true."),
-        )
-    elif not overview.disabled:
-        yield Finding("webhooks", Level.OK, f"{overview.pending} messages are not delivered yet")
 
 
 def secrets_finding(counts: Mapping[str, int], keys: Sequence[str]) -> Finding:
@@ -277,6 +232,7 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerInfo], now_us: 
                               f"Start one: runlane worker module:app --lanes {name}")  # fmt: skip
         elif (
             age_seconds > OLD_SECONDS
+            and not lane.held
             and any(worker.active < worker.capacity for worker in serving)
             and (lane.max_slots is None or lane.running < lane.max_slots)
         ):
@@ -317,27 +273,6 @@ def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerInfo
         )
     if live and not unknown:
         yield Finding("tasks", Level.OK, "every task of a waiting run is registered by a live worker")
-
-
-def bulk_findings(overdue: int) -> Iterator[Finding]:
-    """Report bulk jobs that no process works on."""
-    if overdue:
-        cure = "Start a worker or a server, or stop them: runlane bulk list --state running"
-        yield Finding("bulk jobs", Level.WARNING, f"{overdue} wait, and no process works on them", cure)
-
-
-def letters_finding(count: int, oldest_seconds: float) -> Finding:
-    """Report runs that failed for good and that no operator has handled."""
-    if not count:
-        return Finding("dead letters", Level.OK, "none is open")
-    age = oldest_seconds / _DAY_SECONDS
-    expiring = f"; from {OPEN_KEPT_DAYS} days on they may be deleted" if age > 0.8 * OPEN_KEPT_DAYS else ""
-    return Finding(
-        "dead letters",
-        Level.WARNING,
-        f"{count} open, the oldest for {age:.1f} days{expiring}",
-        "See: runlane dead-letters groups; then retry, discard or acknowledge them",
-    )
 
 
 async def _check_redis(settings: Settings) -> Finding:

@@ -36,7 +36,7 @@ def list_quotas(tenant: OfTenant = None, url: Url = None, api_key: ApiKey = None
 
 @app.command(name="set")
 def set_quota(
-    name: Annotated[str, typer.Argument(help="runs_per_day or chat_sessions.", metavar="QUOTA")],
+    name: Annotated[str, typer.Argument(help="Such as runs_per_day; see: runlane quotas list.", metavar="QUOTA")],
     limit: Annotated[int | None, typer.Argument(help="The limit.", metavar="LIMIT", show_default=False)] = None,
     no_limit: Annotated[bool, typer.Option("--no-limit", help="Remove the limit.")] = False,
     tenant: OfTenant = None,

@@ -37,6 +37,7 @@ def list_runs(
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
     parent: Annotated[str | None, typer.Option(help="Only runs that this run started as tools.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Only runs that this schedule started.")] = None,
     before: Before = None,
     limit: Limit = 20,
     url: Url = None,
@@ -51,7 +52,7 @@ def list_runs(
                 f'"{given}" is not a valid state{nearest(given, states)}. States: {", ".join(states)}.'
             )
     filters: dict[str, Any] = {"status": status, "lane": lane, "target": task, "ordering_key": key}
-    filters |= {"tag": check_tags(tag or ()) or None, "parent": parent}
+    filters |= {"tag": check_tags(tag or ()) or None, "parent": parent, "schedule_id": schedule}
     print_rows(
         with_runs(url, api_key, lambda runs: first(runs.list(**filters, cursor=before, page=limit), limit)),
         ["run", "task", "status", "lane", "attempt", "accepted", "took", "key", "tags"],

@@ -32,6 +32,11 @@ Types = Annotated[str | None, typer.Option(help="Types of messages, comma-separa
 Targets = Annotated[str | None, typer.Option(help="Only messages about these targets, comma-separated.")]
 LanesOnly = Annotated[str | None, typer.Option("--lanes", help="Only messages about runs of these lanes.")]
 Include = Annotated[str | None, typer.Option(help="Send ended runs with input and result: input,result.")]
+Tags = Annotated[str | None, typer.Option("--tags", help="Only messages about runs with one of these tags.")]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", help='A header, such as "X-Team: {secret.TEAM}". May be repeated; "" removes all.'),
+]
 Rate = Annotated[float | None, typer.Option(help="Deliveries per second.")]
 InFlight = Annotated[int | None, typer.Option(help="Deliveries at once.")]
 Ordered = Annotated[bool | None, typer.Option("--ordered/--unordered", help="Messages of one run in order.")]
@@ -86,7 +91,9 @@ def create(
     types: Types = None,
     targets: Targets = None,
     lanes: LanesOnly = None,
+    tags: Tags = None,
     include: Include = None,
+    header: Headers = None,
     rate: Rate = None,
     in_flight: InFlight = None,
     ordered: Ordered = None,
@@ -98,7 +105,8 @@ def create(
     json: Json = False,
 ) -> None:
     """Create an endpoint. Its secret is printed this once."""
-    fields = _fields(types, targets, lanes, include, rate, in_flight, ordered, description)
+    fields = _fields(types, include, rate, in_flight, ordered, description)
+    fields |= _filter(targets, lanes, tags) | _headers(header)
 
     async def on_server(client: Client) -> tuple[WebhookEndpoint, WebhookSecret | None]:
         return await client.webhooks.create(destination, tenant=tenant, signature=signature, **fields)
@@ -127,7 +135,9 @@ def set_endpoint(
     types: Types = None,
     targets: Targets = None,
     lanes: LanesOnly = None,
+    tags: Tags = None,
     include: Include = None,
+    header: Headers = None,
     rate: Rate = None,
     in_flight: InFlight = None,
     ordered: Ordered = None,
@@ -137,7 +147,8 @@ def set_endpoint(
     json: Json = False,
 ) -> None:
     """Change an endpoint. An option that is not given stays as it is; an empty one (--types "") is reset."""
-    fields = _fields(types, targets, lanes, include, rate, in_flight, ordered, description)
+    fields = _fields(types, include, rate, in_flight, ordered, description)
+    fields |= _filter(targets, lanes, tags) | _headers(header)
     if destination is not None:
         fields["url"] = destination
     if not fields:
@@ -274,8 +285,6 @@ def types_(json: Json = False) -> None:
 
 def _fields(
     types: str | None,
-    targets: str | None,
-    lanes: str | None,
     include: str | None,
     rate: float | None,
     in_flight: int | None,
@@ -291,10 +300,28 @@ def _fields(
         "ordered": ordered,
         "description": description,
     }
-    if targets is not None or lanes is not None:
-        wanted = {"target": split_names(targets), "lane": split_names(lanes)}
-        fields["filter"] = {name: values for name, values in wanted.items() if values}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _filter(targets: str | None, lanes: str | None, tags: str | None) -> dict[str, Any]:
+    """Return the filter of an endpoint, if a part of it was given."""
+    given = {"target": targets, "lane": lanes, "tag": tags}
+    if all(value is None for value in given.values()):
+        return {}
+    return {"filter": {name: values for name, value in given.items() if (values := split_names(value))}}
+
+
+def _headers(given: list[str] | None) -> dict[str, Any]:
+    """Return the headers of an endpoint, if some were given."""
+    if given is None:
+        return {}
+    headers: dict[str, str] = {}
+    for line in filter(None, given):
+        name, separator, value = line.partition(":")
+        if not separator:
+            raise InvalidRequest(f'"{line}" is not a header. Write it as "Name: value".')
+        headers[name.strip()] = value.strip()
+    return {"headers": headers}
 
 
 def _manager(database: Database) -> WebhookManager:
@@ -316,6 +343,7 @@ def _print_endpoint(endpoint: WebhookEndpoint, *, json: bool) -> None:
         "types",
         "filter",
         "include",
+        "headers",
         "signature",
         "rate_per_second",
         "max_in_flight",

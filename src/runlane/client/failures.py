@@ -16,7 +16,7 @@ _LETTERS: Final = f"{PREFIX}/dead-letters"
 _BULK: Final = f"{PREFIX}/bulk"
 _POLL_SECONDS: Final = 0.25
 LetterAction = Literal["retry", "discard", "acknowledge", "assign"]
-RunAction = Literal["cancel", "retry", "priority", "lane"]
+RunAction = Literal["cancel", "retry", "priority", "lane", "tag"]
 
 
 class DeadLetters:

@@ -47,23 +47,36 @@ def check_secrets(definition: Definition, body: Mapping[str, Any], location: Loc
             )
 
     for field, name, value in _credentials(definition):
-        if _ALMOST.search(value) and SECRET.search(value) is None:
+        if is_wrong_reference(value):
             problems.error(
                 location.at(field=field),
                 "This is not a valid reference. Write {secret.NAME}, with a name of A-Z, 0-9 and _.",
             )
             reported.add(field)
             continue
-        rest = SECRET.sub("", value).strip()
-        if _SENSITIVE.search(name) and rest and not (rest != value.strip() and _SCHEME.match(rest)):
-            refuse(field, f'"{name}" has a value that looks like a credential.', secret_name(name))
-        elif _BEARER.match(value) and SECRET.search(value) is None:
-            refuse(field, "This looks like a credential.", secret_name(name))
+        why = plain_credential(name, value)
+        if why is not None:
+            refuse(field, why, secret_name(name))
     for field, name in _in_url(definition):
         refuse(field, f'The address contains a credential ("{name}").', secret_name(name))
     for field, value in _texts(body):
         if _PLAIN.search(value):
             refuse(field, "This contains a credential.", "NAME")
+
+
+def is_wrong_reference(value: str) -> bool:
+    """Return whether a value was meant to refer to a secret and does not."""
+    return _ALMOST.search(value) is not None and SECRET.search(value) is None
+
+
+def plain_credential(name: str, value: str) -> str | None:
+    """Return why the value of a header or variable must be a reference to a secret; None if it may be stored."""
+    rest = SECRET.sub("", value).strip()
+    if _SENSITIVE.search(name) and rest and not (rest != value.strip() and _SCHEME.match(rest)):
+        return f'"{name}" has a value that looks like a credential.'
+    if (_BEARER.match(value) and SECRET.search(value) is None) or _PLAIN.search(value):
+        return "This looks like a credential."
+    return None
 
 
 def secret_names(definition: Definition) -> set[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from runlane.domain.quota import WARNING_SHARE
 from runlane.domain.tenant import OnCap
 
 Scope = Literal["step", "run", "agent", "tenant"]
@@ -63,6 +64,22 @@ class CapReached:
                     f'The tenant "{self.name}" has spent {numbers} today (UTC). Raise it: runlane tenants set '
                     f"{self.name} --max-cost-per-day DOLLARS, or wait for tomorrow."
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetNotice:
+    """That most of a cap is spent, or all of it. `target` is that of the run that found it."""
+
+    cap: SpendingCap
+    reached: bool
+    target: str
+
+
+def notice_of(cap: SpendingCap, target: str) -> BudgetNotice | None:
+    """Return what is reported about a cap; None while less than four fifths of it are spent."""
+    if cap.limit_usd is None or cap.spent_usd < cap.limit_usd * WARNING_SHARE - _ROUNDING_USD:
+        return None
+    return BudgetNotice(cap, cap.spent_usd >= cap.limit_usd - _ROUNDING_USD, target)
 
 
 def check_caps(caps: Iterable[SpendingCap]) -> CapReached | None:

@@ -21,12 +21,13 @@ MAX_SPREAD_SECONDS: Final = 7 * 86400
 
 
 class BulkActionName(StrEnum):
-    """What a job does with each run. The last four are for dead letters. The values are stored and must not change."""
+    """What a job does with each run; the last four are for dead letters. The values are stored and must not change."""
 
     CANCEL = "cancel"
     RETRY = "retry"
     PRIORITY = "priority"
     LANE = "lane"
+    TAG = "tag"
     REPLAY = "replay"
     DISCARD = "discard"
     ACKNOWLEDGE = "acknowledge"

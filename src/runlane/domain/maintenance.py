@@ -1,6 +1,7 @@
 """The maintenance services that a survey of the database can find work for."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class MaintenanceService(StrEnum):
@@ -14,3 +15,6 @@ class MaintenanceService(StrEnum):
     DEPENDENTS = "dependents"
     TRIGGERS = "triggers"
     WEBHOOKS = "webhooks"
+
+
+MAINTENANCE_SERVICES: Final = frozenset(service.value for service in MaintenanceService)

@@ -18,8 +18,12 @@ WARNING_SHARE: Final = 0.8
 
 RUNS_PER_DAY: Final = "runs_per_day"
 CHAT_SESSIONS: Final = "chat_sessions"
+STORED_BYTES: Final = "stored_bytes"
+WEBHOOK_ENDPOINTS: Final = "webhook_endpoints"
+TRIGGERS: Final = "triggers"
+EVENTS_PER_MINUTE: Final = "events_per_minute"
 
-Period = Literal["second", "day"]
+Period = Literal["second", "minute", "day"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,25 @@ def check_runs_per_day(tenant: str, limit: int, used: int, count: int, now_us: i
     )
 
 
-def check_chat_sessions(tenant: str, limit: int, used: int) -> QuotaReached | None:
-    """Return the refusal of one more chat session."""
-    if used < limit:
+def check_stored_bytes(tenant: str, limit: int, used: int, size: int) -> QuotaReached | None:
+    """Return the refusal of this many more bytes."""
+    if used + size <= limit:
         return None
     return QuotaReached(
-        f'Tenant "{tenant}" has {used} of at most {limit} chat sessions (quota {CHAT_SESSIONS}). Delete one, or '
-        "continue one that exists.",
+        f'Tenant "{tenant}" has stored {used} of at most {limit} bytes (quota {STORED_BYTES}); {size} more would pass '
+        "that. Shorten the retention of runs, or send references instead of content.",
+        _RETRY_SECONDS,
+    )
+
+
+def check_number(tenant: str, name: str, limit: int, used: int, count: int = 1) -> QuotaReached | None:
+    """Return the refusal of this many more things of a kind, such as webhook endpoints."""
+    if used + count <= limit:
+        return None
+    about = name.replace("_", " ")
+    return QuotaReached(
+        f'Tenant "{tenant}" has {used} of at most {limit} {about} (quota {name}); {count} more would pass that. Delete '
+        "some that are not needed, or have a platform admin raise the quota.",
         _RETRY_SECONDS,
     )
 

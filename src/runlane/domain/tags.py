@@ -12,6 +12,8 @@ from runlane.errors import InvalidRequest
 MAX_TAGS: Final = 20
 MAX_TAG: Final = 64
 TAG_PATTERN: Final = rf"^[A-Za-z0-9][A-Za-z0-9_.:/=@+-]{{0,{MAX_TAG - 1}}}$"
+# No tag begins with it: lists also find runs by marks, which are stored like tags and which no reader sees.
+MARK: Final = "#"
 _TAG: Final = re.compile(TAG_PATTERN[1:-1])
 
 
@@ -28,6 +30,11 @@ class TagChange:
         if self.replace is not None:
             return self.replace
         return _bounded({*tags} - {*self.remove} | {*self.add})
+
+
+def schedule_mark(schedule_id: str) -> str:
+    """Return the mark of the runs that a schedule has started."""
+    return f"{MARK}schedule:{schedule_id}"
 
 
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ class ErrorKind(StrEnum):
     TIMEOUT = "timeout"
     INVALID = "invalid_response"
     SECRET = "secret"  # noqa: S105 - the name of an error
+    HEADER = "header"
 
 
 @with_config(WIRE)
@@ -91,6 +92,10 @@ class WebhookEndpoint:
         Field(description="Values of `target`, `lane` and `tag`; a message must have one of each that is named."),
     ]
     include: Annotated[tuple[str, ...], Field(description="What ended runs are sent with: `input`, `result`.")]
+    headers: Annotated[
+        Mapping[str, str],
+        Field(description="Sent with every message; secrets as {secret.NAME}. Names alone without webhooks:write."),
+    ]
     signature: Annotated[SignatureKind, Field(description="`hmac` (v1) or `ed25519` (v1a).")]
     rate_per_second: float
     max_in_flight: int
@@ -156,6 +161,9 @@ class WebhookAttempt:
     response_headers: Mapping[str, str] | None
     response_body: Annotated[str | None, Field(description="Its first 2,048 characters.")]
     address: Annotated[str | None, Field(description="The address that was connected to.")]
+    request_headers: Annotated[
+        Mapping[str, str] | None, Field(description="The endpoint's own headers, with {secret.NAME} for secrets.")
+    ] = None
 
 
 @with_config(WIRE)

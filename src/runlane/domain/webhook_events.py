@@ -23,6 +23,9 @@ class WebhookType(StrEnum):
     DEAD_LETTER_CREATED = "dead_letter.created"
     SCHEDULE_MISSED = "schedule.missed"
     SCHEDULE_FAILED = "schedule.failed"
+    BUDGET_WARNING = "budget.warning"
+    BUDGET_REACHED = "budget.reached"
+    QUOTA_WARNING = "quota.warning"
     CHAT_TURN_COMPLETED = "chat.turn.completed"
     CHAT_TURN_FAILED = "chat.turn.failed"
     ENDPOINT_DISABLED = "endpoint.disabled"
@@ -46,7 +49,8 @@ _ERROR: Final = {
     "properties": {"type": _TEXT, "code": _OR_NULL, "message": _TEXT},
     "required": ["type", "message"],
 }
-_RUN: Final = {"run_id": _TEXT, "target": _TEXT, "lane": _TEXT, "status": _TEXT, "url": _TEXT}
+_TAGS: Final = {"type": "array", "items": _TEXT}
+_RUN: Final = {"run_id": _TEXT, "target": _TEXT, "lane": _TEXT, "status": _TEXT, "url": _TEXT, "tags": _TAGS}
 _ENDED: Final = {
     **_RUN,
     "accepted_at": _TIME,
@@ -57,7 +61,9 @@ _ENDED: Final = {
     "error": _ERROR,
 }
 _TURN: Final = {**_ENDED, "session_id": _TEXT, "turn": _COUNT}
-_QUESTION: Final = {"run_id": _TEXT, "target": _TEXT, "path": _TEXT, "url": _TEXT}
+_QUESTION: Final = {
+    "run_id": _TEXT, "target": _TEXT, "lane": _TEXT, "path": _TEXT, "url": _TEXT, "tags": _TAGS,
+}  # fmt: skip
 _SCHEDULE: Final = {
     "schedule_id": _TEXT,
     "slot": _TIME,
@@ -65,6 +71,17 @@ _SCHEDULE: Final = {
     "count": _COUNT,
     "reason": _OR_NULL,
     "detail": _OR_NULL,
+}
+_BUDGET: Final = {
+    "scope": {"enum": ["tenant", "agent", "run", "step"]},
+    "name": _TEXT,
+    "limit_usd": _NUMBER,
+    "spent_usd": _NUMBER,
+    "on_cap": {"enum": ["fail", "ask"]},
+    "run_id": _OR_NULL,
+    "target": _OR_NULL,
+    "lane": _OR_NULL,
+    "url": _OR_NULL,
 }
 _PROPERTIES: Final[Mapping[WebhookType, Mapping[str, Any]]] = {
     WebhookType.RUN_STARTED: {**_RUN, "accepted_at": _TIME, "started_at": _TIME},
@@ -74,7 +91,6 @@ _PROPERTIES: Final[Mapping[WebhookType, Mapping[str, Any]]] = {
     WebhookType.RUN_WAITING: {
         **_QUESTION,
         "step_id": _TEXT,
-        "lane": _TEXT,
         "name": _TEXT,
         "prompt": _OR_NULL,
         "fields": {"type": "array", "items": {"type": "object"}},
@@ -85,6 +101,9 @@ _PROPERTIES: Final[Mapping[WebhookType, Mapping[str, Any]]] = {
     WebhookType.DEAD_LETTER_CREATED: _ENDED,
     WebhookType.SCHEDULE_MISSED: _SCHEDULE,
     WebhookType.SCHEDULE_FAILED: _SCHEDULE,
+    WebhookType.BUDGET_WARNING: _BUDGET,
+    WebhookType.BUDGET_REACHED: _BUDGET,
+    WebhookType.QUOTA_WARNING: {"quota": _TEXT, "limit": _COUNT, "used": _COUNT},
     WebhookType.CHAT_TURN_COMPLETED: _TURN,
     WebhookType.CHAT_TURN_FAILED: _TURN,
     WebhookType.ENDPOINT_DISABLED: {"endpoint_id": _TEXT, "reason": _TEXT},
@@ -101,6 +120,9 @@ _DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
     WebhookType.DEAD_LETTER_CREATED: "A run that failed for good became a dead letter.",
     WebhookType.SCHEDULE_MISSED: "Slots of a schedule have passed without a run.",
     WebhookType.SCHEDULE_FAILED: "A schedule could not start its run.",
+    WebhookType.BUDGET_WARNING: "Four fifths of a budget for model calls are spent.",
+    WebhookType.BUDGET_REACHED: "A budget for model calls is spent; further calls fail, or a person is asked.",
+    WebhookType.QUOTA_WARNING: "Four fifths of a quota of the tenant are used; at most one message a day.",
     WebhookType.CHAT_TURN_COMPLETED: "The turn of a conversation has its answer.",
     WebhookType.CHAT_TURN_FAILED: "The turn of a conversation has failed.",
     WebhookType.ENDPOINT_DISABLED: "Another endpoint of the tenant has been disabled.",
@@ -114,6 +136,7 @@ _EXAMPLES: Final[Mapping[str, Any]] = {
     "lane": "default",
     "status": "completed",
     "url": f"/api/v2/runs/{_ID}",
+    "tags": ["nightly"],
     "accepted_at": _AT,
     "started_at": _AT,
     "ended_at": _AT,
@@ -134,6 +157,13 @@ _EXAMPLES: Final[Mapping[str, Any]] = {
     "last_slot": _AT,
     "count": 1,
     "detail": None,
+    "scope": "run",
+    "limit_usd": 5.0,
+    "spent_usd": 4.25,
+    "on_cap": "ask",
+    "quota": "runs_per_day",
+    "limit": 1000,
+    "used": 800,
     "endpoint_id": "we_0192f3a1b2c37abc8def0123456789ab",
     "reason": "410 Gone",
 }

@@ -24,9 +24,11 @@ from runlane.failures.options import (
     Options,
     PriorityOptions,
     RetryOptions,
+    TagOptions,
 )
 from runlane.store.failures.handling import acknowledge_in, assign_in, discard_in
 from runlane.store.queue.run_changes import RunChange, cancel_in, lock_key_of, move_in, set_priority_in
+from runlane.store.queue.tags import tag_in
 from runlane.store.sql.database import Database, Session
 
 
@@ -92,6 +94,10 @@ async def _move(session: Session, item: ActionItem, prepared: Any) -> RunChange:
     return await move_in(session, item.run_id, cast("LaneOptions", item.options).lane, actor=item.actor)
 
 
+async def _tag(session: Session, item: ActionItem, prepared: Any) -> None:
+    await tag_in(session, item.run_id, cast("TagOptions", item.options).change(), actor=item.actor)
+
+
 async def _prepare_retry(database: Database, item: ActionItem) -> PreparedRetry:
     options = cast("RetryOptions", item.options)
     return await prepare_revival(database, item.run_id, options, options.delay_us(item.no, item.total))
@@ -130,6 +136,8 @@ ACTIONS: Final[Mapping[BulkActionName, BulkAction]] = {
     BulkActionName.RETRY: BulkAction(RetryOptions, _retry, frozenset({Status.FAILED}), _prepare_retry, _lock_retry),
     BulkActionName.PRIORITY: BulkAction(PriorityOptions, _set_priority, WAITING),
     BulkActionName.LANE: BulkAction(LaneOptions, _move, WAITING),
+    # Tags change in every status, and no key depends on them.
+    BulkActionName.TAG: BulkAction(TagOptions, _tag, frozenset(Status), lock=_lock_nothing),
     BulkActionName.REPLAY: BulkAction(LetterRetry, _retry, None, _prepare_replay, _lock_retry),
     # Its own lock comes first, since a run that retention has deleted may still have a letter.
     BulkActionName.DISCARD: BulkAction(DiscardOptions, _discard, None, lock=_lock_nothing),

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from runlane.domain.bulk import MAX_SPREAD_SECONDS
 from runlane.domain.dead_letter import LOWERED_PRIORITY, MAX_ASSIGNEE, MAX_NOTE, RetryKind
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY
-from runlane.errors import InvalidInput
+from runlane.domain.tags import MAX_TAGS, TagChange, check_change
+from runlane.errors import InvalidInput, InvalidRequest
 from runlane.submit.tasks import MAX_DELAY_SECONDS
 
 _CLEAN = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
@@ -33,6 +34,25 @@ class LaneOptions(Options):
     """The lane that waiting runs are moved to."""
 
     lane: str = Field(min_length=1, max_length=200)
+
+
+class TagOptions(Options):
+    """The tags that runs get and lose; their other tags stay."""
+
+    add: list[str] = Field(default_factory=list[str], max_length=MAX_TAGS)
+    remove: list[str] = Field(default_factory=list[str], max_length=MAX_TAGS)
+
+    @model_validator(mode="after")
+    def _valid(self) -> Self:
+        try:
+            self.change()
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def change(self) -> TagChange:
+        """Return the change of each run."""
+        return check_change(self.add, self.remove)
 
 
 class RetryOptions(Options):

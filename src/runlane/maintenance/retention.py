@@ -1,6 +1,7 @@
 """Retention: deletes what finished long ago, and old entries of the audit log, a little at a time. On by default.
 
-Where events are kept for a shorter time than their runs, it also cuts the streams of finished runs.
+Where events are kept for a shorter time than their runs, it also cuts the streams of finished runs. It counts what
+tenants with a quota of bytes have stored.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from runlane.domain.ids import lock_key
 from runlane.failpoints import failpoint
 from runlane.settings import Settings
 from runlane.store.access.audit import DELETED_AT_ONCE, delete_old_audit
+from runlane.store.access.stored_bytes import count_again, due_counts
 from runlane.store.chat.deletion import delete_old_sessions
 from runlane.store.events.sending import delete_old_events
 from runlane.store.failures.bulk_jobs import delete_old_job
@@ -44,6 +46,8 @@ class Retention:
     async def run_once(self) -> bool:
         """Delete some; return True when there is more."""
         deleted, entries, messages = await self._database.transact(self._delete)
+        for tenant in await self._database.transact(due_counts):
+            await count_again(self._database, tenant)
         if deleted:
             failpoint("retention.committed")
         whole_batch = deleted == AT_ONCE or entries == DELETED_AT_ONCE or messages == MESSAGES_AT_ONCE

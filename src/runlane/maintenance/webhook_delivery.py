@@ -13,7 +13,7 @@ import time
 
 import structlog
 
-from runlane.access.keyring import Keyring
+from runlane.access.secrets import SecretVault
 from runlane.domain.webhook import DeliveryStatus
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
@@ -45,7 +45,8 @@ class WebhookService(PeriodicService):
     def __init__(self, settings: Settings, database: Database) -> None:
         super().__init__("webhooks", self._pause_seconds, self._run_once)
         self._database = database
-        self._sender = WebhookSender(settings, Keyring(settings))
+        vault = SecretVault(database, settings)
+        self._sender = WebhookSender(settings, vault.keyring, vault.values)
         self._places = settings.webhook_concurrency
         self._lease_us = int(lease_seconds(settings.webhook_timeout_seconds) * 1_000_000)
         self._sending: dict[asyncio.Task[None], ClaimedDelivery] = {}

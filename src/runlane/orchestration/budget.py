@@ -13,7 +13,7 @@ from typing import Any
 from runlane.agents.journal import Journal
 from runlane.definitions.schema.definition import Agent
 from runlane.definitions.schema.step import HumanField
-from runlane.domain.budget import CapReached, SpendingCap, check_caps
+from runlane.domain.budget import BudgetNotice, CapReached, SpendingCap, check_caps, notice_of
 from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Outcome, PendingStep
@@ -32,12 +32,23 @@ _MORE = (
 
 
 class SpendingTracker:
-    """The spending of one attempt. `journals` returns the journal of a step or, for "", of the run."""
+    """The spending of one attempt. `journals` returns the journal of a step or, for "", of the run.
 
-    def __init__(self, claimed: Claimed, database: Database, journals: Callable[[str], Journal]) -> None:
+    `report` stores a notice with what the attempt stores next.
+    """
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        database: Database,
+        journals: Callable[[str], Journal],
+        report: Callable[[BudgetNotice], None],
+    ) -> None:
         self._claimed = claimed
         self._database = database
         self._journals = journals
+        self._report = report
+        self._reported: set[tuple[str, str, float | None, bool]] = set()
         # The cost of earlier tries of a step, which the machine has counted already.
         self._settled: dict[str, tuple[float, int]] = {}
         # Descriptions of the caps at the last call of an open step; and whether the warning was emitted.
@@ -80,9 +91,20 @@ class SpendingTracker:
         caps += await self._caps_of_day(agent)
         self._caps[pending.path] = [cap.title for cap in caps if cap.limit_usd is not None]
         journals = {cap.scope: own if cap.scope == "step" else run for cap in caps}
-        capped = check_caps([self._raised(cap, journals[cap.scope]) for cap in caps])
+        raised = [self._raised(cap, journals[cap.scope]) for cap in caps]
+        self._notice(raised)
+        capped = check_caps(raised)
         if capped is not None:
             raise self._refusal(capped, journals[capped.scope])
+
+    def _notice(self, caps: Sequence[SpendingCap]) -> None:
+        """Report, once in this attempt, each cap of which most is spent."""
+        for cap in caps:
+            notice = notice_of(cap, self._claimed.target)
+            key = (cap.scope, cap.name, cap.limit_usd, notice is not None and notice.reached)
+            if notice is not None and key not in self._reported:
+                self._reported.add(key)
+                self._report(notice)
 
     async def unpriced_warning(self, path: str, model: str) -> str | None:
         """Return a warning, once per run, about a call without a known price, which caps do not count."""

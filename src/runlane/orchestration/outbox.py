@@ -11,6 +11,7 @@ import asyncio
 from sys import getsizeof
 from typing import Any
 
+from runlane.domain.budget import BudgetNotice
 from runlane.domain.text import dump_json
 from runlane.failpoints import failpoint
 from runlane.interpreter.values import PendingStep, StepEvent
@@ -73,6 +74,10 @@ class Outbox:
     def close_wait(self, path: str) -> None:
         """Close a wait."""
         self._entry.settled.append(path)
+
+    def report_budget(self, notice: BudgetNotice) -> None:
+        """Add that most of a budget is spent, or all of it."""
+        self._entry.budgets.append(notice)
 
     @property
     def pending_bytes(self) -> int:
@@ -139,7 +144,7 @@ class Outbox:
 
     def _has_entries(self) -> bool:
         entry = self._entry
-        return bool(entry.events or entry.steps or entry.calls or entry.waits or entry.settled)
+        return bool(entry.events or entry.steps or entry.calls or entry.waits or entry.settled or entry.budgets)
 
     def _empty(self) -> RecordEntry:
         claimed = self._claimed

@@ -36,7 +36,7 @@ class StepContexts:
         self._outbox = outbox
         self._calls: dict[str, list[CallRecord]] = {}
         self._journals: dict[str, Journal] = {}
-        self.spending = SpendingTracker(claimed, database, self.journal)
+        self.spending = SpendingTracker(claimed, database, self.journal, outbox.report_budget)
         self.history = History()
 
     def restore(self, calls: Iterable[CallRecord]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from runlane.access.keyring import Keyring
+from runlane.access.secrets import SecretVault
 from runlane.addresses import parse_allow_list
 from runlane.domain.ids import new_id
 from runlane.domain.text import check_text, dump_json
@@ -44,6 +45,7 @@ from runlane.store.webhooks.endpoints import (
 from runlane.store.webhooks.results import record_tries
 from runlane.store.webhooks.secrets import StoredSecret, valid_secrets
 from runlane.webhooks.destination import check_destination
+from runlane.webhooks.headers import check_headers
 from runlane.webhooks.keys import make_secret, open_secret
 from runlane.webhooks.sender import WebhookSender
 
@@ -74,6 +76,7 @@ class WebhookManager:
             types=fields.types or [],
             filter=fields.filter or {},
             include=fields.include or [],
+            headers=fields.headers or {},
             rate_per_second=DEFAULT_RATE if fields.rate_per_second is None else fields.rate_per_second,
             max_in_flight=DEFAULT_IN_FLIGHT if fields.max_in_flight is None else fields.max_in_flight,
             ordered=bool(fields.ordered),
@@ -136,7 +139,8 @@ class WebhookManager:
             return await add_test(session, endpoint_id, endpoint.tenant, kind, body, _TEST_LEASE_US)
 
         delivery = await self._database.transact(work)
-        sender = WebhookSender(self._settings, self._keyring)
+        vault = SecretVault(self._database, self._settings)
+        sender = WebhookSender(self._settings, self._keyring, vault.values)
         try:
             result = await sender.send(delivery, time.monotonic())
         finally:
@@ -171,6 +175,7 @@ class WebhookManager:
             types=None if fields.types is None else check_types(fields.types),
             filter=None if fields.filter is None else check_filter(fields.filter),
             include=None if fields.include is None else sorted(set(fields.include)),
+            headers=None if fields.headers is None else check_headers(fields.headers),
             rate_per_second=fields.rate_per_second,
             max_in_flight=fields.max_in_flight,
             ordered=fields.ordered,

@@ -28,11 +28,14 @@ from runlane.errors import (
 )
 from runlane.observability import metrics
 from runlane.outbound import Outbound, OutboundLimits, OutboundResponse
+from runlane.redaction import Redactor
+from runlane.redaction.redactor import Values
 from runlane.settings import Settings
 from runlane.store.webhooks.claims import ClaimedDelivery
 from runlane.store.webhooks.results import TryResult
 from runlane.version import VERSION
 from runlane.webhooks.destination import REFUSED, check_destination
+from runlane.webhooks.headers import HeaderRefused, fill_headers, names_in
 from runlane.webhooks.keys import open_secrets
 from runlane.webhooks.signing import plain_headers, signed_headers
 
@@ -50,8 +53,9 @@ _SLOW_DOWN_SECONDS: Final = 30.0
 class WebhookSender:
     """Sends deliveries. One instance serves a process; it keeps connections open between requests."""
 
-    def __init__(self, settings: Settings, keyring: Keyring, outbound: Outbound | None = None) -> None:
+    def __init__(self, settings: Settings, keyring: Keyring, values: Values, outbound: Outbound | None = None) -> None:
         self._keyring = keyring
+        self._values = values
         self._allowed = parse_allow_list(settings.outbound_allow or "")
         self._outbound = outbound or Outbound(settings)
         seconds = settings.webhook_timeout_seconds
@@ -73,8 +77,9 @@ class WebhookSender:
         response: OutboundResponse | None = None
         kind: ErrorKind | None = None
         error: str | None = None
+        redactor = Redactor()
         try:
-            response = await self._request(delivery)
+            response = await self._request(delivery, redactor)
             kind, error = _judge(response)
         except OutboundRefused:
             kind, error = ErrorKind.REFUSED, REFUSED
@@ -84,6 +89,8 @@ class WebhookSender:
             kind, error = ErrorKind.UNREACHABLE, str(failure)
         except OutboundError as failure:
             kind, error = ErrorKind.INVALID, str(failure)
+        except HeaderRefused as failure:
+            kind, error = ErrorKind.HEADER, str(failure)
         except InvalidRequest as failure:
             kind, error = ErrorKind.REFUSED, str(failure)
         except RunlaneError as failure:
@@ -97,14 +104,16 @@ class WebhookSender:
             duration_us=int(taken * 1_000_000),
             status_code=None if response is None else response.status,
             error_kind=kind,
-            error=error,
-            response_headers=None if response is None else _kept_headers(response.headers),
-            response_body=None if response is None else clean_text(response.text[:KEPT_RESPONSE_CHARACTERS]),
+            error=None if error is None else redactor.clean(error),
+            response_headers=None if response is None else _kept_headers(response.headers, redactor),
+            response_body=None if response is None else _kept_body(response, redactor),
             address=None if response is None else response.address,
+            request_headers=delivery.headers,
             delay_us=delay_us,
         )
 
-    async def _request(self, delivery: ClaimedDelivery) -> OutboundResponse:
+    async def _request(self, delivery: ClaimedDelivery, redactor: Redactor) -> OutboundResponse:
+        """Send the request. The redactor learns the secrets that it contains, which a response may repeat."""
         if not delivery.url:
             raise InvalidRequest(_NO_URL)
         # At each try: what is allowed may have changed since the endpoint was created.
@@ -112,13 +121,21 @@ class WebhookSender:
         body = delivery.body.encode()
         timestamp = int(time.time())
         secrets = open_secrets(self._keyring, delivery.secrets)
-        headers = {"content-type": "application/json", "user-agent": USER_AGENT}
+        headers = await self._own_headers(delivery, redactor)
+        headers |= {"content-type": "application/json", "user-agent": USER_AGENT}
         headers |= signed_headers(secrets, delivery.message_id, timestamp, body)
         if delivery.own:
             headers |= plain_headers(secrets[0] if secrets else None, timestamp, body)
         return await self._outbound.request(
             "POST", delivery.url, headers=headers, content=body, limits=self._limits, keep_bytes=MAX_RESPONSE_BYTES
         )
+
+    async def _own_headers(self, delivery: ClaimedDelivery, redactor: Redactor) -> dict[str, str]:
+        """Return the headers of the endpoint with the values that their secrets have now."""
+        names = names_in(delivery.headers)
+        if not names:
+            return dict(delivery.headers)
+        return fill_headers(delivery.headers, await redactor.learning(self._values)(delivery.tenant, names))
 
 
 def _judge(response: OutboundResponse) -> tuple[ErrorKind | None, str | None]:
@@ -137,7 +154,7 @@ def _next(
 ) -> tuple[DeliveryStatus, int | None]:
     if kind is None:
         return DeliveryStatus.DELIVERED, None
-    if kind in (ErrorKind.REFUSED, ErrorKind.GONE):
+    if kind in (ErrorKind.REFUSED, ErrorKind.GONE, ErrorKind.HEADER):
         return DeliveryStatus.FAILED, None
     requested = None if response is None else retry_after_seconds(response.headers.get("retry-after"))
     if requested is None and response is not None and response.status in _SLOW_DOWN:
@@ -146,6 +163,15 @@ def _next(
     return (DeliveryStatus.FAILED, None) if delay_us is None else (DeliveryStatus.PENDING, delay_us)
 
 
-def _kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def _kept_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
     kept = {name: headers.get(name) for name in _KEPT_HEADERS}
-    return {name: clean_text(value, _KEPT_HEADER_CHARACTERS) for name, value in kept.items() if value is not None}
+    return {
+        name: clean_text(redactor.clean(value), _KEPT_HEADER_CHARACTERS)
+        for name, value in kept.items()
+        if value is not None
+    }
+
+
+def _kept_body(response: OutboundResponse, redactor: Redactor) -> str:
+    # Redacted as a whole: the cut might leave a part of a secret.
+    return clean_text(redactor.clean(response.text)[:KEPT_RESPONSE_CHARACTERS])

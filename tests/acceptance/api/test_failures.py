@@ -71,6 +71,9 @@ async def test_bulk_jobs_over_the_client(api: Api) -> None:
         assert {item.code for item in items} == {"wrong_state"}
         assert [found.id async for found in client.bulk.list()] == [refused.id, job.id]
         assert (await client.bulk.stop(refused.id)).state is BulkState.COMPLETED
+        tagged = await client.bulk.create("tag", filter=wanted, options={"add": ["seen"]})
+        assert (await client.bulk.wait(tagged.id, timeout=60)).changed == 3
+        assert [run.id async for run in client.list(tag="seen")] == sorted(ids, reverse=True)
         fresh = await client.dead_letters.retry(ids[0], "restart", lower_priority=0)
         assert (await client.wait(fresh, timeout=60)).status is Status.FAILED
         assert (await client.dead_letters.get(ids[0])).state is LetterState.DISCARDED

@@ -43,7 +43,7 @@ PREVIEW: Final[dict[str, Any]] = {"model": BulkPreview, "description": "With `dr
     responses={**answers(404, 429), 200: PREVIEW},
 )
 async def create_job(request: Request, principal: RunsWrite, body: CreateBulk) -> ValueBody:
-    """Cancel or retry many runs, or change their priority or lane, in the background. Each run is changed once."""
+    """Cancel or retry many runs, or change their priority, lane or tags, in the background; each run once."""
     parts = parts_of(request)
     action = BulkActionName(body.action)
     if action is BulkActionName.LANE and isinstance(lane := body.options.get("lane"), str):

@@ -28,4 +28,5 @@ def run_filter(principal: Principal, given: BulkFilter, possible: tuple[Status, 
         accepted_before_us=None if given.accepted_before is None else moment_us(given.accepted_before),
         text=given.text,
         tags=tuple(given.tags or ()),
+        schedule_id=given.schedule_id,
     )

@@ -52,14 +52,15 @@ async def list_runs(
     ] = None,
     tag: Annotated[list[Tag] | None, Query(max_length=MAX_TAGS, description="Repeat for runs that have all.")] = None,
     parent: Annotated[Name | None, Query(description="The run that started them as tools.")] = None,
+    schedule_id: Annotated[Name | None, Query(description="The schedule that started them.")] = None,
     ids: Annotated[list[Name] | None, Query(max_length=MAX_IDS, description="These runs. Repeat for several.")] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
     """Find runs, newest first.
 
-    Statuses, target, lane, key, tag and parent have indexes. A page checks other filters, and those beside a key or a
-    tag, on at most 10,000 runs; then it is `truncated` and has a cursor.
+    Statuses, target, lane, key, tag, schedule and parent have indexes. A page checks other filters, and those beside a
+    key, a tag or a schedule, on at most 10,000 runs; then it is `truncated` and has a cursor.
     """
     wanted = RunFilter(
         statuses=tuple(status or ()),
@@ -74,6 +75,7 @@ async def list_runs(
         tags=tuple(tag or ()),
         parent=parent,
         ids=tuple(ids or ()),
+        schedule_id=schedule_id,
     )
     parts = parts_of(request)
     release = parts.searches.take(principal) if text is not None else None

@@ -262,7 +262,7 @@ async def _visible_delivery(parts: Services, principal: Principal, delivery_id: 
 
 
 def _shown(principal: Principal, endpoint: WebhookEndpoint) -> WebhookEndpoint:
-    # A URL may contain a token of the receiver.
+    # A URL or a header may contain a token of the receiver.
     if Permission.WEBHOOKS_WRITE in principal.permissions:
         return endpoint
-    return replace(endpoint, url=f"{origin_of(endpoint.url)}/…")
+    return replace(endpoint, url=f"{origin_of(endpoint.url)}/…", headers=dict.fromkeys(endpoint.headers, "…"))

@@ -79,6 +79,7 @@ class BulkFilter(RequestModel):
     accepted_from: Moment | None = Field(default=None, description="RFC 3339; this moment or later.")
     accepted_before: Moment | None = Field(default=None, description="RFC 3339; before this moment.")
     tags: list[Tag] | None = Field(default=None, min_length=1, max_length=20, description="Runs that have all of them.")
+    schedule_id: Name | None = Field(default=None, description="The schedule that started them.")
     text: Name | None = Field(default=None, description="Part of the id, target, ordering key or progress note.")
 
 

@@ -16,7 +16,7 @@ from runlane.submit.tasks import MAX_DELAY_SECONDS
 
 Ids = Annotated[list[Name], Field(min_length=1, max_length=MAX_JOB_IDS)]
 Rate = Annotated[float, Field(ge=0.01, le=MAX_RATE, description="At most this many runs per second.")]
-RunAction = Literal["cancel", "retry", "priority", "lane"]
+RunAction = Literal["cancel", "retry", "priority", "lane", "tag"]
 LetterAction = Literal["retry", "discard", "acknowledge", "assign"]
 
 

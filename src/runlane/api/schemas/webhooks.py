@@ -25,6 +25,7 @@ from runlane.domain.webhook import (
     WebhookKey,
     WebhookSecret,
 )
+from runlane.webhooks.headers import MAX_HEADERS, MAX_VALUE
 
 _TypeNames = Annotated[list[Name], Field(max_length=50, description="Types of messages; empty for all.")]
 _Filter = Annotated[
@@ -33,6 +34,10 @@ _Filter = Annotated[
 ]
 _Include = Annotated[
     list[Included], Field(max_length=2, description="What ended runs are sent with, up to 64 kB each.")
+]
+_Headers = Annotated[
+    dict[Name, Annotated[str, Field(max_length=MAX_VALUE)]],
+    Field(max_length=MAX_HEADERS, description="Sent with every message. Secrets as {secret.NAME}."),
 ]
 _Url = Annotated[Key, Field(max_length=MAX_URL, description="https, on a public host.")]
 _Rate = Annotated[float, Field(ge=RATE_BOUNDS[0], le=RATE_BOUNDS[1], description="Deliveries per second.")]
@@ -51,6 +56,7 @@ class NewEndpoint(RequestModel):
     types: _TypeNames | None = None
     filter: _Filter | None = None
     include: _Include | None = None
+    headers: _Headers | None = None
     rate_per_second: _Rate | None = None
     max_in_flight: _InFlight | None = None
     ordered: bool | None = Field(default=None, description="Messages of one run one at a time, in order.")
@@ -68,6 +74,7 @@ class PatchEndpoint(RequestModel):
     types: _TypeNames | None = None
     filter: _Filter | None = None
     include: _Include | None = None
+    headers: _Headers | None = None
     rate_per_second: _Rate | None = None
     max_in_flight: _InFlight | None = None
     ordered: bool | None = None

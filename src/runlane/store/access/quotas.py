@@ -11,34 +11,56 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Text, bindparam, case, delete, func, null, select, update
+from sqlalchemy import BigInteger, Text, bindparam, case, delete, exists, func, null, select, update
 
 from runlane.domain.quota import (
     CHAT_SESSIONS,
     DAY_US,
+    EVENTS_PER_MINUTE,
     RUNS_PER_DAY,
+    STORED_BYTES,
+    TRIGGERS,
+    WEBHOOK_ENDPOINTS,
     Period,
     QuotaUse,
+    check_number,
     check_quota_limit,
 )
 from runlane.domain.run import Status
+from runlane.domain.schedule import DEFAULT_MAX_SCHEDULES
 from runlane.domain.tenant import TenantUsage, rate_quota
 from runlane.errors import InvalidRequest, NotFound, nearest
 from runlane.settings import Settings
 from runlane.store.access.audit import append_audit
 from runlane.store.access.limit_changes import wait_for_writers
+from runlane.store.access.quota_warnings import warn_of_quota
+from runlane.store.access.stored_bytes import count_again
 from runlane.store.access.tenants import FIND_TENANT, limits_of, tenant_lock, unknown_tenant
-from runlane.store.queue.run_quotas import count_today
+from runlane.store.events.rates import used_of_rate
+from runlane.store.queue.run_quotas import METERED, count_today
 from runlane.store.sql.database import Database, Session, clock_in
 from runlane.store.sql.expressions import lit, now_once, upsert
-from runlane.store.sql.schema import chat_sessions, lanes, runs, secrets, tenant_quotas, tenants
+from runlane.store.sql.schema import (
+    chat_sessions,
+    definitions,
+    lanes,
+    runs,
+    schedules,
+    secrets,
+    tenant_quotas,
+    tenants,
+    webhook_endpoints,
+)
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.usage import SPENT_TODAY
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """A quota. Its limit is this column of the tenant, this setting of the server, or in `tenant_quotas`."""
+    """A quota. Its limit is this column of the tenant, this setting of the server, or in `tenant_quotas`.
+
+    A `settable` one has a limit in `tenant_quotas` for some tenants, and the setting for the others.
+    """
 
     name: str
     description: str
@@ -46,11 +68,8 @@ class QuotaRule:
     per: Period | None = None
     column: str | None = None
     setting: str | None = None
-
-    @property
-    def stored(self) -> bool:
-        """Return whether its limit is set by `set_quota`."""
-        return self.column is None and self.setting is None
+    settable: bool = False
+    default: int | None = None
 
 
 _tenant = bindparam("tenant", type_=Text())
@@ -91,6 +110,51 @@ QUOTAS: Final = (
     QuotaRule(RUNS_PER_DAY, "Runs accepted per day (UTC).", _RUNS_TODAY, "day"),
     QuotaRule("cost_usd_per_day", "Cost of model calls per day (UTC).", SPENT_TODAY, "day", "max_cost_usd_per_day"),
     QuotaRule(CHAT_SESSIONS, "Chat sessions.", _count_of(CHAT_SESSIONS, chat_sessions.c.tenant == _tenant)),
+    QuotaRule(
+        STORED_BYTES,
+        "Bytes of inputs, results and events; counted again every 5 minutes.",
+        Statement(
+            "use_of_stored_bytes",
+            select(tenant_quotas.c.used).where(
+                tenant_quotas.c.tenant == _tenant, tenant_quotas.c.name == lit(STORED_BYTES)
+            ),
+            purpose="Read how many bytes a tenant has stored.",
+        ),
+    ),
+    QuotaRule(
+        "schedules",
+        "Schedules.",
+        _count_of("schedules", schedules.c.tenant == _tenant),
+        column="max_schedules",
+        default=DEFAULT_MAX_SCHEDULES,
+    ),
+    QuotaRule(
+        TRIGGERS,
+        "Triggers.",
+        _count_of(
+            TRIGGERS,
+            definitions.c.tenant == _tenant,
+            definitions.c.kind == lit("trigger"),
+            definitions.c.removed_at.is_(None),
+        ),
+    ),
+    QuotaRule(
+        WEBHOOK_ENDPOINTS,
+        "Webhook endpoints.",
+        _count_of(
+            WEBHOOK_ENDPOINTS, webhook_endpoints.c.tenant == _tenant, webhook_endpoints.c.kind == lit("endpoint")
+        ),
+        setting="max_webhook_endpoints",
+        settable=True,
+    ),
+    QuotaRule(
+        EVENTS_PER_MINUTE,
+        "Events sent, with bursts of one minute.",
+        None,
+        "minute",
+        setting="events_per_minute",
+        settable=True,
+    ),
     QuotaRule("secrets", "Secrets.", _count_of("secrets", secrets.c.tenant == _tenant), setting="max_secrets"),
     QuotaRule(
         "lanes",
@@ -116,16 +180,20 @@ def _set() -> Statement:
 
 _SET = _set()
 _REMOVE = Statement("remove_quota", delete(tenant_quotas).where(*_of_quota), purpose="Remove a quota of a tenant.")
+_is_metered = exists().where(
+    tenant_quotas.c.tenant == _tenant, tenant_quotas.c.name.in_([lit(name) for name in METERED])
+)
 _METER = Statement(
     "meter_tenant",
-    update(tenants).where(tenants.c.id == _tenant).values(metered=bindparam("metered")),
+    update(tenants).where(tenants.c.id == _tenant).values(metered=_is_metered),
     purpose="Note whether the runs of a tenant are counted when they are accepted.",
 )
 
 
 def server_quotas(settings: Settings) -> Mapping[str, int | None]:
     """Return the limits that are settings of this server."""
-    return {"max_secrets": settings.max_secrets, "max_lanes_per_tenant": settings.max_lanes_per_tenant}
+    names = ("max_secrets", "max_lanes_per_tenant", "max_webhook_endpoints", "events_per_minute")
+    return {name: getattr(settings, name) for name in names}
 
 
 async def read_quotas(database: Database, tenant: str, server: Mapping[str, int | None]) -> Sequence[QuotaUse]:
@@ -139,7 +207,7 @@ async def read_quotas(database: Database, tenant: str, server: Mapping[str, int 
         found: list[QuotaUse] = []
         for rule in QUOTAS:
             limit = _limit_of(rule, rows[0], stored, server)
-            used = None if limit is None else await _use_of(session, rule, rows[0])
+            used = None if limit is None else await _use_of(session, rule, rows[0], limit)
             found.append(QuotaUse(rule.name, limit, used, rule.per, rule.description))
         return found
 
@@ -161,8 +229,8 @@ async def set_quota(database: Database, tenant: str, name: str, limit: float | N
             await session.fetch(_REMOVE, tenant=tenant, name=name)
         else:
             await session.fetch(_SET, tenant=tenant, name=name, most=most)
-        if rule.name == RUNS_PER_DAY:
-            await session.fetch(_METER, tenant=tenant, metered=most is not None)
+        if rule.name in METERED:
+            await session.fetch(_METER, tenant=tenant)
         await append_audit(
             session,
             actor=actor,
@@ -178,19 +246,29 @@ async def set_quota(database: Database, tenant: str, name: str, limit: float | N
         await session.lock(exclusive=[tenant_lock(tenant)])
         await count_today(session, tenant)
 
-    if await database.transact(change) and rule.name == RUNS_PER_DAY:
+    if await database.transact(change) and rule.name in METERED:
         # Runs that are being accepted without being counted are stored before they are counted here.
         await wait_for_writers(database)
-        await database.transact(count)
+        await (count_again(database, tenant) if rule.name == STORED_BYTES else database.transact(count))
 
 
-async def chat_session_limit(session: Session, tenant: str) -> int | None:
-    """Return how many chat sessions a tenant may have, under its lock; None without a limit, and without the lock."""
-    if not await session.fetch(_FIND, tenant=tenant, name=CHAT_SESSIONS):
-        return None
+async def check_one_more(session: Session, tenant: str, name: str, default: int | None, count: int = 1) -> None:
+    """Raise QuotaReached if the tenant may not have this many more of something that has no period.
+
+    `default` is the limit of tenants without one of their own. With a limit, the tenant is locked.
+    """
+    if default is None and not await session.fetch(_FIND, tenant=tenant, name=name):
+        return
     await session.lock(exclusive=[tenant_lock(tenant)])
-    rows = await session.fetch(_FIND, tenant=tenant, name=CHAT_SESSIONS)
-    return rows[0]["most"] if rows else None
+    rows = await session.fetch(_FIND, tenant=tenant, name=name)
+    limit = rows[0]["most"] if rows else default
+    if limit is None:
+        return
+    used = await use_of(session, name, tenant)
+    refusal = check_number(tenant, name, limit, used, count)
+    if refusal is not None:
+        raise refusal
+    await warn_of_quota(session, tenant, name, limit, used, used + count)
 
 
 async def use_of(session: Session, name: str, tenant: str) -> int:
@@ -209,18 +287,21 @@ def _stored_rule(name: str, tenant: str) -> QuotaRule:
         raise InvalidRequest(
             f"The quota {name} is a limit of the tenant. Change it: runlane tenants set {tenant} --help"
         )
-    if rule.setting is not None:
+    if rule.setting is not None and not rule.settable:
         raise InvalidRequest(f"The quota {name} is a setting of the server: RUNLANE_{rule.setting.upper()}.")
     return rule
 
 
 def _limit_of(rule: QuotaRule, row: Row, stored: Mapping[str, int], server: Mapping[str, int | None]) -> float | None:
     if rule.column is not None:
-        return None if row[rule.column] is None else float(row[rule.column])
-    return server[rule.setting] if rule.setting is not None else stored.get(rule.name)
+        limit = rule.default if row[rule.column] is None else row[rule.column]
+        return None if limit is None else float(limit)
+    return stored.get(rule.name, None if rule.setting is None else server[rule.setting])
 
 
-async def _use_of(session: Session, rule: QuotaRule, row: Row) -> float:
+async def _use_of(session: Session, rule: QuotaRule, row: Row, limit: float) -> float:
+    if rule.name == EVENTS_PER_MINUTE:
+        return await used_of_rate(session, f"tenant:{row['id']}", int(limit))
     if rule.used is not None:
         rows = await session.fetch(rule.used, tenant=row["id"])
         return float(rows[0]["used"] or 0)

@@ -11,13 +11,12 @@ from typing import Final
 
 from sqlalchemy import Integer, Text, bindparam, insert, select, update
 
-from runlane.domain.quota import CHAT_SESSIONS, check_chat_sessions
+from runlane.domain.quota import CHAT_SESSIONS
 from runlane.domain.run import Accepted
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import Conflict, UnknownSession
 from runlane.failpoints import failpoint
-from runlane.store.access.quota_warnings import warn_of_quota
-from runlane.store.access.quotas import chat_session_limit, use_of
+from runlane.store.access.quotas import check_one_more
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
@@ -121,7 +120,7 @@ async def post_in(
     if verdict.replayed:
         return await _posted_before(session, verdict)
     if is_new:
-        await _check_quota(session, new_run.tenant)
+        await check_one_more(session, new_run.tenant, CHAT_SESSIONS, None)
         await session.fetch(
             _BEGIN,
             session_id=session_id,
@@ -133,18 +132,6 @@ async def post_in(
         await session.fetch(_GO_ON, session_id=session_id, turn=turn)
     await session.fetch(_ADD, session_id=session_id, turn=turn, run_id=new_run.id, message=message)
     return ChatTurn(session_id, turn, verdict)
-
-
-async def _check_quota(session: Session, tenant: str) -> None:
-    """Raise QuotaReached if the tenant may not have one more session. With a quota, the tenant is locked."""
-    limit = await chat_session_limit(session, tenant)
-    if limit is None:
-        return
-    used = await use_of(session, CHAT_SESSIONS, tenant)
-    refusal = check_chat_sessions(tenant, limit, used)
-    if refusal is not None:
-        raise refusal
-    warn_of_quota(tenant, CHAT_SESSIONS, limit, used, used + 1)
 
 
 async def _posted_before(session: Session, verdict: Accepted) -> ChatTurn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from sqlalchemy import BigInteger, bindparam, case, select
@@ -26,7 +27,7 @@ _PAY = Statement(
         set_={"paid_until": _from + _cost},
         where=_from + _cost <= now_us() + lit(_MINUTE_US),
     )
-    .returning(event_rates.c.key),
+    .returning((event_rates.c.paid_until - now_us()).label("paid_us")),
     purpose="Use up a part of a rate of events, unless a minute of it is used up.",
 )
 _LEFT = Statement(
@@ -36,12 +37,28 @@ _LEFT = Statement(
 )
 
 
-async def pay_rate(session: Session, key: str, count: int, per_minute: int, what: str) -> None:
-    """Count events against a rate. Raises RateLimited when more than `per_minute` would arrive within a minute."""
-    cost_us = count * _MINUTE_US // per_minute
-    if cost_us <= _MINUTE_US and await session.fetch(_PAY, key=key, cost_us=cost_us):
-        return
+async def pay_rate(session: Session, key: str, count: int, per_minute: int, what: str) -> int:
+    """Count events against a rate; return how many of the minute's are used now.
+
+    Raises RateLimited when more than `per_minute` would arrive within a minute.
+    """
+    # A quota of 0 allows none.
+    cost_us = count * _MINUTE_US // per_minute if per_minute else 2 * _MINUTE_US
+    if cost_us <= _MINUTE_US:
+        paid = await session.fetch(_PAY, key=key, cost_us=cost_us)
+        if paid:
+            return _used(paid[0]["paid_us"], per_minute)
     rows = await session.fetch(_LEFT, key=key)
     paid_us = rows[0]["paid_us"] if rows else 0
     wait_seconds = max(1.0, (paid_us + cost_us - _MINUTE_US) / 1_000_000)
     raise RateLimited(f"{what} has reached its {per_minute} events per minute. Send later, or fewer.", wait_seconds)
+
+
+async def used_of_rate(session: Session, key: str, per_minute: int) -> int:
+    """Return how many events of a minute's are used at this moment."""
+    rows = await session.fetch(_LEFT, key=key)
+    return _used(rows[0]["paid_us"], per_minute) if rows else 0
+
+
+def _used(paid_us: int, per_minute: int) -> int:
+    return max(0, math.ceil(paid_us * per_minute / _MINUTE_US))

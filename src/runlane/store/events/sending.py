@@ -10,16 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import BigInteger, Float, FromClause, Integer, Text, bindparam, cast, delete, insert, select, true
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    insert,
+    select,
+    true,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.ids import new_id
+from runlane.domain.quota import EVENTS_PER_MINUTE, STORED_BYTES
 from runlane.domain.tenant_event import EventReceipt, NewEvent
-from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
+from runlane.store.access.tenants import unknown_tenant
 from runlane.store.events.rates import pay_rate
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us, upsert
-from runlane.store.sql.schema import event_ids, event_outcomes, stored_events
+from runlane.store.sql.schema import event_ids, event_outcomes, stored_events, tenant_quotas, tenants
 from runlane.store.sql.statement import Statement
 
 # As many as retention deletes of the audit log, so that one bound serves both.
@@ -87,6 +101,20 @@ INSERT_EVENTS = Statement(
     },
     purpose="Store events of a tenant.",
 )
+
+
+def _limit(name: str) -> ColumnElement[int]:
+    of_tenant = (tenant_quotas.c.tenant == tenants.c.id, tenant_quotas.c.name == lit(name))
+    return select(tenant_quotas.c.most).where(*of_tenant).scalar_subquery()
+
+
+_QUOTAS = Statement(
+    "quotas_of_events",
+    select(_limit(EVENTS_PER_MINUTE).label("per_minute"), _limit(STORED_BYTES).label("stored_bytes"))
+    .select_from(tenants)
+    .where(tenants.c.id == bindparam("tenant")),
+    purpose="Read the quotas that events of a tenant use.",
+)
 _age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
 _OLD = Statement(
     "old_events",
@@ -120,9 +148,16 @@ async def store_events(
     session: Session, tenant: str, events: Sequence[NewEvent], *, source: str, limits: EventLimits
 ) -> list[EventReceipt]:
     """Store events in their order; one whose id was sent before is the stored one. Raises RateLimited."""
-    if not await session.fetch(FIND_TENANT, tenant=tenant):
+    # Imported here: a command that reads runs loads this module, and needs neither.
+    from runlane.store.access.quota_warnings import warn_of_quota
+    from runlane.store.access.stored_bytes import add_stored
+
+    found = await session.fetch(_QUOTAS, tenant=tenant)
+    if not found:
         raise await unknown_tenant(session, tenant)
-    await pay_rate(session, f"tenant:{tenant}", len(events), limits.per_minute, f'The tenant "{tenant}"')
+    per_minute = limits.per_minute if found[0]["per_minute"] is None else found[0]["per_minute"]
+    used = await pay_rate(session, f"tenant:{tenant}", len(events), per_minute, f'The tenant "{tenant}"')
+    await warn_of_quota(session, tenant, EVENTS_PER_MINUTE, per_minute, used - len(events), used)
     ids = [new_id("evt") for _ in events]
     first: dict[str, str] = {}
     for event_id, event in zip(ids, events, strict=True):
@@ -131,13 +166,17 @@ async def store_events(
     known = await _sent_before(session, tenant, first, limits.id_seconds)
     receipts: list[EventReceipt] = []
     fresh: list[tuple[object, ...]] = []
+    stored: list[str] = []
     for event_id, event in zip(ids, events, strict=True):
         before = known.get(event.sent_id or "")
         if before is None and event.sent_id is not None and first[event.sent_id] != event_id:
             before = first[event.sent_id]
         receipts.append(EventReceipt(before or event_id, event.name, duplicate=before is not None))
         if before is None:
+            stored.append(event.data)
             fresh.append((event_id, tenant, event.name, event.sent_id, event.key, event.data, source, 0))
+    if fresh and found[0]["stored_bytes"] is not None:
+        await add_stored(session, tenant, stored)
     await session.fetch(INSERT_EVENTS, fresh)
     return receipts
 

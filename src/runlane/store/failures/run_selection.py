@@ -40,7 +40,7 @@ RUNS_OF_TENANT = runs.c.tenant == bindparam("tenant", type_=Text())
 
 def selection_parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
     """Return the parameters of the conditions."""
-    key, tags = wanted.ordering_key, sorted(set(wanted.tags))
+    key, tags = wanted.ordering_key, sorted(set(wanted.marks))
     return {
         "statuses": session.texts([status.value for status in wanted.statuses or tuple(Status)]),
         "target": wanted.target,

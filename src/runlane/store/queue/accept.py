@@ -16,7 +16,9 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from runlane.domain.run import Accepted, AfterOn, Status
+from runlane.domain.tags import schedule_mark
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import load_json
 from runlane.errors import IdempotencyConflict, RateQuota
 from runlane.store.queue.accept_keys import free_keys, replays
 from runlane.store.queue.accept_statements import ACCEPT, ACCEPT_ALONE
@@ -143,15 +145,22 @@ async def _store(session: Session, fresh: Sequence[NewRun], places: Mapping[str,
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
     stored = _accepted_of(rows)
-    await add_tags(session, ((run.tenant, run.id, run.tags) for run in fresh if run.tags and run.id in stored))
+    marked = ((run.tenant, run.id, _marks(run)) for run in fresh if run.id in stored and (run.tags or run.origin))
+    await add_tags(session, marked)
     return stored
+
+
+def _marks(run: NewRun) -> tuple[str, ...]:
+    """Return what lists find the run by: its tags, and the schedule that has started it."""
+    schedule_id = None if run.origin is None else load_json(run.origin).get("schedule")
+    return run.tags if schedule_id is None else (*run.tags, schedule_mark(schedule_id))
 
 
 async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -> dict[str, Verdict]:
     """Store the groups that are within the limits of their tenants."""
     refused: dict[str, Verdict] = {}
     admitted: list[NewRun] = []
-    reasons = await refusals(session, [(group[0].tenant, len(group)) for group in groups])
+    reasons = await refusals(session, [(group[0].tenant, [run.input for run in group]) for group in groups])
     quotas: dict[str, RateQuota | None] = {}
     for group, reason in zip(groups, reasons, strict=True):
         if reason is None or isinstance(reason, RateQuota):

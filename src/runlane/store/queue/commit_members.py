@@ -101,6 +101,7 @@ def merge_entries(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], li
             tenant=known.tenant or entry.tenant,
             waits=[*known.waits, *entry.waits],
             settled=[*known.settled, *entry.settled],
+            budgets=[*known.budgets, *entry.budgets],
             finish=entry.finish,
         )
     return list(merged.values()), late

@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
+from runlane.domain.budget import BudgetNotice
 from runlane.domain.events import EventType, Notice, StoredEvent
 from runlane.domain.run import Status
 from runlane.store.events.run_ends import hooks_of_end
@@ -46,6 +47,7 @@ from runlane.store.sql.expressions import MARK, by_key_only, json_of, lit, now_u
 from runlane.store.sql.schema import run_attempts, run_events, run_results, runs
 from runlane.store.sql.statement import Row
 from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
+from runlane.store.webhooks.notices import report_budgets
 from runlane.store.webhooks.outbox import has_endpoints
 from runlane.store.webhooks.run_messages import report_waiting
 
@@ -97,6 +99,7 @@ class RecordEntry:
     settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
     tenant: str = ""
+    budgets: list[BudgetNotice] = field(default_factory=list[BudgetNotice])
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,13 +278,36 @@ async def record(
     await session.fetch(ADD_USAGE, usage_rows(used))
     asked = [wait for wait in await session.fetch(OPEN_WAITS, opened) if wait["kind"] == "human"]
     if asked:
-        await report_waiting(session, _with_lanes(asked, ordered, won))
+        notified = {row["id"] for row in won.values() if row["notifies"]}
+        await report_waiting(session, [wait for wait in asked if wait["run_id"] in notified])
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
     released = await settle_ended(session, ended)
     for run_id, attempt in await _paused_too_late(session, verdicts):
         verdicts[run_id, attempt] = replace(verdicts[run_id, attempt], status=Status.QUEUED)
+    await _report_budgets(session, ordered, won, used)
     return verdicts, released
+
+
+async def _report_budgets(
+    session: Session,
+    entries: Sequence[RecordEntry],
+    won: Mapping[tuple[str, int], Row],
+    used: Sequence[CallUsage],
+) -> None:
+    """Report budgets that are nearly or wholly spent, of tenants with webhook endpoints."""
+    notified = {row["id"]: row["tenant"] for row in won.values() if row["notifies"]}
+    if not notified:
+        return
+    noticed = [
+        (notified[entry.run_id], entry.run_id, entry.lane, notice)
+        for entry in entries
+        if entry.run_id in notified
+        for notice in entry.budgets
+    ]
+    spenders = {call.tenant for call in used if call.cost_usd and call.run_id in notified}
+    if noticed or spenders:
+        await report_budgets(session, noticed, spenders)
 
 
 async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], Recorded]) -> list[tuple[str, int]]:
@@ -292,15 +318,6 @@ async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], 
     answered = [row["id"] for row in await session.fetch(WAKE_ANSWERED, ids=session.texts(sorted(paused)))]
     woken = {*answered, *await wake_paused_too_late(session, sorted(paused))}
     return [(run_id, paused[run_id]) for run_id in sorted(woken)]
-
-
-def _with_lanes(
-    asked: Sequence[Row], entries: Sequence[RecordEntry], won: Mapping[tuple[str, int], Row]
-) -> list[dict[str, Any]]:
-    """Return the questions of tenants with webhook endpoints, with the lanes of their runs."""
-    lanes = {entry.run_id: entry.lane for entry in entries}
-    notified = {row["id"] for row in won.values() if row["notifies"]}
-    return [{**wait, "lane": lanes[wait["run_id"]]} for wait in asked if wait["run_id"] in notified]
 
 
 def _usage(entry: RecordEntry, call: CallRecord) -> CallUsage:

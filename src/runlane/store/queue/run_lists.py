@@ -17,6 +17,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     cast,
+    exists,
     func,
     or_,
     select,
@@ -55,11 +56,24 @@ def _checks(index: RunIndex) -> list[ColumnElement[bool]]:
         checks.append(member(c.status, "statuses"))
     if not index.by_tenant:
         checks.append(optional("tenant", c.tenant))
-    if index is RunIndex.TAG:
+    if not index.by_status:
         others = (run_tags.c.tenant == c.tenant, member(run_tags.c.tag, "other_tags"), run_tags.c.run_id == c.id)
         count = select(func.count()).where(*others).scalar_subquery()
-        checks.append(count == bindparam("other_count", type_=Integer()))
+        wanted = bindparam("other_count", type_=Integer())
+        checks.append(or_(wanted == lit(0), count == wanted))
+    if index.is_short:
+        checks.append(optional("ordering_key", c.ordering_key))
+    if index is RunIndex.IDS:
+        checks.append(_has_parent())
     return checks
+
+
+def _has_parent() -> ColumnElement[bool]:
+    """Return the condition that a run is a child of a run, if one is given."""
+    parent = bindparam("parent", type_=Text())
+    of_run = (run_children.c.run_id == parent, idempotency_keys.c.run_id == FOUND.c.id)
+    children = run_children.join(idempotency_keys, idempotency_keys.c.key == run_children.c.key)
+    return or_(cast(parent, Text).is_(None), exists().select_from(children).where(*of_run))
 
 
 def _has_key() -> tuple[ColumnElement[bool], ...]:

@@ -1,19 +1,22 @@
-"""The number of runs that a tenant starts per day, counted in the transaction that accepts them, under its lock.
+"""Quotas of runs per day and of stored bytes, counted in the transaction that accepts runs, under the tenant's lock.
 
-Only tenants with this quota are counted. The count is a number in the row of the quota, so accepting a run counts
-nothing; it begins with the runs of the day when the quota is set.
+Only tenants with such a quota are counted. The count is a number in the row of the quota, so accepting a run counts
+nothing; it begins with what exists when the quota is set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final, Self
 
 from sqlalchemy import BigInteger, FromClause, Integer, Text, bindparam, func, select, union_all, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.quota import DAY_US, RUNS_PER_DAY, check_runs_per_day, day_of
+from runlane.domain.quota import DAY_US, RUNS_PER_DAY, STORED_BYTES, check_runs_per_day, check_stored_bytes, day_of
 from runlane.domain.run import Status
+from runlane.domain.text import utf8_size
 from runlane.errors import QuotaReached
 from runlane.store.access.quota_warnings import warn_of_quota
 from runlane.store.sql.database import Session, clock_in
@@ -21,11 +24,14 @@ from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import runs, tenant_quotas
 from runlane.store.sql.statement import Statement
 
-_is_daily = tenant_quotas.c.name == lit(RUNS_PER_DAY)
+# The quotas that accepting runs counts; tenants with one are `metered`.
+METERED: Final = (RUNS_PER_DAY, STORED_BYTES)
 _READ = Statement(
     "read_run_quotas",
-    select(tenant_quotas).where(member(tenant_quotas.c.tenant, "ids"), _is_daily),
-    purpose="Read how many runs tenants may start per day, and have started.",
+    select(tenant_quotas).where(
+        member(tenant_quotas.c.tenant, "ids"), tenant_quotas.c.name.in_([lit(name) for name in METERED])
+    ),
+    purpose="Read how many runs tenants may start per day and how much they may store, and what is used.",
 )
 
 
@@ -33,7 +39,7 @@ def _store(batch: FromClause) -> Executable:
     b = batch.c
     return (
         update(tenant_quotas)
-        .where(tenant_quotas.c.tenant == b.tenant, _is_daily)
+        .where(tenant_quotas.c.tenant == b.tenant, tenant_quotas.c.name == b.name)
         .values(day=b.day, used=b.used)
         .returning(tenant_quotas.c.tenant)
     )
@@ -42,8 +48,8 @@ def _store(batch: FromClause) -> Executable:
 _STORE = Statement(
     "count_runs_of_day",
     _store,
-    {"tenant": Text(), "day": Integer(), "used": BigInteger()},
-    purpose="Note how many runs tenants have started today.",
+    {"tenant": Text(), "name": Text(), "day": Integer(), "used": BigInteger()},
+    purpose="Note how many runs tenants have started today, and how much they have stored.",
 )
 # One part for each index: of ended, waiting and running runs.
 _of_day = (
@@ -64,54 +70,67 @@ _COUNT = Statement(
 )
 
 
-class RunQuotas:
-    """The daily quotas of some tenants while their runs are accepted, under their locks."""
+@dataclass(slots=True)
+class _Use:
+    """A quota while runs are accepted: what was used before, and what is used now."""
 
-    def __init__(self, now_us: int, limits: dict[str, int], used: dict[str, int]) -> None:
+    limit: int
+    before: int
+    used: int
+
+
+class RunQuotas:
+    """The quotas of some tenants while their runs are accepted, under their locks."""
+
+    def __init__(self, now_us: int, uses: dict[tuple[str, str], _Use]) -> None:
         self._now_us = now_us
-        self._limits = limits
-        self._before = dict(used)
-        self._used = used
+        self._uses = uses
 
     @classmethod
     async def read(cls, session: Session, tenants: Sequence[str], now_us: int) -> Self:
         """Read the quotas of these tenants."""
-        limits: dict[str, int] = {}
-        used: dict[str, int] = {}
+        uses: dict[tuple[str, str], _Use] = {}
         for row in await session.fetch(_READ, ids=session.texts(tenants)) if tenants else ():
-            tenant = row["tenant"]
-            limits[tenant] = row["most"]
-            if row["used"] is None:
+            tenant, name, used = row["tenant"], row["name"], row["used"]
+            if name == RUNS_PER_DAY and used is None:
                 # The quota is new, and its own transaction has not counted yet.
-                used[tenant] = await _started_since(session, tenant, day_of(now_us) * DAY_US)
-            else:
-                used[tenant] = row["used"] if row["day"] == day_of(now_us) else 0
-        return cls(now_us, limits, used)
+                used = await _started_since(session, tenant, day_of(now_us) * DAY_US)
+            elif name == RUNS_PER_DAY and row["day"] != day_of(now_us):
+                used = 0
+            uses[tenant, name] = _Use(row["most"], used or 0, used or 0)
+        return cls(now_us, uses)
 
-    def check(self, tenant: str, count: int) -> QuotaReached | None:
-        """Return why this many more runs are rejected, if they are."""
-        if tenant not in self._limits:
-            return None
-        return check_runs_per_day(tenant, self._limits[tenant], self._used[tenant], count, self._now_us)
+    def check(self, tenant: str, inputs: Sequence[str]) -> QuotaReached | None:
+        """Return why runs with these inputs are rejected, if they are."""
+        daily, stored = self._uses.get((tenant, RUNS_PER_DAY)), self._uses.get((tenant, STORED_BYTES))
+        refusal = None
+        if daily is not None:
+            refusal = check_runs_per_day(tenant, daily.limit, daily.used, len(inputs), self._now_us)
+        if stored is not None and refusal is None:
+            refusal = check_stored_bytes(tenant, stored.limit, stored.used, sum(map(utf8_size, inputs)))
+        return refusal
 
-    def add(self, tenant: str, count: int) -> None:
+    def add(self, tenant: str, inputs: Sequence[str]) -> None:
         """Count accepted runs."""
-        if tenant in self._limits:
-            self._used[tenant] += count
+        daily, stored = self._uses.get((tenant, RUNS_PER_DAY)), self._uses.get((tenant, STORED_BYTES))
+        if daily is not None:
+            daily.used += len(inputs)
+        if stored is not None:
+            stored.used += sum(map(utf8_size, inputs))
 
     async def store(self, session: Session) -> None:
         """Store the counts that have changed."""
         day = day_of(self._now_us)
-        changed = [(tenant, day, used) for tenant, used in sorted(self._used.items()) if used != self._before[tenant]]
-        await session.fetch(_STORE, changed)
-        for tenant, _, used in changed:
-            warn_of_quota(tenant, RUNS_PER_DAY, self._limits[tenant], self._before[tenant], used)
+        changed = [(*key, use) for key, use in sorted(self._uses.items(), key=itemgetter(0)) if use.used != use.before]
+        await session.fetch(_STORE, [(tenant, name, day, use.used) for tenant, name, use in changed])
+        for tenant, name, use in changed:
+            await warn_of_quota(session, tenant, name, use.limit, use.before, use.used)
 
 
 async def count_today(session: Session, tenant: str) -> None:
     """Count the runs that a tenant has started today, and store the number. The caller holds the tenant's lock."""
     day = day_of(await clock_in(session))
-    await session.fetch(_STORE, [(tenant, day, await _started_since(session, tenant, day * DAY_US))])
+    await session.fetch(_STORE, [(tenant, RUNS_PER_DAY, day, await _started_since(session, tenant, day * DAY_US))])
 
 
 async def _started_since(session: Session, tenant: str, since_us: int) -> int:

@@ -15,6 +15,7 @@ from sqlalchemy import Integer, bindparam, func, select
 
 from runlane.domain.ids import run_id_at, run_id_range
 from runlane.domain.run import Run, Status
+from runlane.domain.tags import schedule_mark
 from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
 from runlane.errors import RunNotFound
 from runlane.store.queue.claim_survey import all_ready
@@ -41,8 +42,8 @@ MAX_SKEW_US: Final = 600 * 1_000_000
 class RunFilter:
     """Selects runs; a field that is None or empty matches every run. An ordering key belongs to one tenant.
 
-    A run must have all of `tags`. `parent` is the run that started it as a tool. `id_prefix` must fulfil
-    `is_run_id_prefix`.
+    A run must have all of `tags`. `parent` is the run that started it as a tool, `schedule_id` the schedule that did.
+    `id_prefix` must fulfil `is_run_id_prefix`.
     """
 
     statuses: tuple[Status, ...] = ()
@@ -57,6 +58,12 @@ class RunFilter:
     tags: tuple[str, ...] = ()
     parent: str | None = None
     ids: tuple[str, ...] = ()
+    schedule_id: str | None = None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Return the tags and marks that a run must have, the most selective first."""
+        return self.tags if self.schedule_id is None else (schedule_mark(self.schedule_id), *self.tags)
 
     @property
     def index(self) -> RunIndex:
@@ -65,7 +72,7 @@ class RunFilter:
             (RunIndex.IDS, self.ids),
             (RunIndex.PARENT, self.parent),
             (RunIndex.KEY, self.ordering_key),
-            (RunIndex.TAG, self.tags),
+            (RunIndex.TAG, self.marks),
             (RunIndex.TARGET_AND_LANE, self.target and self.lane),
             (RunIndex.TARGET, self.target),
             (RunIndex.LANE, self.lane),
@@ -84,7 +91,8 @@ class RunFilter:
             case RunIndex.KEY:
                 found = replace(found, ordering_key=self.ordering_key)
             case RunIndex.TAG:
-                found = replace(found, tags=self.tags[:1])
+                found = replace(found, schedule_id=self.schedule_id)
+                found = found if found.marks else replace(found, tags=self.tags[:1])
             case RunIndex.TARGET | RunIndex.LANE | RunIndex.TARGET_AND_LANE:
                 found = replace(found, target=self.target, lane=self.lane)
             case _:
@@ -304,10 +312,10 @@ async def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
     if index.by_tenant:
         owners = [row["id"] for row in await session.fetch(_TENANTS)] if wanted.tenant is None else [wanted.tenant]
         params["tenants"] = session.texts(owners)
+    others = list(wanted.marks)
     if index is RunIndex.TAG:
-        first, *others = wanted.tags
-        params |= {"tag": first, "other_tags": session.texts(others), "other_count": len(others)}
-    return params
+        params["tag"] = others.pop(0)
+    return params | {"other_tags": session.texts(sorted({*others})), "other_count": len({*others})}
 
 
 def escaped(text: str) -> str:

@@ -1,6 +1,7 @@
 """Tags of runs. A run has them as a list for its readers, and `run_tags` has one row for each, for lists by tag.
 
-Both change in one transaction. A run without tags has no rows, so accepting and executing it costs nothing.
+Both change in one transaction. A run without tags has no rows, so accepting and executing it costs nothing. A run that
+a schedule has started also has a row for that schedule, whose tag no caller can set (see `schedule_mark`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _LOCK = Statement(
 _SET = Statement("set_tags", _set, {"id": Text(), "tags": Text()}, purpose="Change the tags of runs.")
 _REMOVE = Statement(
     "remove_tags",
-    delete(run_tags).where(member(run_tags.c.run_id, "ids")),
+    delete(run_tags).where(member(run_tags.c.run_id, "ids"), member(run_tags.c.tag, "tags")),
     purpose="Remove runs from the lists of their tags.",
 )
 
@@ -89,31 +90,34 @@ async def set_tags(session: Session, run_ids: Sequence[str], change: TagChange) 
     different = [run for run in changed if run.new != run.old]
     if different:
         await session.fetch(_SET, [(run.run_id, tags_json(run.new)) for run in different])
-        await session.fetch(_REMOVE, ids=session.texts([run.run_id for run in different]))
+        # By their names: marks stay.
+        old = sorted({tag for run in different for tag in run.old})
+        await session.fetch(_REMOVE, ids=session.texts([run.run_id for run in different]), tags=session.texts(old))
         await add_tags(session, ((run.tenant, run.run_id, run.new) for run in different))
     return changed
 
 
 async def tag_run(database: Database, run_id: str, change: TagChange, *, actor: str) -> TaggedRun:
     """Change the tags of one run. Raises RunNotFound, and InvalidRequest if it would have too many."""
+    return await database.transact(lambda session: tag_in(session, run_id, change, actor=actor))
 
-    async def work(session: Session) -> TaggedRun:
-        found = await set_tags(session, [run_id], change)
-        if not found:
-            raise RunNotFound(run_id)
-        (run,) = found
-        if run.refusal is not None:
-            raise run.refusal
-        if run.new != run.old:
-            await append_audit(
-                session,
-                actor=actor,
-                tenant=run.tenant,
-                action="run.tag",
-                subject=run_id,
-                old={"tags": run.old},
-                new={"tags": run.new},
-            )
-        return run
 
-    return await database.transact(work)
+async def tag_in(session: Session, run_id: str, change: TagChange, *, actor: str) -> TaggedRun:
+    """Change the tags of one run in the transaction of the session."""
+    found = await set_tags(session, [run_id], change)
+    if not found:
+        raise RunNotFound(run_id)
+    (run,) = found
+    if run.refusal is not None:
+        raise run.refusal
+    if run.new != run.old:
+        await append_audit(
+            session,
+            actor=actor,
+            tenant=run.tenant,
+            action="run.tag",
+            subject=run_id,
+            old={"tags": run.old},
+            new={"tags": run.new},
+        )
+    return run

@@ -52,10 +52,10 @@ _PAY = Statement(
 )
 
 
-async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[Refusal | RateQuota | None]:
+async def refusals(session: Session, groups: Sequence[tuple[str, Sequence[str]]]) -> list[Refusal | RateQuota | None]:
     """Return for each group of runs of a tenant why it is rejected as a whole, or what is left of the tenant's rate.
 
-    Earlier groups come first.
+    A group is a tenant with the inputs of its runs. Earlier groups come first.
     """
     names = sorted({tenant for tenant, _ in groups})
     await session.lock(exclusive=[tenant_lock(name) for name in names])
@@ -64,7 +64,7 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
     metered = [name for name in names if name in rows and rows[name]["metered"]]
     quotas = await RunQuotas.read(session, metered, next((row["now"] for row in rows.values()), 0))
     verdicts: list[Refusal | RateQuota | None] = []
-    for tenant, count in groups:
+    for tenant, inputs in groups:
         row = rows.get(tenant)
         if row is None:
             verdicts.append(NotFound(f'No tenant "{tenant}" exists. See: runlane tenants list'))
@@ -72,10 +72,10 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
             verdicts.append(Forbidden(f'The tenant "{tenant}" is disabled and accepts no runs.'))
         else:
             limits = limits_of(row)
-            refusal = quotas.check(tenant, count) or admit(tenant, limits, usages[tenant], count)
+            refusal = quotas.check(tenant, inputs) or admit(tenant, limits, usages[tenant], len(inputs))
             quota = rate_quota(limits, usages[tenant])
             if refusal is None:
-                quotas.add(tenant, count)
+                quotas.add(tenant, inputs)
             else:
                 refusal.quota = quota
             verdicts.append(refusal or quota)

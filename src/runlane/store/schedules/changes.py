@@ -22,6 +22,7 @@ from runlane.domain.text import dump_json
 from runlane.domain.time_zones import ZONES_VERSION
 from runlane.errors import Conflict, ScheduleLimited, VersionMismatch
 from runlane.store.access.audit import append_audit
+from runlane.store.access.quota_warnings import warn_of_quota
 from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
 from runlane.store.schedules.firing_statements import PUT_FIRINGS, firing_row
 from runlane.store.schedules.rows import COUNT, StoredSchedule
@@ -213,6 +214,7 @@ async def insert_schedule(session: Session, fresh: StoredSchedule, most: int) ->
             "raise max_schedules of the tenant.",
             _RETRY_SECONDS,
         )
+    await warn_of_quota(session, fresh.tenant, "schedules", most, count, count + 1)
     parameters = _parameters(fresh) | {
         "new_tenant": fresh.tenant,
         "new_id": fresh.id,

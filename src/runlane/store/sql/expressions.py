@@ -69,6 +69,25 @@ def _started_sqlite(element: database_started_us, compiler: SQLCompiler, **kw: A
     return "0"
 
 
+class byte_size(FunctionElement[int]):  # noqa: N801
+    """The size of a string in bytes."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "byte_size"
+
+
+@compiles(byte_size, "postgresql")
+def _byte_size_postgres(element: byte_size, compiler: SQLCompiler, **kw: Any) -> str:
+    # Of a large value, it reads the stored length alone.
+    return f"octet_length({compiler.process(element.clauses, **kw)})"
+
+
+@compiles(byte_size, "sqlite")
+def _byte_size_sqlite(element: byte_size, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"length(cast({compiler.process(element.clauses, **kw)} as blob))"
+
+
 class transaction_mark(FunctionElement[str]):  # noqa: N801
     """The mark from which was_committed() determines whether this transaction committed; null on SQLite."""
 

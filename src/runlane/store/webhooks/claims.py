@@ -7,12 +7,13 @@ of the lease, and an abandoned one is due again. Each claim increases the fence,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, and_, bindparam, exists, func, or_, select, update
 
+from runlane.domain.text import load_json
 from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus, allowance, paid_until
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us
@@ -50,6 +51,7 @@ class ClaimedDelivery:
     own: bool
     claimed_at_us: int
     secrets: tuple[StoredSecret, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def owner(self) -> str:
@@ -206,6 +208,7 @@ _READ = Statement(
         func.coalesce(webhook_deliveries.c.body, webhook_messages.c.body).label("body"),
         webhook_endpoints.c.kind,
         webhook_endpoints.c.url,
+        webhook_endpoints.c.headers,
         run_webhooks.c.url.label("run_url"),
         now_us().label("now"),
     )
@@ -299,6 +302,7 @@ def _claimed(row: Row) -> ClaimedDelivery:
         neutral=bool(row["neutral"]),
         own=own,
         claimed_at_us=row["now"],
+        headers=load_json(row["headers"]),
     )
 
 

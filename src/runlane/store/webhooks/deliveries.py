@@ -277,4 +277,5 @@ def _delivery(row: Row) -> WebhookDelivery:
 
 def _attempt(row: Row) -> WebhookAttempt:
     columns = {column.name: row[f"try_{column.name}"] for column in webhook_attempts.c}
-    return from_row(WebhookAttempt, columns, json=("response_headers",), duration_us=columns["duration_us"])
+    headers = ("response_headers", "request_headers")
+    return from_row(WebhookAttempt, columns, json=headers, duration_us=columns["duration_us"])

@@ -12,10 +12,12 @@ from typing import Any
 
 from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
 
+from runlane.domain.quota import WEBHOOK_ENDPOINTS
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.webhook import DeliveryStatus, SignatureKind, WebhookEndpoint
 from runlane.errors import Conflict, NotFound
 from runlane.store.access.audit import append_audit
+from runlane.store.access.quotas import check_one_more
 from runlane.store.access.tenants import FIND_TENANT, tenant_lock, unknown_tenant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us, optional
@@ -35,6 +37,7 @@ class EndpointFields:
     types: list[str] | None = None
     filter: Mapping[str, list[str]] | None = None
     include: list[str] | None = None
+    headers: Mapping[str, str] | None = None
     rate_per_second: float | None = None
     max_in_flight: int | None = None
     ordered: bool | None = None
@@ -47,6 +50,7 @@ class EndpointFields:
             "new_types": None if self.types is None else dump_json(self.types),
             "new_filter": None if self.filter is None else dump_json(self.filter),
             "new_include": None if self.include is None else dump_json(self.include),
+            "new_headers": None if self.headers is None else dump_json(dict(self.headers)),
             "new_rate": self.rate_per_second,
             "new_in_flight": self.max_in_flight,
             "new_ordered": self.ordered,
@@ -59,17 +63,13 @@ _new = {
     "types": bindparam("new_types", type_=Text()),
     "filter": bindparam("new_filter", type_=Text()),
     "include": bindparam("new_include", type_=Text()),
+    "headers": bindparam("new_headers", type_=Text()),
     "rate_per_second": bindparam("new_rate", type_=Float()),
     "max_in_flight": bindparam("new_in_flight", type_=Integer()),
     "ordered": bindparam("new_ordered", type_=Boolean()),
 }
 _is_endpoint = webhook_endpoints.c.kind == lit("endpoint")
 _by_id = and_(webhook_endpoints.c.id == bindparam("endpoint_id"), _is_endpoint)
-_COUNT = Statement(
-    "count_webhook_endpoints",
-    select(func.count().label("n")).where(webhook_endpoints.c.tenant == bindparam("tenant"), _is_endpoint),
-    purpose="Count the webhook endpoints of a tenant.",
-)
 _CREATE = Statement(
     "create_webhook_endpoint",
     insert(webhook_endpoints)
@@ -171,18 +171,13 @@ async def create_endpoint(
     most: int,
     actor: str,
 ) -> WebhookEndpoint:
-    """Add an endpoint. Raises Conflict if the tenant has as many as it may."""
+    """Add an endpoint. Raises QuotaReached if the tenant has as many as it may; `most` is that of the server."""
 
     async def work(session: Session) -> WebhookEndpoint:
         await session.lock(exclusive=[tenant_lock(tenant)])
         if not await session.fetch(FIND_TENANT, tenant=tenant):
             raise await unknown_tenant(session, tenant)
-        count = (await session.fetch(_COUNT, tenant=tenant))[0]["n"]
-        if count >= most:
-            raise Conflict(
-                f'The tenant "{tenant}" has {count} webhook endpoints and may have {most}. Delete one that is not '
-                "needed (runlane webhooks delete ID), or raise RUNLANE_MAX_WEBHOOK_ENDPOINTS."
-            )
+        await check_one_more(session, tenant, WEBHOOK_ENDPOINTS, most)
         rows = await session.fetch(
             _CREATE, endpoint_id=endpoint_id, tenant=tenant, signature=signature, **fields.bound()
         )
@@ -326,6 +321,7 @@ def endpoint_of(row: Row) -> WebhookEndpoint:
         types=tuple(load_json(row["types"])),
         filter={name: tuple(values) for name, values in load_json(row["filter"]).items()},
         include=tuple(load_json(row["include"])),
+        headers=load_json(row["headers"]),
         ordered=bool(row["ordered"]),
         enabled=bool(row["enabled"]),
     )
@@ -343,6 +339,7 @@ def _audited(endpoint: WebhookEndpoint) -> dict[str, Any]:
         "types",
         "filter",
         "include",
+        "headers",
         "signature",
         "rate_per_second",
         "max_in_flight",

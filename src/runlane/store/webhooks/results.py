@@ -38,6 +38,7 @@ class TryResult:
     response_headers: Mapping[str, str] | None = None
     response_body: str | None = None
     address: str | None = None
+    request_headers: Mapping[str, str] | None = None
     delay_us: int | None = None
 
 
@@ -64,7 +65,7 @@ def _record(batch: FromClause) -> Executable:
 
 def _insert_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
-    names = ["status_code", "error_kind", "error", "response_headers", "response_body", "address"]
+    names = ["status_code", "error_kind", "error", "response_headers", "response_body", "address", "request_headers"]
     return insert(webhook_attempts).from_select(
         ["delivery_id", "number", "started_at", "duration_us", *names],
         select(c.id, c.tries, c.started_at, c.duration_us, *(c[name] for name in names)).select_from(changed),
@@ -80,6 +81,7 @@ _OUTCOME = {
     "response_headers": Text(),
     "response_body": Text(),
     "address": Text(),
+    "request_headers": Text(),
 }
 RECORD_TRIES = CompoundWrite(
     "record_webhook_tries",
@@ -233,4 +235,5 @@ def _member(delivery: ClaimedDelivery, result: TryResult) -> tuple[Any, ...]:
         None if headers is None else dump_json(dict(headers)),
         None if result.response_body is None else clean_text(result.response_body),
         result.address,
+        dump_json(dict(result.request_headers)) if result.request_headers else None,
     )

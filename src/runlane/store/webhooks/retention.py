@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Float, Text, bindparam, cast, delete, exists, func, select
 
-from runlane.domain.webhook import DeliveryStatus
+from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us
 from runlane.store.sql.schema import (
@@ -15,9 +15,11 @@ from runlane.store.sql.schema import (
     webhook_deliveries,
     webhook_endpoints,
     webhook_messages,
+    webhook_notices,
     webhook_secrets,
 )
 from runlane.store.sql.statement import Statement
+from runlane.store.webhooks.notices import DELETE_NOTICES
 from runlane.store.webhooks.run_webhooks import DELETE_LEFT_WEBHOOKS, DELETE_RUN_SECRETS
 
 AT_ONCE = 500
@@ -83,7 +85,14 @@ _DROPS = [
             purpose=f"Delete the {table.name.replace('_', ' ')} of a deleted tenant.",
         )
         # Endpoints before deliveries, as in a claim.
-        for table in (webhook_endpoints, webhook_deliveries, webhook_messages, webhook_secrets, run_webhooks)
+        for table in (
+            webhook_endpoints,
+            webhook_deliveries,
+            webhook_messages,
+            webhook_secrets,
+            run_webhooks,
+            webhook_notices,
+        )
     ),
 ]
 _OVERVIEW = Statement(
@@ -93,6 +102,14 @@ _OVERVIEW = Statement(
         .where(webhook_endpoints.c.kind == lit("endpoint"), ~webhook_endpoints.c.enabled)
         .scalar_subquery()
         .label("disabled"),
+        select(func.count())
+        .where(
+            webhook_endpoints.c.kind == lit("endpoint"),
+            webhook_endpoints.c.enabled,
+            webhook_endpoints.c.failures >= lit(CIRCUIT_FAILURES),
+        )
+        .scalar_subquery()
+        .label("failing"),
         select(func.count())
         .where(webhook_deliveries.c.status.in_([lit(DeliveryStatus.PENDING), lit(DeliveryStatus.DELIVERING)]))
         .scalar_subquery()
@@ -115,12 +132,16 @@ _OVERVIEW = Statement(
 
 @dataclass(frozen=True, slots=True)
 class WebhookOverview:
-    """Endpoints that are disabled, and deliveries that are not done; `untried`: one has been due for a minute."""
+    """Endpoints that are disabled or failing, and deliveries that are not done.
+
+    `untried`: one has been due for a minute.
+    """
 
     disabled: int
     pending: int
     oldest_seconds: float
     untried: bool
+    failing: int = 0
 
 
 async def delete_old_messages(session: Session, keep_seconds: float) -> int:
@@ -135,6 +156,7 @@ async def delete_old_messages(session: Session, keep_seconds: float) -> int:
         await session.fetch(DELETE_RUN_SECRETS, ids=run_ids)
     if len(rows) < AT_ONCE:
         await session.fetch(_DELETE_UNUSED)
+        await session.fetch(DELETE_NOTICES)
     return len(rows)
 
 
@@ -148,4 +170,4 @@ async def webhook_overview(database: Database) -> WebhookOverview:
     """Return the state of webhooks for checks and metrics."""
     (row,) = await database.query(_OVERVIEW)
     oldest = 0.0 if row["oldest_us"] is None else max(0, row["oldest_us"]) / 1_000_000
-    return WebhookOverview(row["disabled"], row["pending"], oldest, bool(row["untried"]))
+    return WebhookOverview(row["disabled"], row["pending"], oldest, bool(row["untried"]), row["failing"])

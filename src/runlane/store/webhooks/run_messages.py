@@ -17,6 +17,7 @@ from runlane.domain.text import load_json
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.webhook import INCLUDED
 from runlane.domain.webhook_events import RUN_ENDS, WebhookType
+from runlane.store.queue.tags import tags_of
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import (
@@ -32,7 +33,6 @@ from runlane.store.sql.statement import Row, Statement
 from runlane.store.webhooks.outbox import (
     NewMessage,
     RunTarget,
-    add_messages,
     included,
     read_subscriptions,
     store_messages,
@@ -61,6 +61,7 @@ _ENDED = Statement(
         runs.c.failures,
         runs.c.losses,
         runs.c.attempt,
+        runs.c.tags,
         func.coalesce(_first_start, runs.c.claimed_at).label("started_at"),
         _cost.label("cost_usd"),
         run_results.c.error,
@@ -76,6 +77,11 @@ _ENDED = Statement(
     .where(member(runs.c.id, "ids"))
     .order_by(runs.c.id),
     purpose="Read the runs whose end is reported by webhooks.",
+)
+_FILTERED = Statement(
+    "runs_of_webhook_messages",
+    select(runs.c.id, runs.c.lane, runs.c.tags).where(member(runs.c.id, "ids")),
+    purpose="Read what webhook endpoints filter runs by.",
 )
 _CONTENT = Statement(
     "content_for_webhooks",
@@ -105,7 +111,7 @@ async def report_ended(session: Session, ended: Sequence[Row]) -> None:
 async def report_started(session: Session, claimed: Sequence[Row]) -> None:
     """Add the messages about runs that were claimed for the first time in this transaction."""
     started = [row for row in claimed if row["notifies"] and row["attempt"] == 1]
-    await add_messages(
+    await _add(
         session,
         [
             NewMessage(
@@ -125,8 +131,8 @@ async def report_started(session: Session, claimed: Sequence[Row]) -> None:
 
 
 async def report_waiting(session: Session, opened: Sequence[Mapping[str, Any]]) -> None:
-    """Add the messages about questions that were opened. They have run_id, tenant, target, lane and those of a wait."""
-    await add_messages(
+    """Add the messages about questions that were opened. They have run_id, tenant, target and those of a wait."""
+    await _add(
         session,
         [
             NewMessage(
@@ -135,7 +141,6 @@ async def report_waiting(session: Session, opened: Sequence[Mapping[str, Any]]) 
                 {
                     **_question(wait),
                     "step_id": wait["step_id"],
-                    "lane": wait["lane"],
                     "name": wait["name"],
                     "prompt": (request := load_json(wait["request"])).get("prompt"),
                     "fields": request.get("fields") or [],
@@ -151,13 +156,31 @@ async def report_waiting(session: Session, opened: Sequence[Mapping[str, Any]]) 
 async def report_answered(session: Session, run_id: str, run: Row, path: str, by: str) -> None:
     """Add the message about an answered question of a run."""
     data = {**_question({"run_id": run_id, "target": run["target"], "path": path}), "answered_by": by}
-    await add_messages(session, [NewMessage(run["tenant"], WebhookType.RUN_ANSWERED, data, run_id)])
+    await _add(session, [NewMessage(run["tenant"], WebhookType.RUN_ANSWERED, data, run_id)])
 
 
 async def report_retried(session: Session, row: Row) -> None:
     """Add the message about a failed run that is retried."""
     data = _run(row["id"], row["target"], row["lane"], row["status"])
-    await add_messages(session, [NewMessage(row["tenant"], WebhookType.RUN_RETRIED, data, row["id"])])
+    await _add(session, [NewMessage(row["tenant"], WebhookType.RUN_RETRIED, data, row["id"])])
+
+
+async def _add(session: Session, messages: Sequence[NewMessage]) -> None:
+    """Add messages about runs, with the lanes and tags of the runs, if their tenants have endpoints."""
+    if not messages:
+        return
+    subscriptions = await read_subscriptions(session, [message.tenant for message in messages])
+    wanted = [message for message in messages if subscriptions.by_tenant.get(message.tenant)]
+    ids = sorted({message.run_id for message in wanted if message.run_id is not None})
+    if not ids:
+        return
+    found = {row["id"]: row for row in await session.fetch(_FILTERED, ids=session.texts(ids))}
+    complete = [
+        message._replace(data={**message.data, "lane": row["lane"], "tags": tags_of(row["tags"])})
+        for message in wanted
+        if (row := found.get(message.run_id or "")) is not None
+    ]
+    await store_messages(session, complete, subscriptions)
 
 
 def _messages_of_end(row: Row, content: Row | None) -> list[NewMessage]:
@@ -165,6 +188,7 @@ def _messages_of_end(row: Row, content: Row | None) -> list[NewMessage]:
     counted = row["failures"] + row["losses"]
     data = {
         **_run(row["id"], row["target"], row["lane"], status),
+        "tags": tags_of(row["tags"]),
         "accepted_at": format_timestamp(row["accepted_at"]),
         "started_at": None if row["started_at"] is None else format_timestamp(row["started_at"]),
         "ended_at": format_timestamp(row["ended_at"]),

@@ -51,6 +51,7 @@ from runlane.store.sql.schema.webhooks import (
     webhook_deliveries,
     webhook_endpoints,
     webhook_messages,
+    webhook_notices,
     webhook_secrets,
 )
 from runlane.store.sql.schema.workers import lane_clocks, lane_holds, lane_kinds, lane_shares, lanes, workers
@@ -107,6 +108,7 @@ __all__ = [
     "webhook_deliveries",
     "webhook_endpoints",
     "webhook_messages",
+    "webhook_notices",
     "webhook_secrets",
     "webhook_sources",
     "workers",

@@ -33,7 +33,8 @@ tenants = Table(
     Column("metered", Boolean, nullable=False, server_default=text("false")),
 )
 
-# Quotas that are not columns of the tenant. `used` is the count of the day `day` (UTC), for quotas per day.
+# Quotas that are not columns of the tenant. `used` is the count of the day `day` (UTC), for quotas per day; of stored
+# bytes, it was counted at `counted_at`.
 tenant_quotas = Table(
     "tenant_quotas",
     metadata,
@@ -42,6 +43,7 @@ tenant_quotas = Table(
     Column("most", BigInteger, nullable=False),
     Column("day", Integer),
     Column("used", BigInteger),
+    Column("counted_at", BigInteger),
 )
 
 # The key itself is not stored: `hash` is its SHA-256, `prefix` identifies it for people.

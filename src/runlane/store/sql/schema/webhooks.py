@@ -19,6 +19,7 @@ webhook_endpoints = Table(
     Column("types", Text, nullable=False, server_default="[]"),
     Column("filter", Text, nullable=False, server_default="{}"),
     Column("include", Text, nullable=False, server_default="[]"),
+    Column("headers", Text, nullable=False, server_default="{}"),
     Column("signature", Text, nullable=False, server_default="hmac"),
     Column("rate_per_second", Float, nullable=False),
     Column("max_in_flight", Integer, nullable=False),
@@ -128,6 +129,19 @@ Index("webhook_deliveries_tenant", webhook_deliveries.c.tenant, webhook_deliveri
 Index("webhook_deliveries_message", webhook_deliveries.c.message_id)
 Index("webhook_deliveries_run", webhook_deliveries.c.run_id, webhook_deliveries.c.endpoint_id)
 
+# What was reported once: that most of a budget or a quota is used. `day` is 0 for what is not counted by day.
+webhook_notices = Table(
+    "webhook_notices",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("type", Text, primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("created_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("webhook_notices_created", webhook_notices.c.created_at)
+
 # One row per try that had a result. Rows are never changed.
 webhook_attempts = Table(
     "webhook_attempts",
@@ -142,5 +156,6 @@ webhook_attempts = Table(
     Column("response_headers", Text),
     Column("response_body", Text),
     Column("address", Text),
+    Column("request_headers", Text),
     sqlite_with_rowid=False,
 )

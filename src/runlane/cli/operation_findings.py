@@ -1,0 +1,143 @@
+"""Checks of `runlane doctor` of what operators set up: schedules, webhooks, triggers, holds, dead letters, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from runlane.cli.finding import Finding, Level
+from runlane.domain.dead_letter import OPEN_KEPT_DAYS
+from runlane.domain.webhook import CIRCUIT_FAILURES
+
+if TYPE_CHECKING:
+    from runlane.domain.lane import Lane
+    from runlane.store.access.quota_health import NearlyUsed
+    from runlane.store.events.health import EventHealth
+    from runlane.store.schedules.health import ScheduleHealth
+    from runlane.store.webhooks.retention import WebhookOverview
+
+_DAY_SECONDS: Final = 86400
+_OLD_LETTER_DAYS: Final = 150
+_OLD_DELIVERY_SECONDS: Final = 3600
+# A hold without an end that is older than this was probably forgotten.
+_OLD_HOLD_DAYS: Final = 7
+
+
+def schedule_findings(health: ScheduleHealth) -> Iterator[Finding]:
+    """Report schedules that are overdue, refer to nothing, or failed at their last slot."""
+    if health.overdue:
+        message = f"{health.overdue} of {health.active} active ones are overdue by more than a minute"
+        yield Finding("schedules", Level.BROKEN, message, "Start a server or a worker: each of them starts due slots.")
+    if health.dangling:
+        message = f"what they start does not exist: {', '.join(health.dangling)}"
+        yield Finding("schedules", Level.WARNING, message, "Sync the definition, or change or delete the schedule.")
+    if health.failed:
+        message = f"their last slot did not start a run: {', '.join(health.failed)}"
+        yield Finding("schedules", Level.WARNING, message, "See the reason: runlane schedules firings SCHEDULE")
+    if not (health.overdue or health.dangling or health.failed):
+        yield Finding("schedules", Level.OK, f"{health.active} active")
+
+
+def webhook_findings(overview: WebhookOverview, *, delivers: bool) -> Iterator[Finding]:
+    """Report disabled and failing endpoints, and messages that are not delivered."""
+    if overview.disabled:
+        yield Finding(
+            "webhooks",
+            Level.WARNING,
+            f"{overview.disabled} endpoints are disabled; their messages are held",
+            "See: runlane webhooks list; then runlane webhooks enable ID",
+        )
+    if overview.failing:
+        yield Finding(
+            "webhooks",
+            Level.WARNING,
+            f"{overview.failing} endpoints have failed {CIRCUIT_FAILURES} times in a row or more",
+            "See: runlane webhooks list; then runlane webhooks deliveries --endpoint ID",
+        )
+    if overview.untried:
+        yield Finding(
+            "webhooks",
+            Level.WARNING,
+            f"{overview.pending} messages are not delivered, the oldest for {overview.oldest_seconds:.0f} s, and no "
+            "process has tried some of them",
+            "Start a server or a worker" + ("." if delivers else " with RUNLANE_WEBHOOKS=true."),
+        )
+    elif overview.oldest_seconds > _OLD_DELIVERY_SECONDS:
+        hours = overview.oldest_seconds / 3600
+        yield Finding(
+            "webhooks",
+            Level.WARNING,
+            f"{overview.pending} messages are not delivered, the oldest for {hours:.1f} hours",
+            "See the errors: runlane webhooks deliveries --status pending",
+        )
+    elif not (overview.disabled or overview.failing):
+        yield Finding("webhooks", Level.OK, f"{overview.pending} messages are not delivered yet")
+
+
+def event_findings(health: EventHealth) -> Iterator[Finding]:
+    """Report events and dependents that no process handles, failing triggers, and sources without a request."""
+    cure = "Start a server or a worker: each of them does it."
+    if health.unmatched:
+        message = f"{health.unmatched} events wait for their triggers for more than a minute"
+        yield Finding("triggers", Level.BROKEN, message, cure)
+    if health.unsettled:
+        message = f"{health.unsettled} ended runs have dependents that wait for more than a minute"
+        yield Finding("dependents", Level.BROKEN, message, cure)
+    if health.failed:
+        message = f"they did not start a run for an event of the last day: {', '.join(health.failed)}"
+        yield Finding("triggers", Level.WARNING, message, "See the reason: runlane triggers outcomes TRIGGER")
+    if health.unverified:
+        message = f"no request of these sources was verified since they were created: {', '.join(health.unverified)}"
+        cure = "Compare URL and secret with those of the sender, or disable the source: runlane webhook-sources list"
+        yield Finding("incoming", Level.WARNING, message, cure)
+    if not (health.unmatched or health.failed):
+        yield Finding("triggers", Level.OK, "no event waits")
+
+
+def hold_findings(lanes: Sequence[Lane], now_us: int) -> Iterator[Finding]:
+    """Report holds that keep runs waiting, and those that were probably forgotten."""
+    for lane in lanes:
+        for hold in lane.holds:
+            days = (now_us - hold.created_at_us) / 1_000_000 / _DAY_SECONDS
+            forgotten = hold.expires_at_us is None and days > _OLD_HOLD_DAYS
+            if lane.queued or forgotten:
+                waiting = f"{lane.queued} runs wait; it is" if lane.queued else "it is"
+                end = "without an end" if hold.expires_at_us is None else "until it expires"
+                yield Finding(
+                    "lanes",
+                    Level.WARNING,
+                    f'{lane.name}: {waiting} held by "{hold.owner}" for {days:.1f} days, {end}: {hold.reason}',
+                    f"Release it if it is not needed: runlane lanes release {lane.name} {hold.id}",
+                )
+
+
+def quota_findings(nearly_used: Sequence[NearlyUsed]) -> Iterator[Finding]:
+    """Report quotas of which most is used."""
+    for item in nearly_used:
+        yield Finding(
+            "quotas",
+            Level.WARNING,
+            f'tenant "{item.tenant}" uses {item.used} of {item.limit} ({item.name})',
+            f"Raise it if that is intended: runlane quotas set {item.name} LIMIT --tenant {item.tenant}",
+        )
+
+
+def bulk_findings(overdue: int) -> Iterator[Finding]:
+    """Report bulk jobs that no process works on."""
+    if overdue:
+        cure = "Start a worker or a server, or stop them: runlane bulk list --state running"
+        yield Finding("bulk jobs", Level.WARNING, f"{overdue} wait, and no process works on them", cure)
+
+
+def letters_finding(count: int, oldest_seconds: float) -> Finding:
+    """Report runs that failed for good and that no operator has handled."""
+    if not count:
+        return Finding("dead letters", Level.OK, "none is open")
+    age = oldest_seconds / _DAY_SECONDS
+    expiring = f"; from {OPEN_KEPT_DAYS} days on they may be deleted" if age > _OLD_LETTER_DAYS else ""
+    return Finding(
+        "dead letters",
+        Level.WARNING,
+        f"{count} open, the oldest for {age:.1f} days{expiring}",
+        "See: runlane dead-letters groups; then retry, discard or acknowledge them",
+    )
