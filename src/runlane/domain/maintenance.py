@@ -12,5 +12,6 @@ class MaintenanceService(StrEnum):
     BULK = "bulk"
     SCHEDULES = "schedules"
     DEPENDENTS = "dependents"
+    ADMISSION = "admission"
     TRIGGERS = "triggers"
     WEBHOOKS = "webhooks"

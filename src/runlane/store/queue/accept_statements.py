@@ -66,6 +66,8 @@ _RUN_COLUMNS = {
     "placed": Boolean(),
     "rank": BigInteger(),
     "start_tag": BigInteger(),
+    "limits": Text(),
+    "limit_is_full": Boolean(),
 }
 
 
@@ -146,6 +148,8 @@ def _insert_runs(admitted: FromClause) -> Executable:
     keyed = t.ordering_key.is_not(None)
     rows = _new_rows(t)
     waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
+    is_ready = and_(~t.hold, t.delay_us <= lit(0))
+    waits = or_(waits, and_(t.limit_is_full, is_ready))
     rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
     rows["ordering_key"] = t.ordering_key
     rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
@@ -179,8 +183,8 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
     return (
         postgresql.insert(run_inputs)
         .from_select(
-            ["run_id", "input", "trace", "plan", "origin"],
-            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan, batch.c.origin)
+            ["run_id", "input", "trace", "plan", "origin", "limits"],
+            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan, batch.c.origin, batch.c.limits)
             .select_from(batch)
             .where(true()),
         )

@@ -31,13 +31,14 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import EventType, Notice, StoredEvent
-from runlane.domain.run import Status
+from runlane.domain.run import RunHook, Status
 from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.orchestration.calls import RECORD_CALLS, CallKind, CallRecord
 from runlane.store.orchestration.children import wake_paused_too_late
 from runlane.store.orchestration.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
 from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
 from runlane.store.queue.events import APPEND_FENCED, EventRow
+from runlane.store.queue.limits import free_slots
 from runlane.store.queue.ordering import ReleasedRun
 from runlane.store.queue.run_ends import settle_ended
 from runlane.store.sql.compound import CompoundWrite
@@ -279,6 +280,8 @@ async def record(
     released = await settle_ended(session, ended)
     for run_id, attempt in await _paused_too_late(session, verdicts):
         verdicts[run_id, attempt] = replace(verdicts[run_id, attempt], status=Status.QUEUED)
+    limited = (key for key, row in won.items() if row["hooks"] & RunHook.LIMITS)
+    await free_slots(session, [key[0] for key in limited if verdicts[key].status in (Status.PAUSED, Status.SCHEDULED)])
     return verdicts, released
 
 

@@ -13,6 +13,7 @@ from runlane.store.events.run_ends import store_run_events
 from runlane.store.queue.dead_letters import settle_letters
 from runlane.store.queue.dependencies import settle_dependents
 from runlane.store.queue.dependency_rows import CANCELLED_AT_ONCE
+from runlane.store.queue.limits import free_ended
 from runlane.store.queue.ordering import ReleasedRun, release_next
 from runlane.store.schedules.buffer import settle_schedules
 from runlane.store.sql.database import Session
@@ -21,7 +22,7 @@ from runlane.store.webhooks.run_messages import report_ended
 
 
 async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedRun]:
-    """Settle dead letters, pass ordering keys on, start slots of schedules and decide about dependent runs.
+    """Free slots, settle dead letters, pass ordering keys on, start slots of schedules and decide about dependents.
 
     Return the runs that became ready, and those that ended because they can never start. A row has the columns id,
     status, ordering_key, holds_key, tenant, hooks (see `RunHook`), and `notifies`: whether the tenant has webhook
@@ -30,6 +31,7 @@ async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedR
     changed: list[ReleasedRun] = []
     may_cancel = CANCELLED_AT_ONCE
     while ended:
+        await free_ended(session, ended)
         dead = [row for row in ended if row["status"] == Status.FAILED or row["hooks"] & RunHook.DEAD_LETTER]
         if dead:
             await settle_letters(session, dead)

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.settings import Settings
 from runlane.store.sql.compound import CompoundWrite
-from runlane.store.sql.database import CommitInDoubt, Duplicate, Session
+from runlane.store.sql.database import CommitInDoubt, Duplicate, Session, ignore_freed
 from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
 T = TypeVar("T")
@@ -95,6 +95,7 @@ class PostgresSession:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._marked: Sequence[Row] = ()
+        self.freed: set[str] = set()
 
     @property
     def mark(self) -> str | None:
@@ -147,6 +148,7 @@ class PostgresDatabase:
     ) -> None:
         self._settings = settings
         self._on_connect = on_connect
+        self.on_freed = ignore_freed
         self.steady_since = float("-inf")
         self._idle: list[Any] = []
         self._open: set[Any] = set()
@@ -302,6 +304,8 @@ class PostgresDatabase:
             raise
         finally:
             self._give_back(connection)
+        if session.freed:
+            self.on_freed(session.freed)
         return result
 
     async def _roll_back(self, connection: Any) -> None:
