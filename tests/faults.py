@@ -41,6 +41,7 @@ class FaultyDatabase:
         self.dialect: Dialect = database.dialect
         self.steady_since = float("-inf")
         self.on_freed = ignore_freed
+        self.duplicates = database.duplicates
         self._plan: Iterator[Fault] = iter(plan)
         self._own_marks: dict[str, bool] = {}
         self.seen: list[Fault] = []

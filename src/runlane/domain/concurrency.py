@@ -102,6 +102,8 @@ def check_max_running(max_running: int) -> int:
 
 def counted_limits(tenant: str, limits: Sequence[Sequence[object]]) -> tuple[ConcurrencyLimit, ...]:
     """Return the limits of a run as they are counted: each key once, the shared limits last, under their own keys."""
+    if len(limits) == 1 and isinstance(limits[0], ConcurrencyLimit) and limits[0].limit is None:
+        return (limits[0],)
     found: dict[str, ConcurrencyLimit] = {}
     for values in limits:
         limit = _limit(values)

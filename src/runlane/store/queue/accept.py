@@ -95,9 +95,7 @@ async def accept(
     fresh = [run for run in requests if run.id not in replayed and run.id not in twins]
     gate = NO_LIMITS
     if any(run.limits for run in fresh):
-        requests = [run._replace(hooks=run.hooks | RunHook.LIMITS) if run.limits else run for run in requests]
-        fresh = [run for run in requests if run.id not in replayed and run.id not in twins]
-        gate = await open_gate(session, grouped(requests, sizes, fresh), holds_locks=holds_limits)
+        gate = await open_gate(session, grouped(requests, sizes, {**replayed, **twins}), holds_locks=holds_limits)
         await _free_refused(session, fresh, gate.refused)
         fresh = [run for run in fresh if run.id not in gate.refused]
     verdicts: dict[str, Verdict] = {**replayed, **gate.refused, **await _store_unlimited(session, fresh, sharing, gate)}
@@ -157,7 +155,7 @@ async def _store(
     if len(rows) < len(fresh):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
-    stored = _accepted_of(rows)
+    stored = accepted_of(rows)
     await add_tags(session, ((run.tenant, run.id, run.tags) for run in fresh if run.tags and run.id in stored))
     return stored
 
@@ -198,8 +196,13 @@ def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Col
     return groups
 
 
-def stand_alone(requests: Iterable[NewRun]) -> bool:
+def stand_alone(requests: Sequence[NewRun]) -> bool:
     """Return whether no run has a key that involves other runs, or anything else that the short statement lacks."""
+    return stand_apart(requests) and not any(run.limits for run in requests)
+
+
+def stand_apart(requests: Iterable[NewRun]) -> bool:
+    """Return whether no run has anything that the short statements lack, apart from concurrency limits."""
     return all(
         run.ordering_key is None
         and run.idempotency_key is None
@@ -208,7 +211,6 @@ def stand_alone(requests: Iterable[NewRun]) -> bool:
         and run.fairness_key is None
         and not run.after
         and not run.tags
-        and not run.limits
         for run in requests
     )
 
@@ -220,13 +222,14 @@ async def accept_alone(database: Database, requests: Sequence[NewRun]) -> dict[s
     leaves nothing in doubt: this process makes the ids, so the next try finds what was stored.
     """
     try:
-        rows = await database.execute_single(ACCEPT_ALONE, [_alone(run) for run in requests])
+        rows = await database.execute_single(ACCEPT_ALONE, [plain_columns(run) for run in requests])
     except Duplicate:
         return None
-    return _accepted_of(rows) if len(rows) == len(requests) else None
+    return accepted_of(rows) if len(rows) == len(requests) else None
 
 
-def _alone(run: NewRun) -> tuple[object, ...]:
+def plain_columns(run: NewRun) -> tuple[object, ...]:
+    """Return what every statement that accepts runs stores."""
     return (
         run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us, run.hold,
         run.on_dead, run.input, run.tenant, run.trace, run.plan,
@@ -243,11 +246,12 @@ def _members(requests: Sequence[NewRun], places: Mapping[str, Placement], gate: 
             position = positions[run.ordering_key]
         keys = (run.ordering_key, position, run.fairness_key)
         place = (run.id in places, *places.get(run.id, NO_TAG))
-        hooks, tags = int(run.hooks), tags_json(run.tags)
-        limits = (gate.limits_text(run.id), run.id in gate.waits)
-        members.append((*_alone(run), run.limited, run.origin, hooks, tags, *keys, *place, *limits))
+        hooks, tags = int(run.hooks | RunHook.LIMITS if run.limits else run.hooks), tags_json(run.tags)
+        limits = (gate.limits_text(run.id), run.id in gate.waits) if run.limits else (None, False)
+        members.append((*plain_columns(run), run.limited, run.origin, hooks, tags, *keys, *place, *limits))
     return members
 
 
-def _accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
+def accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
+    """Return the verdicts on stored runs, by id."""
     return {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}

@@ -18,9 +18,10 @@ from runlane.domain.run import Status
 from runlane.errors import LeaseLost, RunlaneError, StorageRefused, Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability import metrics
-from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, stand_alone
+from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, stand_apart
 from runlane.store.queue.commit_members import AcceptMember, CommitMember, CommitResult, RecordMember, merge_entries
 from runlane.store.queue.dependencies import lock_in_order, parents_of
+from runlane.store.queue.limit_accept import accept_limited
 from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import Recorded, RecordEntry, record
@@ -194,12 +195,13 @@ class Committer:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _accept_at_once(self, batch: list[AcceptMember]) -> CommitResult | None:
-        """Store the runs in one round trip if possible."""
+        """Store the runs in one round trip if possible; with concurrency limits in a short transaction."""
         new_runs = [run for member in batch for run in member.runs]
-        if not stand_alone(new_runs) or any(run.tenant in self._sharing for run in new_runs):
+        if not stand_apart(new_runs) or any(run.tenant in self._sharing for run in new_runs):
             return None
         failpoint("accept.before_commit")
-        stored = await accept_alone(self._database, new_runs)
+        limited = any(run.limits for run in new_runs)
+        stored = await (accept_limited if limited else accept_alone)(self._database, new_runs)
         if stored is None:
             return None
         return CommitResult(accepted=[[stored[run.id] for run in member.runs] for member in batch])

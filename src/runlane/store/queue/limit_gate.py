@@ -6,7 +6,7 @@ Without the locks it waits, and is admitted right after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -57,47 +57,54 @@ NO_LIMITS = LimitGate()
 
 def accept_locks(new_runs: Iterable[NewRun]) -> list[int]:
     """Return the locks under which these runs are accepted: those of their ordering keys and their limits."""
-    found = list(new_runs)
-    limits = {limit.key for run in found if run.limits for limit in counted_limits(run.tenant, run.limits)}
-    return [*key_locks(run.ordering_key for run in found), *limit_locks(limits)]
+    keys: list[str | None] = []
+    limits: set[str] = set()
+    for run in new_runs:
+        keys.append(run.ordering_key)
+        if run.limits:
+            limits.update(limit.key for limit in counted_limits(run.tenant, run.limits))
+    return [*key_locks(keys), *limit_locks(limits)]
 
 
 async def open_gate(session: Session, groups: Iterable[Sequence[NewRun]], *, holds_locks: bool) -> LimitGate:
     """Decide about new runs in groups, each of which is refused as a whole."""
     gate = LimitGate()
-    wanted = [group for group in groups if any(run.limits for run in group)]
+    wanted = list(groups)
+    keys: set[str] = set()
     for group in wanted:
-        gate.limits |= {run.id: counted_limits(run.tenant, run.limits) for run in group if run.limits}
-    if not wanted:
-        return NO_LIMITS
-    room = await read_room(session, {limit.key for limits in gate.limits.values() for limit in limits})
+        for run in group:
+            if run.limits:
+                limits = gate.limits[run.id] = counted_limits(run.tenant, run.limits)
+                keys.update(limit.key for limit in limits)
+    room = await read_room(session, keys)
     for group in wanted:
-        refusal = await _admit_group(session, gate, room, group, holds_locks=holds_locks)
-        if refusal is not None:
+        refusing = _admit_group(gate, room, group, holds_locks=holds_locks)
+        if refusing is not None:
+            refusal = await _refusal(session, room, group[0].tenant, refusing)
             gate.refused |= {run.id: refusal for run in group}
             gate.admitted -= {run.id for run in group}
     return gate
 
 
-def grouped(new_runs: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Iterable[NewRun]) -> list[list[NewRun]]:
-    """Return those of the runs that are wanted, in their groups."""
-    ids = {run.id for run in wanted}
+def grouped(new_runs: Sequence[NewRun], sizes: Sequence[int] | None, left_out: Collection[str]) -> list[list[NewRun]]:
+    """Return the runs in their groups, without some."""
     rest = iter(new_runs)
-    groups = ([run for run in islice(rest, size) if run.id in ids] for size in sizes or [len(new_runs)])
+    groups = ([run for run in islice(rest, size) if run.id not in left_out] for size in sizes or [len(new_runs)])
     return [group for group in groups if group]
 
 
-async def _admit_group(
-    session: Session, gate: LimitGate, room: Room, group: Sequence[NewRun], *, holds_locks: bool
-) -> ConcurrencyLimited | NotFound | None:
+def _admit_group(gate: LimitGate, room: Room, group: Sequence[NewRun], *, holds_locks: bool) -> ConcurrencyLimit | None:
+    """Admit the runs for which all limits have room; return a limit that refuses one of them."""
     taken: list[ConcurrencyLimit] = []
     for run in group:
-        limits = gate.limits.get(run.id, ())
-        refusal = await _refusal(session, room, run.tenant, limits)
-        if refusal is not None:
-            room.give_back(taken)
-            return refusal
-        if run.delay_us > 0 or run.hold or not limits:
+        limits = gate.limits.get(run.id)
+        if limits is None:
+            continue
+        for limit in limits:
+            if _refuses(limit, room):
+                room.give_back(taken)
+                return limit
+        if run.delay_us > 0 or run.hold:
             continue
         full = room.first_full(limits)
         if full is None and holds_locks and not any(limit.key in room.waited for limit in limits):
@@ -111,32 +118,36 @@ async def _admit_group(
     return None
 
 
-async def _refusal(
-    session: Session, room: Room, tenant: str, limits: Sequence[ConcurrencyLimit]
-) -> ConcurrencyLimited | NotFound | None:
-    for limit in limits:
-        if limit.limit is not None and limit.key not in room.shared:
-            names = [row["name"] for row in await session.fetch(LIMIT_NAMES, tenant=tenant)]
-            return NotFound(
-                f'The concurrency limit "{limit.limit}" does not exist{nearest(limit.limit, names)}. Create it with: '
-                f"runlane concurrency-limits set {limit.limit} NUMBER"
-            )
-        if limit.strategy is ConcurrencyStrategy.REJECT_NEW and room.is_full(limit):
-            most = room.most(limit) or 0
-            why = describe_full(limit.label, room.admitted.get(limit.key, 0), -1, most)
-            return ConcurrencyLimited(
-                f"{why}, and the limit rejects new runs. Try again when one has ended.", _RETRY_SECONDS
-            )
-    return None
+def _refuses(limit: ConcurrencyLimit, room: Room) -> bool:
+    if limit.limit is not None and limit.key not in room.shared:
+        return True
+    return limit.strategy is ConcurrencyStrategy.REJECT_NEW and room.is_full(limit)
 
 
-async def store_gate(session: Session, gate: LimitGate, verdicts: Mapping[str, Verdict]) -> None:
-    """Store the slots of the accepted runs that are queued, and let the others wait that are ready."""
+async def _refusal(session: Session, room: Room, tenant: str, limit: ConcurrencyLimit) -> ConcurrencyLimited | NotFound:
+    if limit.limit is not None and limit.key not in room.shared:
+        names = [row["name"] for row in await session.fetch(LIMIT_NAMES, tenant=tenant)]
+        return NotFound(
+            f'The concurrency limit "{limit.limit}" does not exist{nearest(limit.limit, names)}. Create it with: '
+            f"runlane concurrency-limits set {limit.limit} NUMBER"
+        )
+    why = describe_full(limit.label, room.admitted.get(limit.key, 0), -1, room.most(limit) or 0)
+    return ConcurrencyLimited(f"{why}, and the limit rejects new runs. Try again when one has ended.", _RETRY_SECONDS)
+
+
+async def store_gate(
+    session: Session, gate: LimitGate, verdicts: Mapping[str, Verdict], *, first_is_stored: bool = False
+) -> None:
+    """Store the slots of the accepted runs that are queued, and let the others wait that are ready.
+
+    With `first_is_stored` the statement that stored the runs has stored the slots of their first limits.
+    """
     if not gate.limits:
         return
     stored = {run_id: item for run_id in gate.limits if isinstance(item := verdicts.get(run_id), Accepted)}
     queued = {run_id for run_id, item in stored.items() if item.status is Status.QUEUED}
-    await add_slots(session, [(run_id, gate.limits[run_id]) for run_id in sorted(queued)])
+    skipped = 1 if first_is_stored else 0
+    await add_slots(session, ((run_id, gate.limits[run_id][skipped:]) for run_id in queued))
     await _store_waits(session, gate, [run_id for run_id, item in stored.items() if item.status is Status.BLOCKED])
     # A slot that was counted for a run which is not queued is free for the runs that wait.
     unused = gate.admitted - queued

@@ -20,6 +20,7 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
+    null,
     select,
     true,
     tuple_,
@@ -55,11 +56,15 @@ def _admitted(key: ColumnElement[str]) -> ColumnElement[int]:
 
 def _read_room(batch: FromClause) -> Executable:
     key = batch.c.key
+    most = select(concurrency_limits.c.max_running).where(concurrency_limits.c.key == key).scalar_subquery()
+    # Where nothing waits, or nothing is shared, one look at the table replaces one for each key.
+    any_waits = exists().select_from(limit_waits)
+    any_shared = exists().select_from(concurrency_limits)
     return select(
         key,
         _admitted(key).label("admitted"),
-        exists().where(limit_waits.c.key == key).label("waited"),
-        select(concurrency_limits.c.max_running).where(concurrency_limits.c.key == key).scalar_subquery().label("most"),
+        and_(any_waits, exists().where(limit_waits.c.key == key)).label("waited"),
+        case((any_shared, most), else_=null()).label("most"),
     ).select_from(batch)
 
 

@@ -100,11 +100,11 @@ async def _withdraw(session: Session, key: str, max_running: int) -> tuple[Notic
     return tuple(notices)
 
 
-async def delete_shared_limit(database: Database, tenant: str, name: str, *, actor: str) -> None:
-    """Delete a shared limit. Conflict while a run is admitted under it or waits for it."""
+async def delete_shared_limit(database: Database, tenant: str, name: str, *, actor: str) -> SharedLimit:
+    """Delete a shared limit and return it. Conflict while a run is admitted under it or waits for it."""
     key = shared_limit_key(tenant, name)
 
-    async def work(session: Session) -> None:
+    async def work(session: Session) -> SharedLimit:
         await session.lock(exclusive=limit_locks([key]))
         rows = await session.fetch(FIND_LIMIT, key=key)
         if not rows:
@@ -120,9 +120,11 @@ async def delete_shared_limit(database: Database, tenant: str, name: str, *, act
             session, actor, tenant, "concurrency_limit.delete", name, {"max_running": used["max_running"]}, None
         )
         failpoint("operate.before_commit")
+        return _value(used)
 
-    await database.transact(work)
+    deleted = await database.transact(work)
     failpoint("operate.committed")
+    return deleted
 
 
 async def _audit(

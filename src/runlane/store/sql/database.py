@@ -89,6 +89,11 @@ class Database(Protocol):
         """Since when, on the monotonic clock, no connection broke. Other processes may have lost theirs, too."""
         ...
 
+    @property
+    def duplicates(self) -> tuple[type[Exception], ...]:
+        """The errors of the driver for a row whose key is taken, as a transaction raises them."""
+        ...
+
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run `work` in one transaction and return its value after the commit."""
         ...

@@ -142,6 +142,7 @@ class PostgresDatabase:
     """A few connections to one server, opened when needed and reused last in, first out."""
 
     dialect: Dialect = "postgresql"
+    duplicates: tuple[type[Exception], ...] = (asyncpg.UniqueViolationError,)
 
     def __init__(
         self, settings: Settings, connections: int, on_connect: Callable[[Any], Awaitable[None]] | None = None

@@ -85,6 +85,7 @@ class SqliteDatabase:
     """One connection to one file, used from one thread."""
 
     dialect: Dialect = "sqlite"
+    duplicates: tuple[type[Exception], ...] = (sqlite3.IntegrityError,)
     steady_since = float("-inf")
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
