@@ -29,7 +29,7 @@ from tests.limits import LimitedStore, limit, shared
 from tests.scale import scaled
 
 KEYS = {"a": 1, "b": 2, "c": 3}
-SHARED = ("gpu", "disk")
+SHARED: tuple[str, ...] = ("gpu", "disk")
 ENDS = {
     "complete": completed(),
     "fail": dead(),
@@ -184,7 +184,7 @@ async def _play(store: Store, actions: list[tuple[object, ...]]) -> None:
 async def test_the_model_holds(store: Store) -> None:
     loop = asyncio.get_running_loop()
 
-    @settings(max_examples=scaled(60, 1000), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=scaled(60, 1000), suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(step, min_size=5, max_size=40))
     def play(actions: list[tuple[object, ...]]) -> None:
         asyncio.run_coroutine_threadsafe(_play(store, actions), loop).result()
