@@ -1654,6 +1654,10 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- Delete the dead letters of runs.
 DELETE FROM dead_letters WHERE dead_letters.run_id = any ($1::TEXT[]);
 
+-- delete_limits_of_tenant
+-- Delete the concurrency limits of a deleted tenant.
+DELETE FROM concurrency_limits WHERE concurrency_limits.tenant = $1::VARCHAR;
+
 -- delete_old_answers
 -- Delete the stored responses of idempotency keys after a day.
 DELETE FROM api_answers WHERE api_answers.created_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
@@ -2772,6 +2776,19 @@ WHERE dead_letters.retry_run_id = any ($1::TEXT[]) AND dead_letters.state = 'ret
 -- limit_wait_for_writers
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
+
+-- list_all_concurrency_limits
+-- Read the use of the shared concurrency limits of all tenants, for metrics.
+SELECT concurrency_limits.key, concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = concurrency_limits.key) AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits.key = concurrency_limits.key
+LIMIT 10000) AS counted) AS waiting
+FROM concurrency_limits ORDER BY concurrency_limits.key
+LIMIT $1::INTEGER;
 
 -- list_audit
 -- Read a page of the audit log, newest first.

@@ -1364,6 +1364,10 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- Delete the dead letters of runs.
 DELETE FROM dead_letters WHERE dead_letters.run_id in (select value from json_each(?));
 
+-- delete_limits_of_tenant
+-- Delete the concurrency limits of a deleted tenant.
+DELETE FROM concurrency_limits WHERE concurrency_limits.tenant = ?;
+
 -- delete_old_answers
 -- Delete the stored responses of idempotency keys after a day.
 DELETE FROM api_answers WHERE api_answers.created_at < (SELECT now_us() AS now_us_1) - 86400000000;
@@ -2418,6 +2422,19 @@ WHERE dead_letters.retry_run_id in (select value from json_each(?)) AND dead_let
 -- limit_wait_for_writers
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
+
+-- list_all_concurrency_limits
+-- Read the use of the shared concurrency limits of all tenants, for metrics.
+SELECT concurrency_limits."key", concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots."key" = concurrency_limits."key") AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits."key" = concurrency_limits."key"
+LIMIT 10000 OFFSET ?) AS counted) AS waiting
+FROM concurrency_limits ORDER BY concurrency_limits."key"
+LIMIT ? OFFSET ?;
 
 -- list_audit
 -- Read a page of the audit log, newest first.

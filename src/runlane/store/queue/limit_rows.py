@@ -361,6 +361,11 @@ LIST_LIMITS = Statement(
     .limit(bindparam("limit", type_=Integer())),
     purpose="List the shared concurrency limits of a tenant with their use.",
 )
+EVERY_LIMIT = Statement(
+    "list_all_concurrency_limits",
+    select(*_use).order_by(concurrency_limits.c.key).limit(bindparam("limit", type_=Integer())),
+    purpose="Read the use of the shared concurrency limits of all tenants, for metrics.",
+)
 LIMIT_NAMES = Statement(
     "names_of_concurrency_limits",
     select(concurrency_limits.c.name).where(concurrency_limits.c.tenant == bindparam("tenant")).limit(lit(1000)),

@@ -13,6 +13,7 @@ from runlane.store.access.audit import append_audit
 from runlane.store.queue.events import append
 from runlane.store.queue.limit_rows import (
     DELETE_LIMIT,
+    EVERY_LIMIT,
     FIND_LIMIT,
     LIMIT_NAMES,
     LIMITS_OF_RUNS,
@@ -34,6 +35,11 @@ async def list_shared_limits(
 ) -> Sequence[SharedLimit]:
     """Return the shared limits of a tenant with their use, by name."""
     return [_value(row) for row in await database.query(LIST_LIMITS, tenant=tenant, after=after, limit=limit)]
+
+
+async def read_limit_use(database: Database, limit: int) -> Sequence[SharedLimit]:
+    """Return the shared limits of all tenants with their use, at most this many."""
+    return [_value(row) for row in await database.query(EVERY_LIMIT, limit=limit)]
 
 
 async def find_shared_limit(database: Database, tenant: str, name: str) -> SharedLimit:
