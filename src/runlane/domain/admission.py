@@ -59,7 +59,14 @@ class Room:
 
     def first_full(self, limits: Iterable[ConcurrencyLimit]) -> ConcurrencyLimit | None:
         """Return the first of these limits that is full."""
-        return next((limit for limit in limits if self.is_full(limit)), None)
+        for limit in limits:
+            if self.is_full(limit):
+                return limit
+        return None
+
+    def nothing_waits(self, limits: Iterable[ConcurrencyLimit]) -> bool:
+        """Return whether no run waits for one of these limits."""
+        return not self.waited or not any(limit.key in self.waited for limit in limits)
 
     def take(self, limits: Iterable[ConcurrencyLimit]) -> None:
         """Take a slot of each limit."""

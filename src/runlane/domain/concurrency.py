@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, with_config
@@ -115,7 +116,8 @@ def counted_limits(tenant: str, limits: Sequence[Sequence[object]]) -> tuple[Con
     return tuple(sorted(found.values(), key=lambda limit: limit.limit is not None))
 
 
-def limits_to_text(limits: Sequence[ConcurrencyLimit]) -> str | None:
+@lru_cache(maxsize=4096)
+def limits_to_text(limits: tuple[ConcurrencyLimit, ...]) -> str | None:
     """Return limits as they are stored with a run; None without any."""
     return dump_json([list(limit) for limit in limits]) if limits else None
 

@@ -11,7 +11,7 @@ from runlane.store.queue.admitter import Admitter
 from runlane.store.sql.database import Database
 
 
-class Admission:
+class AdmissionService:
     """One pass; `PeriodicService` is the loop."""
 
     def __init__(self, database: Database, admitter: Admitter) -> None:

@@ -16,7 +16,7 @@ from runlane.errors import RunNotFound, Unavailable, WrongState
 from runlane.failpoints import failpoint
 from runlane.store.queue.admission import KEYS_AT_ONCE, Admission, admit
 from runlane.store.queue.run_changes import RunChange, cancel_run
-from runlane.store.sql.database import Database, Session
+from runlane.store.sql.database import Database, Session, ignore_freed
 
 log = structlog.get_logger(__name__)
 
@@ -40,28 +40,26 @@ class Admitter:
         self._publish = publish
         self._signal_cancel = signal_cancel
         self._freed: set[str] = set()
-        self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
     def start(self) -> None:
-        """Admit runs from now on."""
+        """Admit runs from now on. A process without limits has no task for them."""
         self._stopping = False
         self._database.on_freed = self.notify
-        self._task = asyncio.create_task(self._loop(), name="runlane-admitter")
 
     async def stop(self) -> None:
         """Admit the runs for which slots were freed before, then stop."""
         self._stopping = True
-        self._arrived.set()
+        self._database.on_freed = ignore_freed
         if self._task is not None:
             await self._task
-            self._task = None
 
     def notify(self, keys: Collection[str]) -> None:
         """Admit the waiting runs of these limits soon."""
         self._freed |= set(keys)
-        self._arrived.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._admit_freed(), name="runlane-admitter")
 
     async def admit(self, keys: Collection[str]) -> None:
         """Admit the waiting runs of these limits now."""
@@ -75,26 +73,23 @@ class Admitter:
             for run_id in outcome.evicted:
                 await self._cancel(run_id)
 
-    async def _loop(self) -> None:
-        while True:
-            if not self._freed:
-                if self._stopping:
-                    return
-                self._arrived.clear()
-                await self._arrived.wait()
-                continue
-            # One pass for all that the transactions of this process have freed meanwhile.
-            keys, self._freed = self._freed, set()
-            try:
-                await self.admit(keys)
-            except Unavailable:
-                # The maintenance service repeats it if this process stops before.
-                if self._stopping:
-                    return
-                self._freed |= keys
-                await asyncio.sleep(_PAUSE_SECONDS)
-            except Exception:
-                log.exception("admission_failed", limits=len(keys))
+    async def _admit_freed(self) -> None:
+        try:
+            while self._freed:
+                # One pass for all that the transactions of this process have freed meanwhile.
+                keys, self._freed = self._freed, set()
+                try:
+                    await self.admit(keys)
+                except Unavailable:
+                    if self._stopping:
+                        return
+                    self._freed |= keys
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                except Exception:
+                    # The maintenance service repeats it.
+                    log.exception("admission_failed", limits=len(keys))
+        finally:
+            self._task = None
 
     def _report(self, outcome: Admission) -> None:
         if outcome.admitted:

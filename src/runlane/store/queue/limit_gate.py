@@ -107,7 +107,7 @@ def _admit_group(gate: LimitGate, room: Room, group: Sequence[NewRun], *, holds_
         if run.delay_us > 0 or run.hold:
             continue
         full = room.first_full(limits)
-        if full is None and holds_locks and not any(limit.key in room.waited for limit in limits):
+        if full is None and holds_locks and room.nothing_waits(limits):
             room.take(limits)
             taken += limits
             gate.admitted.add(run.id)

@@ -10,6 +10,7 @@ admission after the commit finds it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, case
@@ -35,7 +36,12 @@ from runlane.store.sql.statement import Row
 
 def limit_locks(keys: Iterable[str]) -> list[int]:
     """Return the lock numbers of concurrency limits."""
-    return [lock_key("limit", key) for key in set(keys)]
+    return [_limit_lock(key) for key in set(keys)]
+
+
+@lru_cache(maxsize=4096)
+def _limit_lock(key: str) -> int:
+    return lock_key("limit", key)
 
 
 def queued_status() -> ColumnElement[Any]:

@@ -1,8 +1,7 @@
 """Postgres behind the seam: asyncpg without its pool, whose reset query would cost every transaction a round trip.
 
 Every connection carries settings that make plans independent of statistics (only index look-ups and nested loops:
-a queue's tables change faster than ANALYZE runs) and that end a transaction whose client froze, because its
-locks would stop a lane.
+a queue's tables change faster than ANALYZE runs) and that end a transaction whose client froze: its locks stop a lane.
 """
 
 from __future__ import annotations
