@@ -27,6 +27,7 @@ from bench.measures import (
     agents,
     arrival,
     claims,
+    concurrency,
     drain,
     fairness,
     http,
@@ -69,6 +70,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "agents": agents.measure,
     "permits": permits.measure,
     "fairness": fairness.measure,
+    "concurrency": concurrency.measure,
     "schedules": schedules.measure,
     "lists": lists.measure,
 }

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.measures import agents, arrival, fairness, http, idle, lists, permits, stream, tokens
+from bench.measures import agents, arrival, concurrency, fairness, http, idle, lists, permits, stream, tokens
 from bench.measures.drain import ANALYZED, UNWOKEN
 from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.measures.latency import WITH_REDIS
@@ -83,6 +83,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("idle", _idle), ("long", _long),
         ("http", _http), ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
         ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("fairness", _fairness),
+        ("concurrency", _concurrency),
         ("schedules", _schedules), ("lists", _lists),
     ):  # fmt: skip
         if name in measured:
@@ -222,9 +223,23 @@ def _fairness(report: Report) -> Iterator[Row]:
     yield Row(f"the same, claim of one run, {depths} queued, ms", [shown], _times(growth), "≤ 1.3x", goal)
 
 
-def _share(report: Report, one: str, other: str) -> float | None:
+def _concurrency(report: Report) -> Iterator[Row]:
+    for name in (concurrency.BULK, concurrency.CONCURRENT):
+        variants = [f"{name}, {variant}" for variant in (concurrency.WITHOUT, concurrency.WITH)]
+        rates = [_rate(report.median("concurrency", RUNLANE, variant)) for variant in variants]
+        share = _share(report, variants[1], variants[0], "concurrency")
+        yield Row(
+            f"runs accepted per second without and with a concurrency key, {concurrency.KEYS:,} keys, {name}",
+            [" / ".join(rates)],
+            _times(share),
+            "≥ 0.8x",
+            None if share is None else share >= 0.8,
+        )
+
+
+def _share(report: Report, one: str, other: str, measure: str = "fairness") -> float | None:
     """Return the median ratio of two variants, repeat by repeat."""
-    values = [report.values("fairness", RUNLANE, variant) for variant in (one, other)]
+    values = [report.values(measure, RUNLANE, variant) for variant in (one, other)]
     pairs = [mine / theirs for mine, theirs in zip(*values, strict=False)]
     return statistics.median(pairs) if pairs else None
 

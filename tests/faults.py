@@ -13,7 +13,7 @@ import asyncpg
 
 from runlane.errors import Unavailable
 from runlane.store.sql.compound import CompoundWrite
-from runlane.store.sql.database import CommitInDoubt, Database, Duplicate, Session
+from runlane.store.sql.database import CommitInDoubt, Database, Duplicate, Session, ignore_freed
 from runlane.store.sql.statement import Dialect, Row, Statement
 
 T = TypeVar("T")
@@ -40,6 +40,8 @@ class FaultyDatabase:
         self._database = database
         self.dialect: Dialect = database.dialect
         self.steady_since = float("-inf")
+        self.on_freed = ignore_freed
+        self.duplicates = database.duplicates
         self._plan: Iterator[Fault] = iter(plan)
         self._own_marks: dict[str, bool] = {}
         self.seen: list[Fault] = []

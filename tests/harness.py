@@ -19,6 +19,7 @@ from runlane.store.queue.accept import NewRun, Verdict, accept
 from runlane.store.queue.claim import Claimed, claim
 from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.events import read_events
+from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import AttemptOutcome, Finish, Recorded, RecordEntry, record
 from runlane.store.queue.runs import find_run
@@ -37,7 +38,7 @@ TABLES = (
     "lane_shares", "lane_clocks", "lane_holds", "schedules", "schedule_firings", "run_dependencies", "dependency_work",
     "tenant_quotas", "stored_events", "event_ids", "event_rates", "event_outcomes", "run_listeners", "webhook_sources",
     "webhook_endpoints", "webhook_secrets", "run_webhooks", "webhook_messages", "webhook_notices", "webhook_deliveries",
-    "webhook_attempts",
+    "webhook_attempts", "concurrency_limits", "limit_slots", "limit_waits", "limit_turns",
 )  # fmt: skip
 
 
@@ -111,8 +112,8 @@ class Store:
 
     async def accept(self, *requests: NewRun) -> list[Verdict]:
         async def work(session: Session) -> list[Verdict]:
-            await session.lock(exclusive=key_locks([request.ordering_key for request in requests]))
-            return await accept(session, requests)
+            await session.lock(exclusive=accept_locks(requests))
+            return await accept(session, requests, holds_limits=True)
 
         return await self.database.transact(work)
 

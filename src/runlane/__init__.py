@@ -20,6 +20,7 @@ if typing.TYPE_CHECKING:
     from runlane.client.webhooks import Webhooks
     from runlane.domain.access import ApiKey, AuditEntry, Role
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
+    from runlane.domain.concurrency import SharedLimit
     from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
@@ -126,6 +127,7 @@ __all__: list[str] = [
     "Secrets",
     "ServerHealth",
     "Settings",
+    "SharedLimit",
     "SourceAccess",
     "StartRequest",
     "Status",
@@ -195,6 +197,7 @@ _HOMES = {
     "PeriodicService": "runlane.maintenance.service",
     "Question": "runlane.domain.wait",
     "QuotaUse": "runlane.domain.quota",
+    "SharedLimit": "runlane.domain.concurrency",
     "Resources": "runlane.resources",
     "RetryPolicy": "runlane.client",
     "Role": "runlane.domain.access",

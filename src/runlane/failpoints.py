@@ -32,6 +32,8 @@ POINTS: Final = (
     "schedules.before_commit",
     "schedules.committed",
     "children.before_cancel",
+    "admit.before_commit",
+    "admit.committed",
     "dependents.before_commit",
     "dependents.committed",
     "triggers.matched",

@@ -18,6 +18,7 @@ from runlane.domain.run import Accepted
 from runlane.errors import ConfigurationError
 from runlane.settings import Settings, redact_settings, unknown_variables
 from runlane.store.queue.accept import NewRun
+from runlane.store.queue.admitter import Admitter
 from runlane.store.queue.committer import Committer
 from runlane.store.queue.dependencies import check_parents
 from runlane.store.queue.lanes import declare_lanes
@@ -36,6 +37,7 @@ class Resources:
     settings: Settings
     database: Database
     committer: Committer
+    admitter: Admitter
     bus: Bus
     vault: SecretVault
     _lanes_of_code: Callable[[], set[str]]
@@ -119,6 +121,7 @@ class ResourcePool:
         connection = self._open.pop(asyncio.get_running_loop(), None)
         if connection is not None:
             await connection.committer.stop()
+            await connection.admitter.stop()
             await connection.bus.stop()
             await connection.database.close()
 
@@ -157,7 +160,11 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await bus.start()
         committer = Committer(database, bus.ring, bus.publish, bus.report_timer)
         await committer.start()
+        admitter = Admitter(database, bus.ring, bus.publish, bus.signal_cancel)
+        admitter.start()
     except BaseException:
         await database.close()
         raise
-    return Resources(settings, database, committer, bus, SecretVault(database, settings), lanes_of_code, lanes)
+    return Resources(
+        settings, database, committer, admitter, bus, SecretVault(database, settings), lanes_of_code, lanes
+    )

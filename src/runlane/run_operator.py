@@ -1,13 +1,18 @@
-"""RunOperator: the methods that approve, release and reprioritize runs. `Client` has the same ones over HTTP."""
+"""RunOperator: the methods that approve, release and reprioritize runs, and set the concurrency limits of tenants.
+
+`Client` has the same ones over HTTP.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
+from runlane.domain.concurrency import SharedLimit, shared_limit_key
 from runlane.domain.run import Status
+from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.resources import Resources
 from runlane.run_tagger import RunTagger
-from runlane.store.queue import run_changes
+from runlane.store.queue import run_changes, shared_limits
 from runlane.submit.tasks import check_priority
 
 
@@ -32,6 +37,34 @@ class RunOperator(RunTagger):
         return await self._publish_change(
             run_changes.set_priority(await self.database(), run_id, priority, actor=actor)
         )
+
+    async def concurrency_limits(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[SharedLimit]:
+        """Return the shared concurrency limits of a tenant with their use."""
+        return await shared_limits.list_shared_limits(await self.database(), tenant)
+
+    async def concurrency_limit(self, name: str, *, tenant: str = DEFAULT_TENANT) -> SharedLimit:
+        """Return a shared concurrency limit with its use."""
+        return await shared_limits.find_shared_limit(await self.database(), tenant, name)
+
+    async def set_concurrency_limit(
+        self, name: str, max_running: int, *, tenant: str = DEFAULT_TENANT, actor: str = "local"
+    ) -> SharedLimit:
+        """Create or change a shared concurrency limit; it applies when this returns. `actor` is for the audit log.
+
+        With a lower number, queued runs wait again until no more than this many are admitted, or all that are left are
+        running. With a higher one, waiting runs are queued. 0 starts none.
+        """
+        connection = await self.connect()
+        _, notices = await shared_limits.set_shared_limit(connection.database, tenant, name, max_running, actor=actor)
+        connection.bus.publish(notices)
+        await connection.admitter.admit({shared_limit_key(tenant, name)})
+        return await self.concurrency_limit(name, tenant=tenant)
+
+    async def delete_concurrency_limit(
+        self, name: str, *, tenant: str = DEFAULT_TENANT, actor: str = "local"
+    ) -> SharedLimit:
+        """Delete a shared concurrency limit and return it. Conflict while a run holds or awaits a slot of it."""
+        return await shared_limits.delete_shared_limit(await self.database(), tenant, name, actor=actor)
 
     async def _publish_change(self, changing: Awaitable[run_changes.RunChange]) -> Status:
         change = await changing

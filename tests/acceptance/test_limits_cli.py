@@ -50,3 +50,15 @@ def test_usage_and_caps(environment: dict[str, str]) -> None:
     assert changed == {"max_cost_usd_per_day": {"old": 2.5, "new": 7.0}, "on_cap": {"old": "ask", "new": "fail"}}
     done = run(environment, "tenants", "set", "acme", "--no-limit", "max_cost_usd_per_day")
     assert done.stdout == "acme: max_cost_usd_per_day 7.0 -> None\n"
+
+
+def test_concurrency_limits_are_set_listed_and_deleted(environment: dict[str, str]) -> None:
+    (made,) = json_of(environment, "concurrency-limits", "set", "gpu", "4")
+    assert (made["name"], made["max_running"], made["admitted"], made["waiting"]) == ("gpu", 4, 0, 0)
+    assert json_of(environment, "concurrency-limits", "list") == [made]
+    assert json_of(environment, "concurrency-limits", "list", "--tenant", "other") == []
+    mistyped = run(environment, "concurrency-limits", "delete", "gpus")
+    assert (mistyped.returncode, 'did you mean "gpu"?' in mistyped.stderr) == (1, True)
+    assert run(environment, "concurrency-limits", "delete", "gpu").stdout == "Deleted the concurrency limit gpu.\n"
+    actions = [entry["action"] for entry in json_of(environment, "audit", "list")]
+    assert actions == ["concurrency_limit.delete", "concurrency_limit.set"]

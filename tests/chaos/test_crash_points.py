@@ -231,6 +231,8 @@ def test_no_point_is_forgotten() -> None:
         "dependents.before_commit", "dependents.committed", "triggers.matched", "triggers.claimed", "triggers.started",
         # In tests/chaos/test_schedules.py.
         "schedules.before_commit", "schedules.committed",
+        # In tests/chaos/test_concurrency.py.
+        "admit.before_commit", "admit.committed",
         # In tests/chaos/test_bulk_jobs.py.
         "bulk.before_commit", "bulk.item_committed",
         # In tests/chaos/test_webhooks.py.

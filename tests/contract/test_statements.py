@@ -37,6 +37,7 @@ def test_the_statements_were_found() -> None:
     assert set(COMPOUND_WRITES) == {
         "accept",
         "accept_alone",
+        "accept_limited",
         "accept_shared",
         *CLAIMS,
         "grant_slots",

@@ -26,15 +26,16 @@ times = st.integers(0, 4_000_000_000_000_000)
 
 # Written out a second time on purpose: a change of the table must be a change of two places.
 EXPECTED = {
-    "awaiting_approval": {"approve": "scheduled queued", "cancel": "cancelled"},
-    "scheduled": {"due": "queued", "cancel": "cancelled"},
+    "awaiting_approval": {"approve": "scheduled queued blocked", "cancel": "cancelled"},
+    "scheduled": {"due": "queued blocked", "cancel": "cancelled"},
     "blocked": {
         "approve": "blocked",
         "key_free": "awaiting_approval scheduled queued blocked",
         "dependencies_met": "awaiting_approval scheduled queued blocked",
+        "admit": "queued",
         "cancel": "cancelled",
     },
-    "queued": {"claim": "running", "cancel": "cancelled"},
+    "queued": {"claim": "running", "withdraw": "blocked", "cancel": "cancelled"},
     "running": {
         "finish": "completed",
         "fail": "failed",
@@ -44,7 +45,7 @@ EXPECTED = {
         "pause": "paused cancelled",
         "cancel": "cancelled",
     },
-    "paused": {"resume": "queued", "due": "queued", "cancel": "cancelled"},
+    "paused": {"resume": "queued blocked", "due": "queued blocked", "cancel": "cancelled"},
     "completed": {},
     "failed": {"revive": "queued scheduled blocked"},
     "cancelled": {},

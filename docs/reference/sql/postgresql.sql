@@ -9,20 +9,21 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
     limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS at
 FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
     $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::BOOLEAN[], $15::TEXT[],
     $16::SMALLINT[], $17::TEXT[], $18::TEXT[], $19::INTEGER[], $20::TEXT[], $21::BOOLEAN[], $22::BIGINT[],
-    $23::BIGINT[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us, hold, on_dead, input,
-    tenant, trace, plan, limited, origin, hooks, tags, ordering_key, key_position, fairness_key, placed, rank,
-    start_tag)
+    $23::BIGINT[], $24::TEXT[], $25::BOOLEAN[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us,
+    hold, on_dead, input, tenant, trace, plan, limited, origin, hooks, tags, ordering_key, key_position, fairness_key,
+    placed, rank, start_tag, limits, limit_is_full)
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND NOT tenants.metered AND (batch.placed OR NOT tenants.shares_lanes)))),
 link_1 AS
-(INSERT INTO run_inputs (run_id, input, trace, plan, origin) SELECT admitted.id AS id, admitted.input AS input,
-    admitted.trace AS trace, admitted.plan AS plan, admitted.origin AS origin
+(INSERT INTO run_inputs (run_id, input, trace, plan, origin, limits) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.origin AS origin, admitted.limits AS limits
 FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
@@ -33,10 +34,11 @@ FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0) THEN 'blocked'
-    ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued'
-    END END AS anon_2, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
-    CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0 OR
+    admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold
+    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2,
+    coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority
+    AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
@@ -69,20 +71,21 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
     limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS at
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
     max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
     $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan, $14::BOOLEAN AS limited,
     $15::VARCHAR AS origin, $16::SMALLINT AS hooks, $17::VARCHAR AS tags, $18::VARCHAR AS ordering_key, $19::INTEGER AS
-    key_position, $20::VARCHAR AS fairness_key, $21::BOOLEAN AS placed, $22::BIGINT AS rank, $23::BIGINT AS start_tag)
-    AS batch
+    key_position, $20::VARCHAR AS fairness_key, $21::BOOLEAN AS placed, $22::BIGINT AS rank, $23::BIGINT AS start_tag,
+    $24::VARCHAR AS limits, $25::BOOLEAN AS limit_is_full) AS batch
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND NOT tenants.metered AND (batch.placed OR NOT tenants.shares_lanes)))),
 link_1 AS
-(INSERT INTO run_inputs (run_id, input, trace, plan, origin) SELECT admitted.id AS id, admitted.input AS input,
-    admitted.trace AS trace, admitted.plan AS plan, admitted.origin AS origin
+(INSERT INTO run_inputs (run_id, input, trace, plan, origin, limits) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.origin AS origin, admitted.limits AS limits
 FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
@@ -93,10 +96,11 @@ FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0) THEN 'blocked'
-    ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued'
-    END END AS anon_2, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
-    CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0 OR
+    admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold
+    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2,
+    coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority
+    AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
@@ -199,6 +203,101 @@ link_2 AS
     changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
 FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at
+FROM changed;
+
+-- accept_limited
+-- Store new runs that have concurrency limits and no keys, with the slots of their first limits.
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limits AS
+    limits, batch.limit_key AS limit_key, batch.limit_is_full AS limit_is_full, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
+    $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::TEXT[], $15::TEXT[],
+    $16::BOOLEAN[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us, hold, on_dead, input,
+    tenant, trace, plan, limits, limit_key, limit_is_full)
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan, limits) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.limits AS limits
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, hooks) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.limit_is_full AND NOT
+    admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN
+    (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN
+    admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 1024 END
+    AS anon_5
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at, pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed),
+link_3 AS
+(INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
+FROM admitted
+WHERE admitted.limit_key IS NOT NULL AND NOT admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
+FROM changed;
+
+-- accept_limited (one member)
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limits AS
+    limits, batch.limit_key AS limit_key, batch.limit_is_full AS limit_is_full, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
+    max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
+    $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan, $14::VARCHAR AS limits,
+    $15::VARCHAR AS limit_key, $16::BOOLEAN AS limit_is_full) AS batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan, limits) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.limits AS limits
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, hooks) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.limit_is_full AND NOT
+    admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN
+    (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN
+    admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 1024 END
+    AS anon_5
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at, pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed),
+link_3 AS
+(INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
+FROM admitted
+WHERE admitted.limit_key IS NOT NULL AND NOT admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
 FROM changed;
 
 -- accept_shared
@@ -511,6 +610,31 @@ INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batc
 FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS kind) AS batch
 WHERE true ON CONFLICT (run_id, kind) DO NOTHING;
 
+-- add_limit_slots
+-- Store the slots of admitted runs.
+INSERT INTO limit_slots (key, run_id) SELECT batch.key, batch.run_id
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(key, run_id)
+WHERE true ON CONFLICT DO NOTHING;
+
+-- add_limit_slots (one member)
+INSERT INTO limit_slots (key, run_id) SELECT batch.key, batch.run_id
+FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS run_id) AS batch
+WHERE true ON CONFLICT DO NOTHING;
+
+-- add_limit_waits
+-- Let blocked runs wait for a concurrency limit.
+INSERT INTO limit_waits (run_id, key, turn, place, evicts) SELECT batch.run_id, batch.key, batch.turn, batch.place,
+    batch.evicts
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::BOOLEAN[]) AS batch(run_id, key, turn, place, evicts)
+WHERE true ON CONFLICT (run_id) DO NOTHING;
+
+-- add_limit_waits (one member)
+INSERT INTO limit_waits (run_id, key, turn, place, evicts) SELECT batch.run_id, batch.key, batch.turn, batch.place,
+    batch.evicts
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS key, $3::VARCHAR AS turn, $4::BIGINT AS place, $5::BOOLEAN AS evicts)
+    AS batch
+WHERE true ON CONFLICT (run_id) DO NOTHING;
+
 -- add_neutral_webhook
 -- Add a replay or a test of a webhook, which does not change the health of its endpoint.
 INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, status, max_tries, next_at, fence,
@@ -682,6 +806,37 @@ FROM (SELECT $1::VARCHAR AS owner, $2::INTEGER AS version, $3::VARCHAR AS tenant
     value, $6::VARCHAR AS public_key) AS batch
 WHERE true ON CONFLICT (owner, version) DO NOTHING;
 
+-- admit_runs
+-- Queue runs that have a slot of each of their limits.
+UPDATE runs SET status='queued', rank=CASE WHEN (runs.attempt = 0) THEN (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - CAST(runs.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = runs.lane), 600) * 1000000 ELSE runs.rank END, last_seq=(runs.last_seq + 1), start_tag=CASE WHEN
+    (runs.attempt = 0) THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint ELSE runs.start_tag END FROM
+    unnest($1::TEXT[]) AS batch(id) WHERE runs.id = batch.id AND (runs.status || '') = 'blocked' RETURNING runs.id,
+    runs.lane, runs.status, runs.last_seq, runs.attempt, EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes) AS shares;
+
+-- admit_runs (one member)
+UPDATE runs SET status='queued', rank=CASE WHEN (runs.attempt = 0) THEN (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - CAST(runs.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = runs.lane), 600) * 1000000 ELSE runs.rank END, last_seq=(runs.last_seq + 1), start_tag=CASE WHEN
+    (runs.attempt = 0) THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint ELSE runs.start_tag END FROM
+    (SELECT $1::VARCHAR AS id) AS batch WHERE runs.id = batch.id AND (runs.status || '') = 'blocked' RETURNING runs.id,
+    runs.lane, runs.status, runs.last_seq, runs.attempt, EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes) AS shares;
+
+-- admitted_to_place
+-- Find admitted runs that get their start tags.
+SELECT runs.id AS run_id, runs.lane, runs.tenant, runs.fairness_key, runs.priority, runs.due_at
+FROM runs
+WHERE (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes)) AND runs.id = any ($1::TEXT[]) FOR UPDATE OF runs SKIP LOCKED;
+
 -- advance_schedules
 -- Move schedules to their next slot.
 UPDATE schedules SET template=coalesce(batch.template, schedules.template), cursor_at=batch.cursor_at, last_slot=CASE
@@ -775,10 +930,10 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS seq, $3::INTEGER AS attempt, 
 -- approve
 -- Release a run that waits for approval.
 UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (runs.due_at > (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END, last_seq=(runs.last_seq + 1),
-    hold=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.hold AND runs.status IN ('awaiting_approval', 'blocked')
-    RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
-    runs.tenant, CASE WHEN (EXISTS (SELECT *
+    clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked'
+    ELSE 'queued' END END, last_seq=(runs.last_seq + 1), hold=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.hold AND
+    runs.status IN ('awaiting_approval', 'blocked') RETURNING runs.id, runs.lane, runs.status, runs.attempt,
+    runs.last_seq, runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
@@ -1442,6 +1597,19 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
 FROM run_dependencies
 WHERE run_dependencies.run_id = any ($1::TEXT[]) GROUP BY run_dependencies.run_id;
 
+-- count_evicting_runs
+-- Count the waiting runs that cancel an admitted run of their key.
+SELECT batch.key, (SELECT count(*) AS count_1
+FROM limit_waits
+WHERE limit_waits.key = batch.key AND limit_waits.evicts) AS waiting
+FROM unnest($1::TEXT[]) AS batch(key);
+
+-- count_evicting_runs (one member)
+SELECT batch.key, (SELECT count(*) AS count_1
+FROM limit_waits
+WHERE limit_waits.key = batch.key AND limit_waits.evicts) AS waiting
+FROM (SELECT $1::VARCHAR AS key) AS batch;
+
 -- count_items_of_job
 -- Count the items of a bulk job.
 SELECT count(*) AS count
@@ -1687,6 +1855,10 @@ DELETE FROM bulk_jobs WHERE bulk_jobs.id = $1::VARCHAR AND NOT (EXISTS (SELECT *
 FROM bulk_items
 WHERE bulk_items.job_id = bulk_jobs.id));
 
+-- delete_concurrency_limit
+-- Delete a shared concurrency limit.
+DELETE FROM concurrency_limits WHERE concurrency_limits.key = $1::VARCHAR RETURNING concurrency_limits.max_running;
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
@@ -1765,6 +1937,10 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- delete_letters_of_runs
 -- Delete the dead letters of runs.
 DELETE FROM dead_letters WHERE dead_letters.run_id = any ($1::TEXT[]);
+
+-- delete_limits_of_tenant
+-- Delete the concurrency limits of a deleted tenant.
+DELETE FROM concurrency_limits WHERE concurrency_limits.tenant = $1::VARCHAR;
 
 -- delete_old_answers
 -- Delete the stored responses of idempotency keys after a day.
@@ -2212,6 +2388,19 @@ WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > (date_pa
     1000000)::bigint - 86400000000 ORDER BY event_outcomes.trigger
 LIMIT 5;
 
+-- find_concurrency_limit
+-- Read a shared concurrency limit with its use.
+SELECT concurrency_limits.key, concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = concurrency_limits.key) AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits.key = concurrency_limits.key
+LIMIT 10000) AS counted) AS waiting
+FROM concurrency_limits
+WHERE concurrency_limits.key = $1::VARCHAR;
+
 -- find_dead_letter
 -- Read a dead letter without its content.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
@@ -2380,6 +2569,13 @@ SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash,
     webhook_sources.updated_by, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 FROM webhook_sources
 WHERE webhook_sources.token_hash = $1::VARCHAR AND webhook_sources.enabled;
+
+-- find_withdrawable_runs
+-- Lock queued runs under a concurrency limit that was lowered, the last ones first.
+SELECT runs.id
+FROM limit_slots JOIN runs ON runs.id = limit_slots.run_id
+WHERE limit_slots.key = $1::VARCHAR AND (runs.status || '') = 'queued' ORDER BY runs.rank DESC
+LIMIT $2::BIGINT FOR UPDATE OF runs;
 
 -- finish_dependency_work
 -- Remove what the maintenance service has settled.
@@ -2583,6 +2779,12 @@ FROM (SELECT tenants.value AS tenant, $4::VARCHAR AS target, $5::VARCHAR AS lane
 FROM unnest($6::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($8::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
     ranges;
 
+-- forget_limit_turns
+-- Delete the last turns of limits without waiting runs.
+DELETE FROM limit_turns WHERE NOT (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits.key = limit_turns.key));
+
 -- forget_provider_seconds
 DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
@@ -2619,6 +2821,15 @@ UPDATE runs SET holds_key=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.statu
     runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
+
+-- free_limit_slots
+-- Free the slots of runs that are not admitted any more.
+DELETE FROM limit_slots WHERE (limit_slots.key, limit_slots.run_id) IN (SELECT batch.key, batch.run_id
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(key, run_id));
+
+-- free_limit_slots (one member)
+DELETE FROM limit_slots WHERE (limit_slots.key, limit_slots.run_id) IN (SELECT batch.key, batch.run_id
+FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS run_id) AS batch);
 
 -- grant_slots
 WITH link_1 AS
@@ -2742,6 +2953,17 @@ WHERE webhook_deliveries.endpoint_id = $2::VARCHAR AND webhook_deliveries.status
 LIMIT 1000 FOR UPDATE SKIP LOCKED)
 UPDATE webhook_deliveries SET status='held', next_at=$1::BIGINT FROM waiting WHERE webhook_deliveries.id = waiting.id;
 
+-- holders_of_limits
+-- Read the admitted runs of concurrency limits.
+SELECT limit_slots.key, runs.id, runs.status, runs.accepted_at, runs.cancel_requested_at
+FROM unnest($1::TEXT[]) AS batch(key) JOIN limit_slots ON limit_slots.key = batch.key JOIN runs ON runs.id =
+    limit_slots.run_id;
+
+-- holders_of_limits (one member)
+SELECT limit_slots.key, runs.id, runs.status, runs.accepted_at, runs.cancel_requested_at
+FROM (SELECT $1::VARCHAR AS key) AS batch JOIN limit_slots ON limit_slots.key = batch.key JOIN runs ON runs.id =
+    limit_slots.run_id;
+
 -- hook_open_runs
 -- Let the end of open runs start the buffered slots of their schedule.
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NULL AND
@@ -2791,6 +3013,22 @@ SELECT runs.ordering_key
 FROM runs
 WHERE runs.worker_id = any ($1::TEXT[]) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL AND
     (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
+
+-- keys_with_waiting_runs
+-- Find concurrency limits for which runs wait.
+WITH RECURSIVE keys(key, n) AS
+(SELECT (SELECT limit_waits.key
+FROM limit_waits
+WHERE limit_waits.key > $1::VARCHAR ORDER BY limit_waits.key
+LIMIT 1) AS key, 1 AS n UNION ALL SELECT (SELECT limit_waits.key
+FROM limit_waits
+WHERE limit_waits.key > keys.key ORDER BY limit_waits.key
+LIMIT 1) AS anon_1, keys.n + 1 AS anon_2
+FROM keys
+WHERE keys.key IS NOT NULL AND keys.n < 200)
+SELECT keys.key
+FROM keys
+WHERE keys.key IS NOT NULL;
 
 -- known_webhook_notices
 -- Find what was reported before.
@@ -2855,6 +3093,19 @@ WHERE dead_letters.retry_run_id = any ($1::TEXT[]) AND dead_letters.state = 'ret
 -- limit_wait_for_writers
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
+
+-- list_all_concurrency_limits
+-- Read the use of the shared concurrency limits of all tenants, for metrics.
+SELECT concurrency_limits.key, concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = concurrency_limits.key) AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits.key = concurrency_limits.key
+LIMIT 10000) AS counted) AS waiting
+FROM concurrency_limits ORDER BY concurrency_limits.key
+LIMIT $1::INTEGER;
 
 -- list_audit
 -- Read a page of the audit log, newest first.
@@ -3429,6 +3680,20 @@ LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
+-- list_concurrency_limits
+-- List the shared concurrency limits of a tenant with their use.
+SELECT concurrency_limits.key, concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = concurrency_limits.key) AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits.key = concurrency_limits.key
+LIMIT 10000) AS counted) AS waiting
+FROM concurrency_limits
+WHERE concurrency_limits.tenant = $1::VARCHAR AND concurrency_limits.name > $2::VARCHAR ORDER BY concurrency_limits.name
+LIMIT $3::INTEGER;
+
 -- list_dead_letters
 -- Read a page of the dead letters of all tenants.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
@@ -3785,7 +4050,8 @@ WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT (date_part('e
 FROM schedules
 WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_5)) AS schedules, EXISTS (SELECT *
-FROM dependency_work) AS dependents, (EXISTS (SELECT *
+FROM dependency_work) AS dependents, EXISTS (SELECT *
+FROM limit_waits) AS admission, (EXISTS (SELECT *
 FROM stored_events
 WHERE stored_events.matched_at IS NULL)) OR (EXISTS (SELECT *
 FROM run_waits
@@ -3882,6 +4148,15 @@ UPDATE runs SET first_seq=$1::INTEGER WHERE runs.id = $2::VARCHAR AND runs.ended
 -- Note that only the last event of ended runs is kept.
 UPDATE runs SET first_seq=runs.last_seq WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NOT NULL;
 
+-- move_limit_waits
+-- Let waiting runs wait for another of their limits, which is full.
+UPDATE limit_waits SET key=batch.key, turn=batch.turn, evicts=batch.evicts FROM unnest($1::TEXT[], $2::TEXT[],
+    $3::TEXT[], $4::BOOLEAN[]) AS batch(run_id, key, turn, evicts) WHERE limit_waits.run_id = batch.run_id;
+
+-- move_limit_waits (one member)
+UPDATE limit_waits SET key=batch.key, turn=batch.turn, evicts=batch.evicts FROM (SELECT $1::VARCHAR AS run_id,
+    $2::VARCHAR AS key, $3::VARCHAR AS turn, $4::BOOLEAN AS evicts) AS batch WHERE limit_waits.run_id = batch.run_id;
+
 -- move_run
 -- Move a waiting run to another lane.
 UPDATE runs SET lane=$1::VARCHAR WHERE runs.id = $2::VARCHAR AND runs.status IN ('awaiting_approval', 'scheduled',
@@ -3901,6 +4176,13 @@ LIMIT 5000)
 UPDATE runs SET lane=$1::VARCHAR FROM waiting WHERE runs.id = waiting.id AND (runs.status = 'awaiting_approval' OR
     runs.status = 'scheduled' OR runs.status = 'blocked' OR runs.status = 'queued' OR runs.status = 'paused') RETURNING
     runs.id;
+
+-- names_of_concurrency_limits
+-- Read the names of the shared concurrency limits of a tenant.
+SELECT concurrency_limits.name
+FROM concurrency_limits
+WHERE concurrency_limits.tenant = $1::VARCHAR
+LIMIT 1000;
 
 -- names_of_letter_groups
 -- Read targets and steps of groups of dead letters.
@@ -4413,7 +4695,9 @@ FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.due_at
 LIMIT 1000 FOR UPDATE SKIP LOCKED)
-UPDATE runs SET status='queued' FROM due WHERE runs.id = due.id AND (runs.status || '') = 'paused' RETURNING runs.lane;
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+    due.id AND (runs.status || '') = 'paused' RETURNING runs.id, runs.lane, runs.status, runs.hooks, runs.ordering_key,
+    runs.holds_key;
 
 -- queue_due_scheduled
 -- Make scheduled runs ready that are due.
@@ -4423,8 +4707,9 @@ FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.due_at
 LIMIT 1000 FOR UPDATE SKIP LOCKED)
-UPDATE runs SET status='queued' FROM due WHERE runs.id = due.id AND (runs.status || '') = 'scheduled' RETURNING
-    runs.lane;
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+    due.id AND (runs.status || '') = 'scheduled' RETURNING runs.id, runs.lane, runs.status, runs.hooks,
+    runs.ordering_key, runs.holds_key;
 
 -- queued_by_lane_and_target
 -- Count the ready runs of each lane and target.
@@ -4604,6 +4889,38 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.du
 FROM (SELECT $1::VARCHAR AS uid, $2::BIGINT AS slot) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid =
     batch.uid AND schedule_firings.slot = batch.slot ORDER BY schedule_firings.slot;
 
+-- read_first_waiting
+-- Read the first waiting runs of each turn.
+WITH heads AS
+(SELECT batch.key AS key, batch.turn AS turn, coalesce((SELECT other.place
+FROM limit_waits AS other
+WHERE other.key = batch.key AND other.turn = batch.turn ORDER BY other.place
+LIMIT 1 OFFSET $1::BIGINT), CAST(4611686018427387904 AS BIGINT)) AS cutoff
+FROM unnest($2::TEXT[], $3::TEXT[]) AS batch(key, turn))
+SELECT limit_waits.run_id, limit_waits.key, limit_waits.turn, limit_waits.place, run_inputs.limits, runs.target,
+    runs.fairness_key
+FROM heads JOIN limit_waits ON limit_waits.key = heads.key AND limit_waits.turn = heads.turn AND limit_waits.place <=
+    heads.cutoff JOIN runs ON runs.id = limit_waits.run_id JOIN run_inputs ON run_inputs.run_id = limit_waits.run_id;
+
+-- read_first_waiting (one member)
+WITH heads AS
+(SELECT batch.key AS key, batch.turn AS turn, coalesce((SELECT other.place
+FROM limit_waits AS other
+WHERE other.key = batch.key AND other.turn = batch.turn ORDER BY other.place
+LIMIT 1 OFFSET $1::BIGINT), CAST(4611686018427387904 AS BIGINT)) AS cutoff
+FROM (SELECT $2::VARCHAR AS key, $3::VARCHAR AS turn) AS batch)
+SELECT limit_waits.run_id, limit_waits.key, limit_waits.turn, limit_waits.place, run_inputs.limits, runs.target,
+    runs.fairness_key
+FROM heads JOIN limit_waits ON limit_waits.key = heads.key AND limit_waits.turn = heads.turn AND limit_waits.place <=
+    heads.cutoff JOIN runs ON runs.id = limit_waits.run_id JOIN run_inputs ON run_inputs.run_id = limit_waits.run_id;
+
+-- read_holders_of_limit
+-- Read some of the runs that are admitted under a concurrency limit.
+SELECT limit_slots.run_id
+FROM limit_slots
+WHERE limit_slots.key = $1::VARCHAR ORDER BY limit_slots.run_id
+LIMIT $2::INTEGER;
+
 -- read_idempotency_keys
 -- Read the runs stored under idempotency keys.
 SELECT idempotency_keys.key, idempotency_keys.fingerprint, idempotency_keys.run_id, idempotency_keys.created_at,
@@ -4729,6 +5046,94 @@ FROM run_steps
 WHERE run_steps.run_id = $1::VARCHAR AND run_steps.no IS NOT NULL AND run_steps.outcome != 'snapshot' ORDER BY
     run_steps.no DESC
 LIMIT 100;
+
+-- read_limit_of_waiting_run
+-- Read the concurrency limit that a run waits for, and its use.
+SELECT limit_waits.key, run_inputs.limits, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = limit_waits.key) AS admitted, (SELECT coalesce(sum(CASE WHEN (holder.status = 'running') THEN 1
+    ELSE 0 END), 0) AS coalesce_1
+FROM limit_slots JOIN runs AS holder ON holder.id = limit_slots.run_id
+WHERE limit_slots.key = limit_waits.key) AS running, (SELECT concurrency_limits.max_running
+FROM concurrency_limits
+WHERE concurrency_limits.key = limit_waits.key) AS shared
+FROM limit_waits JOIN run_inputs ON run_inputs.run_id = limit_waits.run_id
+WHERE limit_waits.run_id = $1::VARCHAR;
+
+-- read_limit_room
+-- Count the admitted runs of concurrency limits, and read the numbers of shared ones.
+SELECT batch.key, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = batch.key) AS admitted, (EXISTS (SELECT *
+FROM limit_waits)) AND (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits.key = batch.key)) AS waited, CASE WHEN (EXISTS (SELECT *
+FROM concurrency_limits)) THEN (SELECT concurrency_limits.max_running
+FROM concurrency_limits
+WHERE concurrency_limits.key = batch.key) ELSE NULL END AS most
+FROM unnest($1::TEXT[]) AS batch(key);
+
+-- read_limit_room (one member)
+SELECT batch.key, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = batch.key) AS admitted, (EXISTS (SELECT *
+FROM limit_waits)) AND (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits.key = batch.key)) AS waited, CASE WHEN (EXISTS (SELECT *
+FROM concurrency_limits)) THEN (SELECT concurrency_limits.max_running
+FROM concurrency_limits
+WHERE concurrency_limits.key = batch.key) ELSE NULL END AS most
+FROM (SELECT $1::VARCHAR AS key) AS batch;
+
+-- read_limit_turns
+-- Find the turns with waiting runs of concurrency limits.
+WITH RECURSIVE begin AS
+(SELECT batch.key AS key, batch.part AS part, CASE WHEN (batch.part = 0) THEN coalesce((SELECT limit_turns.turn
+FROM limit_turns
+WHERE limit_turns.key = batch.key), '') ELSE '' END AS after
+FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(key, part)),
+turns(key, part, turn, n) AS
+(SELECT begin.key AS key, begin.part AS part, (SELECT limit_waits.turn
+FROM limit_waits
+WHERE limit_waits.key = begin.key AND limit_waits.turn > begin.after ORDER BY limit_waits.turn
+LIMIT 1) AS turn, 1 AS n
+FROM begin UNION ALL SELECT turns.key AS key, turns.part AS part, (SELECT limit_waits.turn
+FROM limit_waits
+WHERE limit_waits.key = turns.key AND limit_waits.turn > turns.turn ORDER BY limit_waits.turn
+LIMIT 1) AS anon_1, turns.n + 1 AS anon_2
+FROM turns
+WHERE turns.turn IS NOT NULL AND turns.n < 64)
+SELECT turns.key, turns.part, turns.turn, turns.n
+FROM turns
+WHERE turns.turn IS NOT NULL;
+
+-- read_limit_turns (one member)
+WITH RECURSIVE begin AS
+(SELECT batch.key AS key, batch.part AS part, CASE WHEN (batch.part = 0) THEN coalesce((SELECT limit_turns.turn
+FROM limit_turns
+WHERE limit_turns.key = batch.key), '') ELSE '' END AS after
+FROM (SELECT $1::VARCHAR AS key, $2::INTEGER AS part) AS batch),
+turns(key, part, turn, n) AS
+(SELECT begin.key AS key, begin.part AS part, (SELECT limit_waits.turn
+FROM limit_waits
+WHERE limit_waits.key = begin.key AND limit_waits.turn > begin.after ORDER BY limit_waits.turn
+LIMIT 1) AS turn, 1 AS n
+FROM begin UNION ALL SELECT turns.key AS key, turns.part AS part, (SELECT limit_waits.turn
+FROM limit_waits
+WHERE limit_waits.key = turns.key AND limit_waits.turn > turns.turn ORDER BY limit_waits.turn
+LIMIT 1) AS anon_1, turns.n + 1 AS anon_2
+FROM turns
+WHERE turns.turn IS NOT NULL AND turns.n < 64)
+SELECT turns.key, turns.part, turns.turn, turns.n
+FROM turns
+WHERE turns.turn IS NOT NULL;
+
+-- read_limits_of_runs
+-- Read the concurrency limits of runs.
+SELECT runs.id, runs.target, runs.status, runs.hooks, runs.ordering_key, runs.holds_key, runs.fairness_key,
+    runs.priority, runs.attempt, runs.accepted_at, run_inputs.limits
+FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
 -- read_next_events
 -- Read the next events of many runs.
@@ -5143,9 +5548,10 @@ UPDATE bulk_jobs SET next_at=((date_part('epoch', clock_timestamp()) * 1000000):
 -- Make runs ready whose dependencies are met.
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NULL OR runs.holds_key) THEN CASE WHEN runs.hold THEN
     'awaiting_approval' WHEN (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled'
-    ELSE 'queued' END ELSE 'blocked' END, last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE runs.id = any
-    ($1::TEXT[]) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status,
-    runs.last_seq, runs.attempt;
+    ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END ELSE 'blocked' END,
+    last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE runs.id = any ($1::TEXT[]) AND runs.status = 'blocked'
+    AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status, runs.last_seq, runs.attempt, runs.hooks,
+    runs.ordering_key, runs.holds_key;
 
 -- release_hold
 -- Remove a hold of a lane.
@@ -5156,29 +5562,29 @@ DELETE FROM lane_holds WHERE lane_holds.lane = $1::VARCHAR AND lane_holds.id = $
 -- release_next
 -- Give an ordering key to the next run that waits for it.
 UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
-    (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END,
-    last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS
-    min_1
+    (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE CASE WHEN
+    ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN
+    FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch.key AND waiting.status = 'blocked') AS key_no
 FROM unnest($2::TEXT[]) AS batch(key)) AS heads WHERE runs.ordering_key = heads.key AND runs.key_no = heads.key_no AND
     runs.status = 'blocked' AND NOT (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, runs.lane, runs.status, runs.last_seq,
-    runs.attempt;
+    runs.attempt, runs.hooks, runs.ordering_key, runs.holds_key;
 
 -- release_next (one member)
 UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
-    (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE 'queued' END,
-    last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS
-    min_1
+    (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE CASE WHEN
+    ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN
+    FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch.key AND waiting.status = 'blocked') AS key_no
 FROM (SELECT $2::VARCHAR AS key) AS batch) AS heads WHERE runs.ordering_key = heads.key AND runs.key_no = heads.key_no
     AND runs.status = 'blocked' AND NOT (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, runs.lane, runs.status, runs.last_seq,
-    runs.attempt;
+    runs.attempt, runs.hooks, runs.ordering_key, runs.holds_key;
 
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
@@ -5213,6 +5619,10 @@ FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.max_neighbors IS NOT NULL)) OR (EXISTS (SELECT *
 FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'running')));
+
+-- remove_limit_waits
+-- Remove runs that no longer wait for a concurrency limit.
+DELETE FROM limit_waits WHERE limit_waits.run_id = any ($1::TEXT[]);
 
 -- remove_quota
 -- Remove a quota of a tenant.
@@ -5269,9 +5679,10 @@ DELETE FROM provider_limits WHERE provider_limits.credential = $1::VARCHAR;
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
-UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN 'queued' ELSE runs.status END, last_seq=(runs.last_seq +
-    1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL ELSE runs.due_at END WHERE runs.id = $1::VARCHAR AND
-    runs.ended_at IS NULL RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq;
+UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE
+    'queued' END ELSE runs.status END, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL
+    ELSE runs.due_at END WHERE runs.id = $1::VARCHAR AND runs.ended_at IS NULL RETURNING runs.id, runs.lane,
+    runs.status, runs.attempt, runs.last_seq, runs.hooks, runs.ordering_key, runs.holds_key;
 
 -- resume_schedule
 -- Resume a schedule.
@@ -5289,12 +5700,13 @@ UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(da
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NOT NULL AND NOT runs.holds_key AND (EXISTS (SELECT *
 FROM runs AS other
 WHERE other.ordering_key = runs.ordering_key AND other.holds_key))) THEN 'blocked' WHEN ($1::BIGINT > 0) THEN
-    'scheduled' ELSE 'queued' END, rank=(runs.rank + CAST(runs.priority - CASE WHEN (CAST(runs.priority - $2::SMALLINT
-    AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - $2::SMALLINT AS SMALLINT) END AS BIGINT) * 600000000),
-    priority=CASE WHEN (CAST(runs.priority - $2::SMALLINT AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority -
-    $2::SMALLINT AS SMALLINT) END, failures=$3::INTEGER, losses=$4::INTEGER, last_seq=(runs.last_seq + 1), due_at=CASE
-    WHEN ($1::BIGINT > 0) THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + $1::BIGINT END,
-    ended_at=$5::BIGINT, cancel_requested_at=$6::BIGINT, key_no=(coalesce((SELECT max(waiting.key_no) AS max_1
+    'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, rank=(runs.rank +
+    CAST(runs.priority - CASE WHEN (CAST(runs.priority - $2::SMALLINT AS SMALLINT) < -100) THEN -100 ELSE
+    CAST(runs.priority - $2::SMALLINT AS SMALLINT) END AS BIGINT) * 600000000), priority=CASE WHEN (CAST(runs.priority -
+    $2::SMALLINT AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - $2::SMALLINT AS SMALLINT) END,
+    failures=$3::INTEGER, losses=$4::INTEGER, last_seq=(runs.last_seq + 1), due_at=CASE WHEN ($1::BIGINT > 0) THEN
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint + $1::BIGINT END, ended_at=$5::BIGINT,
+    cancel_requested_at=$6::BIGINT, key_no=(coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = runs.ordering_key AND waiting.status = 'blocked'), 0) + 1), holds_key=(runs.ordering_key IS
     NOT NULL AND NOT (runs.ordering_key IS NOT NULL AND NOT runs.holds_key AND (EXISTS (SELECT *
@@ -5585,6 +5997,13 @@ SELECT count(*) AS kept
 FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
 
+-- set_concurrency_limit
+-- Create or change a shared concurrency limit.
+INSERT INTO concurrency_limits (key, tenant, name, max_running, updated_at, updated_by) VALUES ($1::VARCHAR,
+    $2::VARCHAR, $3::VARCHAR, $4::INTEGER, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $5::VARCHAR) ON
+    CONFLICT (key) DO UPDATE SET max_running = excluded.max_running, updated_at = excluded.updated_at, updated_by =
+    excluded.updated_by;
+
 -- set_lane
 -- Change the settings of a lane.
 UPDATE lanes SET enabled=coalesce($1::BOOLEAN, lanes.enabled), max_slots=nullif(coalesce($2::INTEGER, lanes.max_slots),
@@ -5593,6 +6012,22 @@ UPDATE lanes SET enabled=coalesce($1::BOOLEAN, lanes.enabled), max_slots=nullif(
     priority_seconds=coalesce($6::INTEGER, lanes.priority_seconds), stale_timeout_minutes=nullif(coalesce($7::INTEGER,
     lanes.stale_timeout_minutes), -1) WHERE lanes.name = $8::VARCHAR RETURNING lanes.name, lanes.enabled,
     lanes.max_slots, lanes.poll_interval_ms, lanes.fair, lanes.priority_seconds, lanes.stale_timeout_minutes;
+
+-- set_limit_place
+-- Change the place of a run that waits for a concurrency limit.
+UPDATE limit_waits SET place=(limit_waits.place + $1::BIGINT) WHERE limit_waits.run_id = $2::VARCHAR RETURNING
+    limit_waits.key;
+
+-- set_limit_turns
+-- Store the turn that was served last.
+INSERT INTO limit_turns (key, turn) SELECT batch.key, batch.turn
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(key, turn)
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO UPDATE SET turn = excluded.turn;
+
+-- set_limit_turns (one member)
+INSERT INTO limit_turns (key, turn) SELECT batch.key, batch.turn
+FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS turn) AS batch
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO UPDATE SET turn = excluded.turn;
 
 -- set_priority
 -- Change the priority of a waiting run.
@@ -6679,8 +7114,14 @@ WHERE waiting.run_id = run_waits.run_id AND waiting.kind = 'event' AND waiting.n
 
 -- wake_parents
 -- Requeue suspended runs whose children have ended.
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END, due_at=$1::BIGINT WHERE
+    runs.id = any ($2::TEXT[]) AND (runs.status || '') = 'paused' AND runs.due_at IS NOT NULL RETURNING runs.id,
+    runs.lane, runs.status, runs.hooks, runs.ordering_key, runs.holds_key;
+
+-- wake_parents_at_once
+-- Requeue runs that suspend although a child has ended.
 UPDATE runs SET status='queued', due_at=$1::BIGINT WHERE runs.id = any ($2::TEXT[]) AND (runs.status || '') = 'paused'
-    AND runs.due_at IS NOT NULL RETURNING runs.id, runs.lane;
+    AND runs.due_at IS NOT NULL RETURNING runs.id;
 
 -- webhook_delivery_body
 -- Read the body of a webhook delivery that differs from its message.
@@ -6759,6 +7200,11 @@ WHERE webhook_deliveries.tenant = $1::VARCHAR AND NOT webhook_deliveries.neutral
     NULL OR webhook_deliveries.id < $6::VARCHAR) AND (CAST($7::BIGINT AS BIGINT) IS NULL OR
     webhook_deliveries.created_at >= $7::BIGINT) ORDER BY webhook_deliveries.id DESC
 LIMIT 1000;
+
+-- withdraw_runs
+-- Block queued runs again whose concurrency limit was lowered.
+UPDATE runs SET status='blocked', last_seq=(runs.last_seq + 1) WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '')
+    = 'queued' RETURNING runs.id, runs.lane, runs.status, runs.last_seq, runs.attempt;
 
 -- withdraw_waiter
 DELETE FROM provider_waiters WHERE provider_waiters.credential = $1::VARCHAR AND (provider_waiters.holder = $2::VARCHAR

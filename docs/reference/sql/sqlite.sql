@@ -9,7 +9,7 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limited
     AS limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, now_us() AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, now_us() AS at
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
     '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
@@ -18,7 +18,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     AS limited, json_extract(value, '$[14]') AS origin, json_extract(value, '$[15]') AS hooks, json_extract(value,
     '$[16]') AS tags, json_extract(value, '$[17]') AS ordering_key, json_extract(value, '$[18]') AS key_position,
     json_extract(value, '$[19]') AS fairness_key, json_extract(value, '$[20]') AS placed, json_extract(value, '$[21]')
-    AS rank, json_extract(value, '$[22]') AS start_tag
+    AS rank, json_extract(value, '$[22]') AS start_tag, json_extract(value, '$[23]') AS limits, json_extract(value,
+    '$[24]') AS limit_is_full
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch.limited = 1 OR (EXISTS (SELECT *
 FROM tenants
@@ -31,10 +32,11 @@ FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) OR (admitted.hooks & 128) != 0) THEN
-    'blocked' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE
-    'queued' END END AS anon_1, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE
-    admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) OR (admitted.hooks & 128) != 0 OR
+    admitted.limit_is_full = 1 AND admitted.hold = 0 AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN
+    admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS
+    anon_1, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
+    CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
@@ -58,7 +60,7 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limited
     AS limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, now_us() AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, now_us() AS at
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
     '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
@@ -67,14 +69,15 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     AS limited, json_extract(value, '$[14]') AS origin, json_extract(value, '$[15]') AS hooks, json_extract(value,
     '$[16]') AS tags, json_extract(value, '$[17]') AS ordering_key, json_extract(value, '$[18]') AS key_position,
     json_extract(value, '$[19]') AS fairness_key, json_extract(value, '$[20]') AS placed, json_extract(value, '$[21]')
-    AS rank, json_extract(value, '$[22]') AS start_tag
+    AS rank, json_extract(value, '$[22]') AS start_tag, json_extract(value, '$[23]') AS limits, json_extract(value,
+    '$[24]') AS limit_is_full
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch.limited = 1 OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
     AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND (batch.placed = 1 OR tenants.shares_lanes = 0))))
-INSERT INTO run_inputs (run_id, input, trace, "plan", origin) SELECT admitted.id, admitted.input, admitted.trace,
-    admitted."plan", admitted.origin
+INSERT INTO run_inputs (run_id, input, trace, "plan", origin, limits) SELECT admitted.id, admitted.input,
+    admitted.trace, admitted."plan", admitted.origin, admitted.limits
 FROM admitted
 WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
 
@@ -141,6 +144,89 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS s
     lane, json_extract(value, '$[3]') AS accepted_at
 FROM json_each(?) AS changed_members) AS changed;
 
+-- accept_limited
+-- Store new runs that have concurrency limits and no keys, with the slots of their first limits.
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limits AS
+    limits, batch.limit_key AS limit_key, batch.limit_is_full AS limit_is_full, now_us() AS at
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
+    lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
+    '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
+    json_extract(value, '$[8]') AS on_dead, json_extract(value, '$[9]') AS input, json_extract(value, '$[10]') AS
+    tenant, json_extract(value, '$[11]') AS trace, json_extract(value, '$[12]') AS "plan", json_extract(value, '$[13]')
+    AS limits, json_extract(value, '$[14]') AS limit_key, json_extract(value, '$[15]') AS limit_is_full
+FROM json_each(?) AS batch_members) AS batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND tenants.shares_lanes = 0))
+INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, hooks) SELECT admitted.id, admitted.target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.limit_is_full = 1 AND
+    admitted.hold = 0 AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval'
+    WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_1, CASE WHEN (admitted.priority = 0)
+    THEN admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds, admitted
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
+    admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
+    admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant, CASE WHEN
+    (admitted.limit_key IS NULL) THEN 0 ELSE 1024 END AS anon_4
+FROM admitted RETURNING id, status, lane, accepted_at, null AS mark;
+
+-- accept_limited (link 1)
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limits AS
+    limits, batch.limit_key AS limit_key, batch.limit_is_full AS limit_is_full, now_us() AS at
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
+    lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
+    '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
+    json_extract(value, '$[8]') AS on_dead, json_extract(value, '$[9]') AS input, json_extract(value, '$[10]') AS
+    tenant, json_extract(value, '$[11]') AS trace, json_extract(value, '$[12]') AS "plan", json_extract(value, '$[13]')
+    AS limits, json_extract(value, '$[14]') AS limit_key, json_extract(value, '$[15]') AS limit_is_full
+FROM json_each(?) AS batch_members) AS batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND tenants.shares_lanes = 0))
+INSERT INTO run_inputs (run_id, input, trace, "plan", limits) SELECT admitted.id, admitted.input, admitted.trace,
+    admitted."plan", admitted.limits
+FROM admitted;
+
+-- accept_limited (link 2)
+INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id, 1, 0, 'queued', changed.accepted_at,
+    (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS status, json_extract(value, '$[2]') AS
+    lane, json_extract(value, '$[3]') AS accepted_at, json_extract(value, '$[4]') AS mark
+FROM json_each(?) AS changed_members) AS changed;
+
+-- accept_limited (link 3)
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limits AS
+    limits, batch.limit_key AS limit_key, batch.limit_is_full AS limit_is_full, now_us() AS at
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
+    lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
+    '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
+    json_extract(value, '$[8]') AS on_dead, json_extract(value, '$[9]') AS input, json_extract(value, '$[10]') AS
+    tenant, json_extract(value, '$[11]') AS trace, json_extract(value, '$[12]') AS "plan", json_extract(value, '$[13]')
+    AS limits, json_extract(value, '$[14]') AS limit_key, json_extract(value, '$[15]') AS limit_is_full
+FROM json_each(?) AS batch_members) AS batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND tenants.shares_lanes = 0))
+INSERT INTO limit_slots ("key", run_id) SELECT admitted.limit_key, admitted.id
+FROM admitted
+WHERE admitted.limit_key IS NOT NULL AND admitted.limit_is_full = 0 AND admitted.hold = 0 AND admitted.delay_us <= 0;
+
 -- active_holds
 -- Read the active holds of all lanes.
 SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane_holds.created_at, lane_holds.expires_at
@@ -200,6 +286,22 @@ INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batc
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS kind
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (run_id, kind) DO NOTHING;
+
+-- add_limit_slots
+-- Store the slots of admitted runs.
+INSERT INTO limit_slots ("key", run_id) SELECT batch."key", batch.run_id
+FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS run_id
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT DO NOTHING;
+
+-- add_limit_waits
+-- Let blocked runs wait for a concurrency limit.
+INSERT INTO limit_waits (run_id, "key", turn, place, evicts) SELECT batch.run_id, batch."key", batch.turn, batch.place,
+    batch.evicts
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS "key", json_extract(value, '$[2]') AS
+    turn, json_extract(value, '$[3]') AS place, json_extract(value, '$[4]') AS evicts
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
 
 -- add_neutral_webhook
 -- Add a replay or a test of a webhook, which does not change the health of its endpoint.
@@ -310,6 +412,26 @@ FROM (SELECT json_extract(value, '$[0]') AS owner, json_extract(value, '$[1]') A
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (owner, version) DO NOTHING;
 
+-- admit_runs
+-- Queue runs that have a slot of each of their limits.
+UPDATE runs SET status='queued', rank=CASE WHEN (runs.attempt = 0) THEN now_us() - CAST(runs.priority AS BIGINT) *
+    coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = runs.lane), 600) * 1000000 ELSE runs.rank END, last_seq=(runs.last_seq + 1), start_tag=CASE WHEN
+    (runs.attempt = 0) THEN now_us() ELSE runs.start_tag END FROM (SELECT json_extract(value, '$[0]') AS id
+FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id AND (runs.status || '') = 'blocked' RETURNING id,
+    lane, status, last_seq, attempt, EXISTS (SELECT *
+FROM tenants
+WHERE id = tenant AND shares_lanes = 1) AS shares;
+
+-- admitted_to_place
+-- Find admitted runs that get their start tags.
+SELECT runs.id AS run_id, runs.lane, runs.tenant, runs.fairness_key, runs.priority, runs.due_at
+FROM runs
+WHERE (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = runs.tenant AND tenants.shares_lanes = 1)) AND runs.id in (select value from json_each(?));
+
 -- advance_schedules
 -- Move schedules to their next slot.
 UPDATE schedules SET template=coalesce(batch.template, schedules.template), cursor_at=batch.cursor_at, last_slot=CASE
@@ -376,9 +498,9 @@ FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id
 -- approve
 -- Release a run that waits for approval.
 UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (runs.due_at > now_us()) THEN 'scheduled'
-    ELSE 'queued' END, last_seq=(runs.last_seq + 1), hold=? WHERE runs.id = ? AND runs.hold = 1 AND runs.status IN
-    ('awaiting_approval', 'blocked') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant,
-    CASE WHEN (EXISTS (SELECT *
+    ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), hold=?
+    WHERE runs.id = ? AND runs.hold = 1 AND runs.status IN ('awaiting_approval', 'blocked') RETURNING id, lane, status,
+    attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
@@ -1006,6 +1128,14 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
 FROM run_dependencies
 WHERE run_dependencies.run_id in (select value from json_each(?)) GROUP BY run_dependencies.run_id;
 
+-- count_evicting_runs
+-- Count the waiting runs that cancel an admitted run of their key.
+SELECT batch."key", (SELECT count(*) AS count_1
+FROM limit_waits
+WHERE limit_waits."key" = batch."key" AND limit_waits.evicts = 1) AS waiting
+FROM (SELECT json_extract(value, '$[0]') AS "key"
+FROM json_each(?) AS batch_members) AS batch;
+
 -- count_items_of_job
 -- Count the items of a bulk job.
 SELECT count(*) AS count
@@ -1212,6 +1342,10 @@ DELETE FROM bulk_jobs WHERE bulk_jobs.id = ? AND NOT (EXISTS (SELECT *
 FROM bulk_items
 WHERE bulk_items.job_id = bulk_jobs.id));
 
+-- delete_concurrency_limit
+-- Delete a shared concurrency limit.
+DELETE FROM concurrency_limits WHERE concurrency_limits."key" = ? RETURNING max_running;
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
@@ -1289,6 +1423,10 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- delete_letters_of_runs
 -- Delete the dead letters of runs.
 DELETE FROM dead_letters WHERE dead_letters.run_id in (select value from json_each(?));
+
+-- delete_limits_of_tenant
+-- Delete the concurrency limits of a deleted tenant.
+DELETE FROM concurrency_limits WHERE concurrency_limits.tenant = ?;
 
 -- delete_old_answers
 -- Delete the stored responses of idempotency keys after a day.
@@ -1712,6 +1850,19 @@ WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > now_us()
     event_outcomes."trigger"
 LIMIT 5 OFFSET ?;
 
+-- find_concurrency_limit
+-- Read a shared concurrency limit with its use.
+SELECT concurrency_limits."key", concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots."key" = concurrency_limits."key") AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits."key" = concurrency_limits."key"
+LIMIT 10000 OFFSET ?) AS counted) AS waiting
+FROM concurrency_limits
+WHERE concurrency_limits."key" = ?;
+
 -- find_dead_letter
 -- Read a dead letter without its content.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
@@ -1877,6 +2028,13 @@ SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash,
     webhook_sources.updated_by, now_us() AS now
 FROM webhook_sources
 WHERE webhook_sources.token_hash = ? AND webhook_sources.enabled = 1;
+
+-- find_withdrawable_runs
+-- Lock queued runs under a concurrency limit that was lowered, the last ones first.
+SELECT runs.id
+FROM limit_slots JOIN runs ON runs.id = limit_slots.run_id
+WHERE limit_slots."key" = ? AND (runs.status || '') = 'queued' ORDER BY runs.rank DESC
+LIMIT ? OFFSET ?;
 
 -- finish_dependency_work
 -- Remove what the maintenance service has settled.
@@ -2081,6 +2239,12 @@ FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane,
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
 FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges;
 
+-- forget_limit_turns
+-- Delete the last turns of limits without waiting runs.
+DELETE FROM limit_turns WHERE NOT (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits."key" = limit_turns."key"));
+
 -- forget_provider_seconds
 DELETE FROM provider_seconds WHERE provider_seconds.credential = ? AND provider_seconds.second < (SELECT now_us() AS
     now_us_1) / 1000000 - 60;
@@ -2115,6 +2279,12 @@ UPDATE runs SET holds_key=? WHERE runs.id = ? AND runs.status = 'failed' AND run
     status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
+
+-- free_limit_slots
+-- Free the slots of runs that are not admitted any more.
+DELETE FROM limit_slots WHERE (limit_slots."key", limit_slots.run_id) IN (SELECT batch."key", batch.run_id
+FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS run_id
+FROM json_each(?) AS batch_members) AS batch);
 
 -- grant_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
@@ -2212,6 +2382,13 @@ WHERE webhook_deliveries.endpoint_id = ? AND webhook_deliveries.status IN ('pend
 LIMIT 1000 OFFSET ?)
 UPDATE webhook_deliveries SET status='held', next_at=? FROM waiting WHERE webhook_deliveries.id = waiting.id;
 
+-- holders_of_limits
+-- Read the admitted runs of concurrency limits.
+SELECT limit_slots."key", runs.id, runs.status, runs.accepted_at, runs.cancel_requested_at
+FROM (SELECT json_extract(value, '$[0]') AS "key"
+FROM json_each(?) AS batch_members) AS batch JOIN limit_slots ON limit_slots."key" = batch."key" JOIN runs ON runs.id =
+    limit_slots.run_id;
+
 -- hook_open_runs
 -- Let the end of open runs start the buffered slots of their schedule.
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id in (select value from json_each(?)) AND
@@ -2260,6 +2437,22 @@ SELECT runs.ordering_key
 FROM runs
 WHERE runs.worker_id in (select value from json_each(?)) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL
     AND (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
+
+-- keys_with_waiting_runs
+-- Find concurrency limits for which runs wait.
+WITH RECURSIVE keys("key", n) AS
+(SELECT (SELECT limit_waits."key"
+FROM limit_waits
+WHERE limit_waits."key" > ? ORDER BY limit_waits."key"
+LIMIT 1 OFFSET ?) AS "key", 1 AS n UNION ALL SELECT (SELECT limit_waits."key"
+FROM limit_waits
+WHERE limit_waits."key" > keys."key" ORDER BY limit_waits."key"
+LIMIT 1 OFFSET ?) AS anon_1, keys.n + 1 AS anon_2
+FROM keys
+WHERE keys."key" IS NOT NULL AND keys.n < 200)
+SELECT keys."key"
+FROM keys
+WHERE keys."key" IS NOT NULL;
 
 -- known_webhook_notices
 -- Find what was reported before.
@@ -2321,6 +2514,19 @@ WHERE dead_letters.retry_run_id in (select value from json_each(?)) AND dead_let
 -- limit_wait_for_writers
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
+
+-- list_all_concurrency_limits
+-- Read the use of the shared concurrency limits of all tenants, for metrics.
+SELECT concurrency_limits."key", concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots."key" = concurrency_limits."key") AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits."key" = concurrency_limits."key"
+LIMIT 10000 OFFSET ?) AS counted) AS waiting
+FROM concurrency_limits ORDER BY concurrency_limits."key"
+LIMIT ? OFFSET ?;
 
 -- list_audit
 -- Read a page of the audit log, newest first.
@@ -2855,6 +3061,20 @@ LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
 
+-- list_concurrency_limits
+-- List the shared concurrency limits of a tenant with their use.
+SELECT concurrency_limits."key", concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
+    concurrency_limits.updated_at, concurrency_limits.updated_by, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots."key" = concurrency_limits."key") AS admitted, (SELECT count(*) AS count_2
+FROM (SELECT 1 AS one
+FROM limit_waits
+WHERE limit_waits."key" = concurrency_limits."key"
+LIMIT 10000 OFFSET ?) AS counted) AS waiting
+FROM concurrency_limits
+WHERE concurrency_limits.tenant = ? AND concurrency_limits.name > ? ORDER BY concurrency_limits.name
+LIMIT ? OFFSET ?;
+
 -- list_dead_letters
 -- Read a page of the dead letters of all tenants.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.died_at, dead_letters.tenant,
@@ -3193,7 +3413,8 @@ WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT now_us() AS n
 FROM schedules
 WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT now_us() AS now_us_5)) AS schedules, EXISTS
     (SELECT *
-FROM dependency_work) AS dependents, (EXISTS (SELECT *
+FROM dependency_work) AS dependents, EXISTS (SELECT *
+FROM limit_waits) AS admission, (EXISTS (SELECT *
 FROM stored_events
 WHERE stored_events.matched_at IS NULL)) OR (EXISTS (SELECT *
 FROM run_waits
@@ -3281,6 +3502,13 @@ UPDATE runs SET first_seq=? WHERE runs.id = ? AND runs.ended_at IS NOT NULL;
 -- Note that only the last event of ended runs is kept.
 UPDATE runs SET first_seq=runs.last_seq WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NOT NULL;
 
+-- move_limit_waits
+-- Let waiting runs wait for another of their limits, which is full.
+UPDATE limit_waits SET "key"=batch."key", turn=batch.turn, evicts=batch.evicts FROM (SELECT json_extract(value, '$[0]')
+    AS run_id, json_extract(value, '$[1]') AS "key", json_extract(value, '$[2]') AS turn, json_extract(value, '$[3]') AS
+    evicts
+FROM json_each(?) AS batch_members) AS batch WHERE limit_waits.run_id = batch.run_id;
+
 -- move_run
 -- Move a waiting run to another lane.
 UPDATE runs SET lane=? WHERE runs.id = ? AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
@@ -3299,6 +3527,13 @@ WHERE runs.id > ? AND runs.target in (select value from json_each(?)) AND runs.l
 LIMIT 5000 OFFSET ?)
 UPDATE runs SET lane=? FROM waiting WHERE runs.id = waiting.id AND (runs.status = 'awaiting_approval' OR runs.status =
     'scheduled' OR runs.status = 'blocked' OR runs.status = 'queued' OR runs.status = 'paused') RETURNING id;
+
+-- names_of_concurrency_limits
+-- Read the names of the shared concurrency limits of a tenant.
+SELECT concurrency_limits.name
+FROM concurrency_limits
+WHERE concurrency_limits.tenant = ?
+LIMIT 1000 OFFSET ?;
 
 -- names_of_letter_groups
 -- Read targets and steps of groups of dead letters.
@@ -3724,7 +3959,8 @@ FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1) ORDER BY
     runs.due_at
 LIMIT 1000 OFFSET ?)
-UPDATE runs SET status='queued' FROM due WHERE runs.id = due.id AND (runs.status || '') = 'paused' RETURNING lane;
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+    due.id AND (runs.status || '') = 'paused' RETURNING id, lane, status, hooks, ordering_key, holds_key;
 
 -- queue_due_scheduled
 -- Make scheduled runs ready that are due.
@@ -3734,7 +3970,8 @@ FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1) ORDER BY
     runs.due_at
 LIMIT 1000 OFFSET ?)
-UPDATE runs SET status='queued' FROM due WHERE runs.id = due.id AND (runs.status || '') = 'scheduled' RETURNING lane;
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+    due.id AND (runs.status || '') = 'scheduled' RETURNING id, lane, status, hooks, ordering_key, holds_key;
 
 -- queued_by_lane_and_target
 -- Count the ready runs of each lane and target.
@@ -3905,6 +4142,27 @@ FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS 
 FROM json_each(?) AS batch_members) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid = batch.uid AND
     schedule_firings.slot = batch.slot ORDER BY schedule_firings.slot;
 
+-- read_first_waiting
+-- Read the first waiting runs of each turn.
+WITH heads AS
+(SELECT batch."key" AS "key", batch.turn AS turn, coalesce((SELECT other.place
+FROM limit_waits AS other
+WHERE other."key" = batch."key" AND other.turn = batch.turn ORDER BY other.place
+LIMIT 1 OFFSET ?), CAST(4611686018427387904 AS BIGINT)) AS cutoff
+FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS turn
+FROM json_each(?) AS batch_members) AS batch)
+SELECT limit_waits.run_id, limit_waits."key", limit_waits.turn, limit_waits.place, run_inputs.limits, runs.target,
+    runs.fairness_key
+FROM heads JOIN limit_waits ON limit_waits."key" = heads."key" AND limit_waits.turn = heads.turn AND limit_waits.place
+    <= heads.cutoff JOIN runs ON runs.id = limit_waits.run_id JOIN run_inputs ON run_inputs.run_id = limit_waits.run_id;
+
+-- read_holders_of_limit
+-- Read some of the runs that are admitted under a concurrency limit.
+SELECT limit_slots.run_id
+FROM limit_slots
+WHERE limit_slots."key" = ? ORDER BY limit_slots.run_id
+LIMIT ? OFFSET ?;
+
 -- read_idempotency_keys
 -- Read the runs stored under idempotency keys.
 SELECT idempotency_keys."key", idempotency_keys.fingerprint, idempotency_keys.run_id, idempotency_keys.created_at,
@@ -3990,6 +4248,63 @@ SELECT run_steps.no, run_steps.path, run_steps.step_id, run_steps.kind, run_step
 FROM run_steps
 WHERE run_steps.run_id = ? AND run_steps.no IS NOT NULL AND run_steps.outcome != 'snapshot' ORDER BY run_steps.no DESC
 LIMIT 100 OFFSET ?;
+
+-- read_limit_of_waiting_run
+-- Read the concurrency limit that a run waits for, and its use.
+SELECT limit_waits."key", run_inputs.limits, (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots."key" = limit_waits."key") AS admitted, (SELECT coalesce(sum(CASE WHEN (holder.status = 'running')
+    THEN 1 ELSE 0 END), 0) AS coalesce_1
+FROM limit_slots JOIN runs AS holder ON holder.id = limit_slots.run_id
+WHERE limit_slots."key" = limit_waits."key") AS running, (SELECT concurrency_limits.max_running
+FROM concurrency_limits
+WHERE concurrency_limits."key" = limit_waits."key") AS shared
+FROM limit_waits JOIN run_inputs ON run_inputs.run_id = limit_waits.run_id
+WHERE limit_waits.run_id = ?;
+
+-- read_limit_room
+-- Count the admitted runs of concurrency limits, and read the numbers of shared ones.
+SELECT batch."key", (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots."key" = batch."key") AS admitted, (EXISTS (SELECT *
+FROM limit_waits)) AND (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits."key" = batch."key")) AS waited, CASE WHEN (EXISTS (SELECT *
+FROM concurrency_limits)) THEN (SELECT concurrency_limits.max_running
+FROM concurrency_limits
+WHERE concurrency_limits."key" = batch."key") ELSE NULL END AS most
+FROM (SELECT json_extract(value, '$[0]') AS "key"
+FROM json_each(?) AS batch_members) AS batch;
+
+-- read_limit_turns
+-- Find the turns with waiting runs of concurrency limits.
+WITH RECURSIVE "begin" AS
+(SELECT batch."key" AS "key", batch.part AS part, CASE WHEN (batch.part = 0) THEN coalesce((SELECT limit_turns.turn
+FROM limit_turns
+WHERE limit_turns."key" = batch."key"), '') ELSE '' END AS "after"
+FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS part
+FROM json_each(?) AS batch_members) AS batch),
+turns("key", part, turn, n) AS
+(SELECT "begin"."key" AS "key", "begin".part AS part, (SELECT limit_waits.turn
+FROM limit_waits
+WHERE limit_waits."key" = "begin"."key" AND limit_waits.turn > "begin"."after" ORDER BY limit_waits.turn
+LIMIT 1 OFFSET ?) AS turn, 1 AS n
+FROM "begin" UNION ALL SELECT turns."key" AS "key", turns.part AS part, (SELECT limit_waits.turn
+FROM limit_waits
+WHERE limit_waits."key" = turns."key" AND limit_waits.turn > turns.turn ORDER BY limit_waits.turn
+LIMIT 1 OFFSET ?) AS anon_1, turns.n + 1 AS anon_2
+FROM turns
+WHERE turns.turn IS NOT NULL AND turns.n < 64)
+SELECT turns."key", turns.part, turns.turn, turns.n
+FROM turns
+WHERE turns.turn IS NOT NULL;
+
+-- read_limits_of_runs
+-- Read the concurrency limits of runs.
+SELECT runs.id, runs.target, runs.status, runs.hooks, runs.ordering_key, runs.holds_key, runs.fairness_key,
+    runs.priority, runs.attempt, runs.accepted_at, run_inputs.limits
+FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
 -- read_next_events
 -- Read the next events of many runs.
@@ -4312,9 +4627,10 @@ UPDATE bulk_jobs SET next_at=(now_us() + CAST(? * ? AS BIGINT)), lease_until=0, 
 -- release_dependents
 -- Make runs ready whose dependencies are met.
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NULL OR runs.holds_key = 1) THEN CASE WHEN runs.hold THEN
-    'awaiting_approval' WHEN (runs.due_at > now_us()) THEN 'scheduled' ELSE 'queued' END ELSE 'blocked' END,
-    last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE runs.id in (select value from json_each(?)) AND
-    runs.status = 'blocked' AND (runs.hooks & 128) != 0 RETURNING id, lane, status, last_seq, attempt;
+    'awaiting_approval' WHEN (runs.due_at > now_us()) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN
+    'blocked' ELSE 'queued' END END ELSE 'blocked' END, last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE
+    runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0 RETURNING id,
+    lane, status, last_seq, attempt, hooks, ordering_key, holds_key;
 
 -- release_hold
 -- Remove a hold of a lane.
@@ -4324,15 +4640,17 @@ DELETE FROM lane_holds WHERE lane_holds.lane = ? AND lane_holds.id = ? AND (lane
 -- release_next
 -- Give an ordering key to the next run that waits for it.
 UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
-    (runs.due_at > now_us()) THEN 'scheduled' ELSE 'queued' END, last_seq=(runs.last_seq + 1), holds_key=? FROM (SELECT
-    batch."key" AS "key", (SELECT min(waiting.key_no) AS min_1
+    (runs.due_at > now_us()) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END
+    END, last_seq=(runs.last_seq + 1), holds_key=? FROM (SELECT batch."key" AS "key", (SELECT min(waiting.key_no) AS
+    min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch."key" AND waiting.status = 'blocked') AS key_no
 FROM (SELECT json_extract(value, '$[0]') AS "key"
 FROM json_each(?) AS batch_members) AS batch) AS heads WHERE runs.ordering_key = heads."key" AND runs.key_no =
     heads.key_no AND runs.status = 'blocked' AND NOT (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = heads."key" AND holder.holds_key = 1)) RETURNING id, lane, status, last_seq, attempt;
+WHERE holder.ordering_key = heads."key" AND holder.holds_key = 1)) RETURNING id, lane, status, last_seq, attempt, hooks,
+    ordering_key, holds_key;
 
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
@@ -4362,6 +4680,10 @@ FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'queued' AND runs.max_neighbors IS NOT NULL)) OR (EXISTS (SELECT *
 FROM runs
 WHERE runs.lane = lanes.name AND runs.status = 'running')));
+
+-- remove_limit_waits
+-- Remove runs that no longer wait for a concurrency limit.
+DELETE FROM limit_waits WHERE limit_waits.run_id in (select value from json_each(?));
 
 -- remove_quota
 -- Remove a quota of a tenant.
@@ -4405,9 +4727,10 @@ DELETE FROM provider_limits WHERE provider_limits.credential = ?;
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
-UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN 'queued' ELSE runs.status END, last_seq=(runs.last_seq +
-    1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL ELSE runs.due_at END WHERE runs.id = ? AND runs.ended_at IS
-    NULL RETURNING id, lane, status, attempt, last_seq;
+UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE
+    'queued' END ELSE runs.status END, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL
+    ELSE runs.due_at END WHERE runs.id = ? AND runs.ended_at IS NULL RETURNING id, lane, status, attempt, last_seq,
+    hooks, ordering_key, holds_key;
 
 -- resume_schedule
 -- Resume a schedule.
@@ -4424,11 +4747,11 @@ UPDATE dead_letters SET state='retrying', handled_by=?, handled_at=now_us(), ret
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NOT NULL AND runs.holds_key = 0 AND (EXISTS (SELECT *
 FROM runs AS other
 WHERE other.ordering_key = runs.ordering_key AND other.holds_key = 1))) THEN 'blocked' WHEN (? > 0) THEN 'scheduled'
-    ELSE 'queued' END, rank=(runs.rank + CAST(runs.priority - CASE WHEN (CAST(runs.priority - ? AS SMALLINT) < -100)
-    THEN -100 ELSE CAST(runs.priority - ? AS SMALLINT) END AS BIGINT) * 600000000), priority=CASE WHEN
-    (CAST(runs.priority - ? AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - ? AS SMALLINT) END, failures=?,
-    losses=?, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (? > 0) THEN now_us() + ? END, ended_at=?,
-    cancel_requested_at=?, key_no=(coalesce((SELECT max(waiting.key_no) AS max_1
+    ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, rank=(runs.rank + CAST(runs.priority
+    - CASE WHEN (CAST(runs.priority - ? AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - ? AS SMALLINT) END AS
+    BIGINT) * 600000000), priority=CASE WHEN (CAST(runs.priority - ? AS SMALLINT) < -100) THEN -100 ELSE
+    CAST(runs.priority - ? AS SMALLINT) END, failures=?, losses=?, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (? >
+    0) THEN now_us() + ? END, ended_at=?, cancel_requested_at=?, key_no=(coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = runs.ordering_key AND waiting.status = 'blocked'), 0) + 1), holds_key=(runs.ordering_key IS
     NOT NULL AND NOT (runs.ordering_key IS NOT NULL AND runs.holds_key = 0 AND (EXISTS (SELECT *
@@ -4693,6 +5016,12 @@ SELECT count(*) AS kept
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
 
+-- set_concurrency_limit
+-- Create or change a shared concurrency limit.
+INSERT INTO concurrency_limits ("key", tenant, name, max_running, updated_at, updated_by) VALUES (?, ?, ?, ?, now_us(),
+    ?) ON CONFLICT ("key") DO UPDATE SET max_running = excluded.max_running, updated_at = excluded.updated_at,
+    updated_by = excluded.updated_by;
+
 -- set_lane
 -- Change the settings of a lane.
 UPDATE lanes SET enabled=coalesce(?, lanes.enabled), max_slots=nullif(coalesce(?, lanes.max_slots), -1),
@@ -4700,6 +5029,17 @@ UPDATE lanes SET enabled=coalesce(?, lanes.enabled), max_slots=nullif(coalesce(?
     priority_seconds=coalesce(?, lanes.priority_seconds), stale_timeout_minutes=nullif(coalesce(?,
     lanes.stale_timeout_minutes), -1) WHERE lanes.name = ? RETURNING name, enabled, max_slots, poll_interval_ms, fair,
     priority_seconds, stale_timeout_minutes;
+
+-- set_limit_place
+-- Change the place of a run that waits for a concurrency limit.
+UPDATE limit_waits SET place=(limit_waits.place + ?) WHERE limit_waits.run_id = ? RETURNING "key";
+
+-- set_limit_turns
+-- Store the turn that was served last.
+INSERT INTO limit_turns ("key", turn) SELECT batch."key", batch.turn
+FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS turn
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ORDER BY batch."key" ON CONFLICT ("key") DO UPDATE SET turn = excluded.turn;
 
 -- set_priority
 -- Change the priority of a waiting run.
@@ -5534,8 +5874,14 @@ WHERE waiting.run_id = run_waits.run_id AND waiting.kind = 'event' AND waiting.n
 
 -- wake_parents
 -- Requeue suspended runs whose children have ended.
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END, due_at=? WHERE runs.id in
+    (select value from json_each(?)) AND (runs.status || '') = 'paused' AND runs.due_at IS NOT NULL RETURNING id, lane,
+    status, hooks, ordering_key, holds_key;
+
+-- wake_parents_at_once
+-- Requeue runs that suspend although a child has ended.
 UPDATE runs SET status='queued', due_at=? WHERE runs.id in (select value from json_each(?)) AND (runs.status || '') =
-    'paused' AND runs.due_at IS NOT NULL RETURNING id, lane;
+    'paused' AND runs.due_at IS NOT NULL RETURNING id;
 
 -- webhook_delivery_body
 -- Read the body of a webhook delivery that differs from its message.
@@ -5612,6 +5958,11 @@ WHERE webhook_deliveries.tenant = ? AND webhook_deliveries.neutral = 0 AND (CAST
     (CAST(? AS TEXT) IS NULL OR webhook_deliveries.id < ?) AND (CAST(? AS BIGINT) IS NULL OR
     webhook_deliveries.created_at >= ?) ORDER BY webhook_deliveries.id DESC
 LIMIT 1000 OFFSET ?;
+
+-- withdraw_runs
+-- Block queued runs again whose concurrency limit was lowered.
+UPDATE runs SET status='blocked', last_seq=(runs.last_seq + 1) WHERE runs.id in (select value from json_each(?)) AND
+    (runs.status || '') = 'queued' RETURNING id, lane, status, last_seq, attempt;
 
 -- withdraw_waiter
 DELETE FROM provider_waiters WHERE provider_waiters.credential = ? AND (provider_waiters.holder = ? OR

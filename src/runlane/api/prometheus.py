@@ -10,17 +10,21 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from runlane.api.services import Services
+from runlane.domain.concurrency import SharedLimit
 from runlane.domain.lane import Lane
 from runlane.domain.scaling import Demand
 from runlane.domain.views import WorkerInfo
 from runlane.observability import metrics
 from runlane.store.failures.letters import OpenLetters, count_open_by_target
 from runlane.store.queue.lanes import list_lanes
+from runlane.store.queue.shared_limits import read_limit_use
 from runlane.store.queue.workers import list_workers
 from runlane.store.sql.database import read_clock
 from runlane.store.webhooks.retention import WebhookOverview, webhook_overview
 from runlane.version import VERSION
 
+# How many shared concurrency limits have metrics: each is a label.
+_MAX_LIMITS = 1000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _process = CollectorRegistry(auto_describe=False)
 ProcessCollector(registry=_process)
@@ -48,11 +52,13 @@ async def scrape(parts: Services) -> bytes:
     webhooks = await webhook_overview(parts.database)
     registry = CollectorRegistry(auto_describe=False)
     letters = await count_open_by_target(parts.database)
+    limits = await read_limit_use(parts.database, _MAX_LIMITS)
     families = [
         *_lanes(lanes, now_us),
         *_demand(demand),
         *_workers(workers),
         *_letters(letters, now_us),
+        *_limits(limits),
         *_streams(parts),
         *_webhooks(webhooks),
         *_counted(),
@@ -117,6 +123,22 @@ def _letters(letters: Sequence[OpenLetters], now_us: int) -> list[Metric]:
         value=max(0, now_us - oldest) / 1_000_000,
     )
     return [count, age]
+
+
+def _limits(limits: Sequence[SharedLimit]) -> list[Metric]:
+    labels = ["tenant", "limit"]
+    most = GaugeMetricFamily("runlane_concurrency_limit_max", "The number of a shared limit.", labels=labels)
+    admitted = GaugeMetricFamily(
+        "runlane_concurrency_limit_admitted", "Runs that are queued or running under a shared limit.", labels=labels
+    )
+    waiting = GaugeMetricFamily(
+        "runlane_concurrency_limit_waiting", "Runs that wait for a shared limit, up to 10,000.", labels=labels
+    )
+    for one in limits:
+        most.add_metric([one.tenant, one.name], one.max_running)
+        admitted.add_metric([one.tenant, one.name], one.admitted)
+        waiting.add_metric([one.tenant, one.name], one.waiting)
+    return [most, admitted, waiting]
 
 
 def _webhooks(overview: WebhookOverview) -> list[Metric]:

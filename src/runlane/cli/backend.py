@@ -30,6 +30,22 @@ def on_server_or_database(
     `creates` allows the default file to be created. Other commands refuse to, because a new file would have nothing
     to show or change.
     """
+
+    async def on_app(app: App) -> T:
+        return await on_database(await app.database())
+
+    return on_server_or_app(url, api_key, on_server, on_app, creates=creates)
+
+
+def on_server_or_app(
+    url: str | None,
+    api_key: str | None,
+    on_server: Callable[[Client], Awaitable[T]],
+    on_app: Callable[[App], Awaitable[T]],
+    *,
+    creates: bool = False,
+) -> T:
+    """Do the same with an App of the database, for changes after which it has more to do."""
     from runlane.cli.target import check_exists, server_or_database
 
     url, api_key = server_or_database(url, api_key)
@@ -42,7 +58,7 @@ def on_server_or_database(
     is_new = path is not None and not path.exists()
     if not creates:
         check_exists(settings)
-    result = on_own_database(on_database)
+    result = _on_own_app(on_app)
     if is_new:
         write_line(f"Created the database {settings.shown_database}.", err=True)
     return result
@@ -51,9 +67,16 @@ def on_server_or_database(
 def on_own_database(work: Callable[[Database], Awaitable[T]]) -> T:
     """Call the function with the database that the settings name."""
 
+    async def on_app(app: App) -> T:
+        return await work(await app.database())
+
+    return _on_own_app(on_app)
+
+
+def _on_own_app(work: Callable[[App], Awaitable[T]]) -> T:
     async def call() -> T:
         async with open_app() as app:
-            return await work(await app.database())
+            return await work(app)
 
     return asyncio.run(call())
 

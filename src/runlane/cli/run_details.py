@@ -94,6 +94,8 @@ def _relations(run: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "after", "  ".join([f"{run['after']['on']} of {len(run['after']['runs'])} runs", *ended[:10]])
         if run["after"]["reason"]:
             yield "blocked", run["after"]["reason"]
+    if run["waiting_reason"]:
+        yield "waits", "  ".join([run["waiting_reason"]["message"], *run["waiting_reason"]["runs"]])
     if run["origin"]:
         yield "origin", dump_json(run["origin"])
     if run["error"]:

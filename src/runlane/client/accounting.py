@@ -1,4 +1,4 @@
-"""The client's calls for limits of model providers, quotas, and usage of models."""
+"""The client's calls for limits of model providers, concurrency limits, quotas, and usage of models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from runlane.client.http import PREFIX, Http, part
 from runlane.client.wire import parse
+from runlane.domain.concurrency import SharedLimit
 from runlane.domain.quota import QuotaUse
 from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
 from runlane.domain.usage import UsageReport
@@ -55,6 +56,27 @@ class Accounting:
         body = {"limit": limit, **({} if tenant is None else {"tenant": tenant})}
         answer = await self._http.change("PUT", f"{PREFIX}/quotas/{part(name)}", body)
         return [parse(QuotaUse, item) for item in answer["quotas"]]
+
+    async def concurrency_limits(self, *, tenant: str | None = None) -> Sequence[SharedLimit]:
+        """Return the shared concurrency limits of a tenant with their use; of the key's own tenant without one."""
+        path = f"{PREFIX}/concurrency-limits"
+        return await self._http.read_list(SharedLimit, path, "concurrency_limits", {"tenant": tenant})
+
+    async def concurrency_limit(self, name: str, *, tenant: str | None = None) -> SharedLimit:
+        """Return a shared concurrency limit with its use."""
+        path = f"{PREFIX}/concurrency-limits/{part(name)}"
+        return parse(SharedLimit, await self._http.read(path, {"tenant": tenant}))
+
+    async def set_concurrency_limit(self, name: str, max_running: int, *, tenant: str | None = None) -> SharedLimit:
+        """Create or change a shared concurrency limit, and return it. It applies when this returns."""
+        body = {"max_running": max_running, **({} if tenant is None else {"tenant": tenant})}
+        return parse(SharedLimit, await self._http.change("PUT", f"{PREFIX}/concurrency-limits/{part(name)}", body))
+
+    async def delete_concurrency_limit(self, name: str, *, tenant: str | None = None) -> SharedLimit:
+        """Delete a shared concurrency limit and return it. Conflict while a run holds or awaits a slot of it."""
+        query = "" if tenant is None else f"?tenant={part(tenant)}"
+        path = f"{PREFIX}/concurrency-limits/{part(name)}{query}"
+        return parse(SharedLimit, await self._http.change("DELETE", path))
 
     async def usage(
         self,

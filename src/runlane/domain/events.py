@@ -22,6 +22,8 @@ class EventType(StrEnum):
     WORKER_LOST = "worker_lost"
     KEY_FREE = "key_free"
     DEPENDENCIES_MET = "dependencies_met"
+    ADMITTED = "admitted"
+    WITHDRAWN = "withdrawn"
     CANCEL_REQUESTED = "cancel_requested"
     REVIVED = "revived"
     RESUMED = "resumed"

@@ -13,6 +13,7 @@ class MaintenanceService(StrEnum):
     BULK = "bulk"
     SCHEDULES = "schedules"
     DEPENDENTS = "dependents"
+    ADMISSION = "admission"
     TRIGGERS = "triggers"
     WEBHOOKS = "webhooks"
 

@@ -62,6 +62,7 @@ class RunHook(IntFlag):
     DEAD_LETTER = 32  # it repeats a run that failed for good, so its end settles a dead letter
     AFTER = 64  # it starts after other runs
     WAITS_FOR_RUNS = 128  # it is blocked until enough of them have ended; removed when that is decided
+    LIMITS = 1024  # it has concurrency limits: it is queued only with a slot of each
 
 
 class Cause(StrEnum):
@@ -71,6 +72,8 @@ class Cause(StrEnum):
     DUE = "due"
     KEY_FREE = "key_free"
     DEPENDENCIES_MET = "dependencies_met"
+    ADMIT = "admit"
+    WITHDRAW = "withdraw"
     CLAIM = "claim"
     FINISH = "finish"
     FAIL = "fail"
@@ -104,16 +107,22 @@ WAITING: Final = frozenset({Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.B
 # An approved or released run goes to the first of these that still applies.
 _READY: Final = frozenset({Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.QUEUED})
 
+# A run with concurrency limits is blocked until they admit it, wherever another one is queued without a slot.
+_QUEUED: Final = frozenset({Status.QUEUED, Status.BLOCKED})
+
 TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
-    (Status.AWAITING_APPROVAL, Cause.APPROVE): frozenset({Status.SCHEDULED, Status.QUEUED}),
+    (Status.AWAITING_APPROVAL, Cause.APPROVE): _QUEUED | {Status.SCHEDULED},
     (Status.AWAITING_APPROVAL, Cause.CANCEL): frozenset({Status.CANCELLED}),
-    (Status.SCHEDULED, Cause.DUE): frozenset({Status.QUEUED}),
+    (Status.SCHEDULED, Cause.DUE): _QUEUED,
     (Status.SCHEDULED, Cause.CANCEL): frozenset({Status.CANCELLED}),
     (Status.BLOCKED, Cause.APPROVE): frozenset({Status.BLOCKED}),
-    # It stays blocked while it waits for other runs, or for its ordering key.
+    # It stays blocked while it waits for other runs, for its ordering key, or for its concurrency limits.
     (Status.BLOCKED, Cause.KEY_FREE): _READY | {Status.BLOCKED},
     (Status.BLOCKED, Cause.DEPENDENCIES_MET): _READY | {Status.BLOCKED},
+    (Status.BLOCKED, Cause.ADMIT): frozenset({Status.QUEUED}),
     (Status.BLOCKED, Cause.CANCEL): frozenset({Status.CANCELLED}),
+    # A concurrency limit was lowered below the number of admitted runs.
+    (Status.QUEUED, Cause.WITHDRAW): frozenset({Status.BLOCKED}),
     (Status.QUEUED, Cause.CLAIM): frozenset({Status.RUNNING}),
     (Status.QUEUED, Cause.CANCEL): frozenset({Status.CANCELLED}),
     (Status.RUNNING, Cause.FINISH): frozenset({Status.COMPLETED}),
@@ -124,8 +133,8 @@ TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
     (Status.RUNNING, Cause.LOST): frozenset({Status.QUEUED, Status.SCHEDULED, Status.FAILED, Status.CANCELLED}),
     (Status.RUNNING, Cause.PAUSE): frozenset({Status.PAUSED, Status.CANCELLED}),
     (Status.RUNNING, Cause.CANCEL): frozenset({Status.CANCELLED}),
-    (Status.PAUSED, Cause.RESUME): frozenset({Status.QUEUED}),
-    (Status.PAUSED, Cause.DUE): frozenset({Status.QUEUED}),
+    (Status.PAUSED, Cause.RESUME): _QUEUED,
+    (Status.PAUSED, Cause.DUE): _QUEUED,
     (Status.PAUSED, Cause.CANCEL): frozenset({Status.CANCELLED}),
     # An operator's retry of a failed run; it waits again behind others of its ordering key.
     (Status.FAILED, Cause.REVIVE): frozenset({Status.QUEUED, Status.SCHEDULED, Status.BLOCKED}),
@@ -171,6 +180,14 @@ class RunDependencies(TypedDict):
     on: AfterOn
     open: int
     reason: str | None
+
+
+class WaitingReason(TypedDict):
+    """Why a run does not start: a code for programs, a sentence for people, and some of the runs that it waits for."""
+
+    code: str
+    message: str
+    runs: list[str]
 
 
 class ParentCall(TypedDict):
@@ -279,6 +296,10 @@ class Run(RunSummary):
     blocked_by: Annotated[str | None, Field(description="Of a blocked run: the run that holds its ordering key.")] = (
         None
     )
+    waiting_reason: Annotated[
+        WaitingReason | None,
+        Field(description="Of a run that waits for a limit: which one, and the runs that hold it."),
+    ] = None
     schedule_id: Annotated[str | None, Field(description="The schedule that has started the run.")] = None
     slot_us: Annotated[
         Timestamp | None, Field(alias="slot", description="The slot of the schedule that the run was started for.")

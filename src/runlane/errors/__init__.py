@@ -25,6 +25,7 @@ RunlaneError
 ├── RateLimited               the tenant exceeded its rate; nothing was stored
 │   ├── QueueLimited          the tenant has reached its limit of open runs
 │   ├── ScheduleLimited       the tenant has reached its limit of schedules
+│   ├── ConcurrencyLimited    a concurrency limit is reached that rejects new runs
 │   └── QuotaReached          the tenant has reached another quota
 ├── Unavailable               the database cannot be reached; try again
 ├── OutboundError             another server could not be called

@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 from runlane.errors.base import RunlaneError
 
 __all__ = [
+    "ConcurrencyLimited",
     "Conflict",
     "Forbidden",
     "IdempotencyConflict",
@@ -155,3 +156,10 @@ class QuotaReached(RateLimited):
 
     code = "quota_reached"
     limit = "quota"
+
+
+class ConcurrencyLimited(RateLimited):
+    """As many runs with the key are admitted as its concurrency limit allows, and the limit rejects new ones."""
+
+    code = "concurrency_limited"
+    limit = "concurrency_key"

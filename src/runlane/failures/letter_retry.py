@@ -17,7 +17,7 @@ from runlane.store.failures.handling import wrong_letter_state
 from runlane.store.failures.letters import LetterNotFound, find_letter, find_letter_in
 from runlane.store.orchestration.fork import repeat_in
 from runlane.store.queue.accept import NewRun
-from runlane.store.queue.ordering import key_locks
+from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.revival import Revival, retry_in
 from runlane.store.queue.run_changes import RunChange, free_key_in, lock_key_of, operate
 from runlane.store.sql.database import Database, Session
@@ -100,7 +100,7 @@ async def lock_retry(session: Session, run_id: str, prepared: PreparedRetry) -> 
         return
     fresh = prepared.new_run
     # The tenant's lock too: if it has limits, accepting the run needs it.
-    await session.lock(exclusive=[*key_locks([fresh.ordering_key]), tenant_lock(fresh.tenant)])
+    await session.lock(exclusive=[*accept_locks([fresh]), tenant_lock(fresh.tenant)])
 
 
 async def retry_letter_in(session: Session, run_id: str, prepared: PreparedRetry, *, actor: str) -> RunChange:

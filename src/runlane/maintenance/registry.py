@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runlane.domain.maintenance import MaintenanceService
+from runlane.maintenance.admission import AdmissionService
 from runlane.maintenance.child_canceller import ChildCanceller
 from runlane.maintenance.dependents import DependentSettler
 from runlane.maintenance.reaper import Reaper
@@ -31,6 +32,7 @@ def maintenance_services(
         MaintenanceService.CHILDREN: ChildCanceller(database, bus).run_once,
         MaintenanceService.SCHEDULES: ScheduleService(database, bus, planner).run_once,
         MaintenanceService.DEPENDENTS: DependentSettler(database, bus).run_once,
+        MaintenanceService.ADMISSION: AdmissionService(database, connection.admitter).run_once,
     }
     woken = {service: PeriodicService(service, _UNASKED_SECONDS, job) for service, job in jobs.items()}
     woken |= more

@@ -16,6 +16,7 @@ from runlane.store.sql.expressions import lit, now_once, now_us
 from runlane.store.sql.schema import (
     dependency_work,
     event_outcomes,
+    limit_waits,
     run_children,
     runs,
     schedules,
@@ -49,6 +50,7 @@ _SURVEY = Statement(
         BULK_IS_DUE.label("bulk"),
         exists().where(schedules.c.next_due_at.is_not(None), schedules.c.next_due_at <= now_once()).label("schedules"),
         exists().select_from(dependency_work).label("dependents"),
+        exists().select_from(limit_waits).label("admission"),
         or_(
             exists().where(stored_events.c.matched_at.is_(None)),
             exists().where(UNSEARCHED),

@@ -59,6 +59,7 @@ BODIES: dict[str, Any] = {
     "/runs/{run_id}": {"priority": 1},
     "/runs/{run_id}/tags": {"add": ["nightly"]},
     "/quotas/{name}": {"limit": 5},
+    "/concurrency-limits/{name}": {"max_running": 5},
     "/lanes/{name}": {"enabled": True},
     "/lanes": {"name": "fresh"},
     "/kinds": {"kinds": ["greet"]},

@@ -41,6 +41,7 @@ from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import (
     api_keys,
+    concurrency_limits,
     lane_shares,
     runs,
     schedule_firings,
@@ -158,6 +159,11 @@ _DROP_QUOTAS = Statement(
     "delete_quotas_of_tenant",
     delete(tenant_quotas).where(tenant_quotas.c.tenant == bindparam("tenant")),
     purpose="Delete the quotas of a deleted tenant.",
+)
+_DROP_LIMITS = Statement(
+    "delete_limits_of_tenant",
+    delete(concurrency_limits).where(concurrency_limits.c.tenant == bindparam("tenant")),
+    purpose="Delete the concurrency limits of a deleted tenant.",
 )
 _DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id), purpose="Delete a tenant.")
 _REVOKE_ALL = Statement(
@@ -316,6 +322,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             await session.fetch(_DROP_SCHEDULES, tenant=tenant)
             await session.fetch(DELETE_USAGE, tenant=tenant)
             await session.fetch(_DROP_QUOTAS, tenant=tenant)
+            await session.fetch(_DROP_LIMITS, tenant=tenant)
             await drop_sessions(session, tenant)
             await drop_events(session, tenant)
             await drop_webhooks(session, tenant)

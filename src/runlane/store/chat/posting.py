@@ -18,7 +18,7 @@ from runlane.errors import Conflict, UnknownSession
 from runlane.failpoints import failpoint
 from runlane.store.access.quotas import check_one_more
 from runlane.store.queue.accept import NewRun, accept
-from runlane.store.queue.ordering import key_locks
+from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import chat_sessions, chat_turns
@@ -87,8 +87,10 @@ async def post_turn(
     """Store a message and accept its run. UnknownSession, or Conflict for a session with another agent."""
 
     async def work(session: Session) -> ChatTurn:
-        await session.lock(exclusive=key_locks([new_run.ordering_key]))
-        turn = await post_in(session, new_run, session_id=session_id, agent=agent, message=message, is_new=is_new)
+        await session.lock(exclusive=accept_locks([new_run]))
+        turn = await post_in(
+            session, new_run, session_id=session_id, agent=agent, message=message, is_new=is_new, holds_limits=True
+        )
         failpoint("accept.before_commit")
         return turn
 
@@ -98,7 +100,14 @@ async def post_turn(
 
 
 async def post_in(
-    session: Session, new_run: NewRun, *, session_id: str, agent: str, message: str, is_new: bool
+    session: Session,
+    new_run: NewRun,
+    *,
+    session_id: str,
+    agent: str,
+    message: str,
+    is_new: bool,
+    holds_limits: bool = False,
 ) -> ChatTurn:
     """Do the same within a transaction that holds the lock of the session's ordering key."""
     turn = 1
@@ -114,7 +123,7 @@ async def post_in(
             )
         turn = known[0]["last_turn"] + 1
     plan = load_json(new_run.plan or "{}") | {PLAN_KEY: {"session_id": session_id, "turn": turn}}
-    (verdict,) = await accept(session, [new_run._replace(plan=dump_json(plan))])
+    (verdict,) = await accept(session, [new_run._replace(plan=dump_json(plan))], holds_limits=holds_limits)
     if not isinstance(verdict, Accepted):
         raise verdict
     if verdict.replayed:

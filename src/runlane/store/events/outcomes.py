@@ -24,7 +24,7 @@ from runlane.store.definitions import load_all
 from runlane.store.events.reading import event_of
 from runlane.store.events.waiting import awaited
 from runlane.store.queue.accept import NewRun, accept
-from runlane.store.queue.ordering import key_locks
+from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us, upsert
 from runlane.store.sql.schema import definitions, event_outcomes, stored_events
@@ -261,12 +261,12 @@ async def decide_pair(database: Database, pair: ClaimedPair, decision: Decision)
     async def work(session: Session) -> Accepted | RunlaneError | None:
         run = decision.run
         if run is not None:
-            await session.lock(exclusive=key_locks([run.ordering_key]))
+            await session.lock(exclusive=accept_locks([run]))
         if not await session.fetch(_LOCK, **named):
             return None
         accepted = None
         if run is not None:
-            (verdict,) = await accept(session, [run])
+            (verdict,) = await accept(session, [run], holds_limits=True)
             if not isinstance(verdict, Accepted):
                 return verdict
             accepted = verdict

@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, FromClause, Integer, Text, bindparam, exists,
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.run import ChildRun, Status
+from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import by_key_only, lit, member, now_us, upsert
 from runlane.store.sql.schema import idempotency_keys, run_children, runs
@@ -81,9 +82,18 @@ _WAKE = Statement(
     "wake_parents",
     update(runs)
     .where(member(runs.c.id, "ids"), *_paused)
-    .values(status=lit(Status.QUEUED), due_at=None)
-    .returning(runs.c.id, runs.c.lane),
+    .values(status=queued_status(), due_at=None)
+    .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.hooks, runs.c.ordering_key, runs.c.holds_key),
     purpose="Requeue suspended runs whose children have ended.",
+)
+# In the transaction that pauses them, which has not freed the slots of their limits yet.
+_WAKE_AT_ONCE = Statement(
+    "wake_parents_at_once",
+    update(runs)
+    .where(member(runs.c.id, "ids"), *_paused)
+    .values(status=lit(Status.QUEUED), due_at=None)
+    .returning(runs.c.id),
+    purpose="Requeue runs that suspend although a child has ended.",
 )
 _PARENTS_OF = Statement(
     "parents_of_children",
@@ -184,7 +194,9 @@ async def wake_parents(database: Database, child_ids: Sequence[str]) -> list[str
     async def work(session: Session) -> Sequence[Row]:
         rows = await session.fetch(_PARENTS_OF, ids=session.texts(child_ids))
         parents = sorted({row["run_id"] for row in rows})
-        return await session.fetch(_WAKE, ids=session.texts(parents)) if parents else []
+        woken = await session.fetch(_WAKE, ids=session.texts(parents)) if parents else []
+        await wait_for_limits(session, woken)
+        return woken
 
     return [row["lane"] for row in await database.transact(work)]
 
@@ -193,7 +205,7 @@ async def wake_paused_too_late(session: Session, run_ids: Sequence[str]) -> list
     """Requeue those of the runs paused in this transaction that wait for a child which has ended."""
     rows = await session.fetch(_TAKE_ENDED, ids=session.texts(run_ids))
     parents = sorted({row["run_id"] for row in rows})
-    return [row["id"] for row in await session.fetch(_WAKE, ids=session.texts(parents))] if parents else []
+    return [row["id"] for row in await session.fetch(_WAKE_AT_ONCE, ids=session.texts(parents))] if parents else []
 
 
 async def any_marked(database: Database) -> bool:

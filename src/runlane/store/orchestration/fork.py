@@ -9,7 +9,7 @@ from runlane.errors import NotFound, RunNotFound
 from runlane.store.orchestration.steps import COPY_STEPS
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.dead_letters import letter_replaced
-from runlane.store.queue.ordering import key_locks
+from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.schema import chat_turns, run_inputs, run_steps, runs
 from runlane.store.sql.statement import Row, Statement
@@ -68,7 +68,7 @@ async def fork_run(database: Database, source: str, before: int, new_run: NewRun
     """Store the new run together with the records of the source before this number."""
 
     async def work(session: Session) -> Accepted:
-        await session.lock(exclusive=key_locks([new_run.ordering_key]))
+        await session.lock(exclusive=accept_locks([new_run]))
         return await repeat_in(session, source, new_run, before=before, actor=actor)
 
     return await database.transact(work)
@@ -82,7 +82,7 @@ async def repeat_in(
     With `before`, the new run gets the records of the source before this number. The caller holds the lock of the new
     run's ordering key.
     """
-    (verdict,) = await accept(session, [new_run])
+    (verdict,) = await accept(session, [new_run], holds_limits=True)
     if not isinstance(verdict, Accepted):
         raise verdict
     if not verdict.replayed:

@@ -13,6 +13,7 @@ from runlane.domain.text import dump_json
 from runlane.errors import RunNotFound, WrongState
 from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT, WAITS_OF_RUN, Wait, wait_of
 from runlane.store.queue.events import append
+from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.queue.run_changes import RunChange, operate
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit
@@ -38,13 +39,16 @@ _RESUME = Statement(
     update(runs)
     .where(_by_id, runs.c.ended_at.is_(None))
     .values(
-        status=case((runs.c.status == lit(Status.PAUSED), lit(Status.QUEUED)), else_=runs.c.status),
+        status=case((runs.c.status == lit(Status.PAUSED), queued_status()), else_=runs.c.status),
         due_at=case((runs.c.status == lit(Status.PAUSED), None), else_=runs.c.due_at),
         last_seq=runs.c.last_seq + lit(1),
     )
-    .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq),
+    .returning(
+        runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq, runs.c.hooks, runs.c.ordering_key,
+        runs.c.holds_key,
+    ),
     purpose="Requeue a suspended run after an answer, and number the event of the answer.",
-)
+)  # fmt: skip
 _WAITS_FOR = Statement(
     "waits_for_event",
     select(run_waits.c.path)
@@ -177,6 +181,7 @@ async def _answered(session: Session, run: Row, run_id: str, path: str, answer: 
 
 async def _resume(session: Session, run_id: str, data: dict[str, Any]) -> RunChange:
     row = (await session.fetch(_RESUME, run_id=run_id))[0]
+    await wait_for_limits(session, [row])
     await append(session, [(run_id, row["last_seq"], row["attempt"], EventType.RESUMED.value, None, dump_json(data))])
     status = Status(row["status"])
     lanes = (row["lane"],) if status is Status.QUEUED else ()

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from runlane.domain.run import Accepted, AfterOn, Status
+from runlane.domain.concurrency import ConcurrencyLimit
+from runlane.domain.run import Accepted, AfterOn, RunHook, Status
 from runlane.domain.tags import schedule_mark
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import load_json
@@ -23,6 +24,7 @@ from runlane.errors import IdempotencyConflict, RateQuota
 from runlane.store.queue.accept_keys import free_keys, replays
 from runlane.store.queue.accept_statements import ACCEPT, ACCEPT_ALONE
 from runlane.store.queue.dependencies import prepare_dependencies, store_dependencies
+from runlane.store.queue.limit_gate import NO_LIMITS, LimitGate, grouped, open_gate, store_gate
 from runlane.store.queue.start_tags import NO_TAG, Placement, TagRequest, assign_tags
 from runlane.store.queue.tags import add_tags, tags_json
 from runlane.store.queue.tenant_limits import Refusal, refusals
@@ -61,6 +63,7 @@ class NewRun(NamedTuple):
     after_on: str = AfterOn.SUCCESS
     tags: tuple[str, ...] = ()
     webhook: RunWebhook | None = None
+    limits: tuple[ConcurrencyLimit, ...] = ()
 
 
 _STORED = Statement(
@@ -77,9 +80,12 @@ async def accept(
     requests: Sequence[NewRun],
     sizes: Sequence[int] | None = None,
     sharing: MutableSet[str] | None = None,
+    *,
+    holds_limits: bool = False,
 ) -> list[Verdict]:
     """Store the runs and return verdicts in the order of the requests. The caller holds the locks of ordering keys.
 
+    With `holds_limits` it holds those of concurrency limits, too (`accept_locks`), and runs may be admitted at once.
     `sizes` splits the requests into groups; a tenant's limit rejects a whole group. Without it they are one group.
     `sharing` are tenants whose runs got start tags before, which saves a statement; it is kept up to date.
     """
@@ -90,10 +96,16 @@ async def accept(
     if dependencies.hooks:
         requests = [run._replace(hooks=run.hooks | dependencies.hooks.get(run.id, 0)) for run in requests]
     fresh = [run for run in requests if run.id not in replayed and run.id not in twins]
-    verdicts: dict[str, Verdict] = {**replayed, **await _store_unlimited(session, fresh, sharing)}
+    gate = NO_LIMITS
+    if any(run.limits for run in fresh):
+        gate = await open_gate(session, grouped(requests, sizes, {**replayed, **twins}), holds_locks=holds_limits)
+        await _free_refused(session, fresh, gate.refused)
+        fresh = [run for run in fresh if run.id not in gate.refused]
+    verdicts: dict[str, Verdict] = {**replayed, **gate.refused, **await _store_unlimited(session, fresh, sharing, gate)}
     left_out = {run.id for run in fresh if run.id not in verdicts}
     if left_out:
-        verdicts |= await _store_limited(session, _groups(requests, sizes, left_out))
+        verdicts |= await _store_limited(session, _groups(requests, sizes, left_out), gate)
+    await store_gate(session, gate, verdicts)
     if dependencies.rows:
         # Imported here: the end of a run may start the next slot of a schedule, which accepts a run.
         from runlane.store.queue.run_ends import settle_ended
@@ -109,42 +121,44 @@ async def accept(
 
 
 async def _store_unlimited(
-    session: Session, fresh: Sequence[NewRun], sharing: MutableSet[str] | None
+    session: Session, fresh: Sequence[NewRun], sharing: MutableSet[str] | None, gate: LimitGate
 ) -> dict[str, Accepted]:
     """Store the runs of tenants without limits. Those of tenants that share lanes get their start tags first."""
     sharing = set() if sharing is None else sharing
     likely = [run for run in fresh if run.fairness_key is not None or run.tenant in sharing]
-    places = await assign_tags(session, _tag_requests(likely), sharing)
-    stored = await _store(session, fresh, places)
+    places = await assign_tags(session, _tag_requests(likely, gate), sharing)
+    stored = await _store(session, fresh, places, gate)
     left_out = [run for run in fresh if run.id not in stored and run.id not in places]
     if left_out:
-        places = await assign_tags(session, _tag_requests(left_out), sharing)
-        stored |= await _store(session, [run for run in left_out if run.id in places], places)
+        places = await assign_tags(session, _tag_requests(left_out, gate), sharing)
+        stored |= await _store(session, [run for run in left_out if run.id in places], places, gate)
     return stored
 
 
-def _tag_requests(fresh: Iterable[NewRun]) -> list[TagRequest]:
+def _tag_requests(fresh: Iterable[NewRun], gate: LimitGate) -> list[TagRequest]:
     return [
         TagRequest(
             run.id, run.target, run.lane, run.tenant, run.fairness_key or "", run.priority, run.limited,
-            is_ready=run.delay_us == 0 and not run.hold,
+            is_ready=run.delay_us == 0 and not run.hold and run.id not in gate.waits,
         )
         for run in fresh
     ]  # fmt: skip
 
 
-async def _store(session: Session, fresh: Sequence[NewRun], places: Mapping[str, Placement]) -> dict[str, Accepted]:
+async def _store(
+    session: Session, fresh: Sequence[NewRun], places: Mapping[str, Placement], gate: LimitGate
+) -> dict[str, Accepted]:
     """Store the runs that may be stored now, and find those that an earlier try has stored."""
     if not fresh:
         return {}
-    rows = list(await session.write(ACCEPT, _members(fresh, places)))
+    rows = list(await session.write(ACCEPT, _members(fresh, places, gate)))
     hooked = {run.id: (run.id, run.tenant, run.webhook) for run in fresh if run.webhook is not None}
     if hooked:
         await add_run_webhooks(session, [hooked[row["id"]] for row in rows if row["id"] in hooked])
     if len(rows) < len(fresh):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
-    stored = _accepted_of(rows)
+    stored = accepted_of(rows)
     marked = ((run.tenant, run.id, _marks(run)) for run in fresh if run.id in stored and (run.tags or run.origin))
     await add_tags(session, marked)
     return stored
@@ -156,7 +170,7 @@ def _marks(run: NewRun) -> tuple[str, ...]:
     return run.tags if schedule_id is None else (*run.tags, schedule_mark(schedule_id))
 
 
-async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -> dict[str, Verdict]:
+async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]], gate: LimitGate) -> dict[str, Verdict]:
     """Store the groups that are within the limits of their tenants."""
     refused: dict[str, Verdict] = {}
     admitted: list[NewRun] = []
@@ -168,11 +182,15 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -
             quotas |= {run.id: reason for run in group}
         else:
             refused |= {run.id: reason for run in group}
-    if any(run.idempotency_key is not None for group in groups for run in group):
-        await free_keys(session, refused)
-    places = await assign_tags(session, _tag_requests(admitted))
-    stored = await _store(session, admitted, places)
+    await _free_refused(session, (run for group in groups for run in group), refused)
+    places = await assign_tags(session, _tag_requests(admitted, gate))
+    stored = await _store(session, admitted, places, gate)
     return {**refused, **{run_id: replace(item, quota=quotas[run_id]) for run_id, item in stored.items()}}
+
+
+async def _free_refused(session: Session, new_runs: Iterable[NewRun], refused: Collection[str]) -> None:
+    if refused and any(run.idempotency_key is not None for run in new_runs):
+        await free_keys(session, refused)
 
 
 def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Collection[str]) -> list[list[NewRun]]:
@@ -189,7 +207,7 @@ def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Col
 
 
 def stand_alone(requests: Iterable[NewRun]) -> bool:
-    """Return whether no run has a key that involves other runs, or anything else that the short statement lacks."""
+    """Return whether no run has anything that the short statements lack. Concurrency limits have one of their own."""
     return all(
         run.ordering_key is None
         and run.idempotency_key is None
@@ -212,20 +230,21 @@ async def accept_alone(
     what was stored.
     """
     try:
-        rows = await database.execute_single(statement, [_alone(run) for run in requests])
+        rows = await database.execute_single(statement, [plain_columns(run) for run in requests])
     except Duplicate:
         return None
-    return _accepted_of(rows) if len(rows) == len(requests) else None
+    return accepted_of(rows) if len(rows) == len(requests) else None
 
 
-def _alone(run: NewRun) -> tuple[object, ...]:
+def plain_columns(run: NewRun) -> tuple[object, ...]:
+    """Return what every statement that accepts runs stores."""
     return (
         run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us, run.hold,
         run.on_dead, run.input, run.tenant, run.trace, run.plan,
     )  # fmt: skip
 
 
-def _members(requests: Sequence[NewRun], places: Mapping[str, Placement]) -> list[tuple[object, ...]]:
+def _members(requests: Sequence[NewRun], places: Mapping[str, Placement], gate: LimitGate) -> list[tuple[object, ...]]:
     positions: Counter[str] = Counter()
     members: list[tuple[object, ...]] = []
     for run in requests:
@@ -235,10 +254,12 @@ def _members(requests: Sequence[NewRun], places: Mapping[str, Placement]) -> lis
             position = positions[run.ordering_key]
         keys = (run.ordering_key, position, run.fairness_key)
         place = (run.id in places, *places.get(run.id, NO_TAG))
-        hooks, tags = int(run.hooks), tags_json(run.tags)
-        members.append((*_alone(run), run.limited, run.origin, hooks, tags, *keys, *place))
+        hooks, tags = int(run.hooks | RunHook.LIMITS if run.limits else run.hooks), tags_json(run.tags)
+        limits = (gate.limits_text(run.id), run.id in gate.waits) if run.limits else (None, False)
+        members.append((*plain_columns(run), run.limited, run.origin, hooks, tags, *keys, *place, *limits))
     return members
 
 
-def _accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
+def accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
+    """Return the verdicts on stored runs, by id."""
     return {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}

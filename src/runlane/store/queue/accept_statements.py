@@ -1,4 +1,4 @@
-"""The statements that store new runs: with keys, and alone.
+"""The statements that store new runs: with keys, alone, and with nothing but concurrency limits.
 
 The lane is the operator's assignment or else the declared one. The insert checks that a tenant has no limits, and that
 its runs have their start tags if it shares lanes with other tenants.
@@ -37,7 +37,7 @@ from runlane.domain.start_tags import PRIORITY_SECONDS
 from runlane.store.access.tenants import FREE
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.expressions import MARK, has_bits, json_of, lit, now_us
-from runlane.store.sql.schema import lane_kinds, lanes, run_events, run_inputs, runs, tenants
+from runlane.store.sql.schema import lane_kinds, lanes, limit_slots, run_events, run_inputs, runs, tenants
 
 ALONE_COLUMNS = {
     "id": Text(),
@@ -66,7 +66,12 @@ _RUN_COLUMNS = {
     "placed": Boolean(),
     "rank": BigInteger(),
     "start_tag": BigInteger(),
+    "limits": Text(),
+    "limit_is_full": Boolean(),
 }
+
+
+_LIMITED_COLUMNS = {**ALONE_COLUMNS, "limits": Text(), "limit_key": Text(), "limit_is_full": Boolean()}
 
 
 def timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
@@ -132,6 +137,22 @@ def _insert_runs_alone(admitted: FromClause) -> Executable:
     )
 
 
+def _is_ready(t: ColumnCollection[str, Any]) -> ColumnElement[bool]:
+    return and_(~t.hold, t.delay_us <= lit(0))
+
+
+def _insert_runs_limited(admitted: FromClause) -> Executable:
+    t = admitted.c
+    rows = new_rows(t)
+    rows["status"] = case((and_(t.limit_is_full, _is_ready(t)), lit(Status.BLOCKED)), else_=rows["status"])
+    rows["hooks"] = case((t.limit_key.is_(None), lit(0)), else_=lit(RunHook.LIMITS))
+    return (
+        insert(runs)
+        .from_select(list(rows), select(*rows.values()).select_from(admitted))
+        .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at, MARK)
+    )
+
+
 def _insert_runs(admitted: FromClause) -> Executable:
     t = admitted.c
     holder, waiting = runs.alias("holder"), runs.alias("waiting")
@@ -147,6 +168,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
     keyed = t.ordering_key.is_not(None)
     rows = new_rows(t)
     waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
+    waits = or_(waits, and_(t.limit_is_full, _is_ready(t)))
     rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
     rows["ordering_key"] = t.ordering_key
     rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
@@ -176,13 +198,31 @@ def insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Execut
     )
 
 
+def _insert_inputs_limited(batch: FromClause | None, changed: FromClause) -> Executable:
+    assert batch is not None  # noqa: S101 - this compound write has a batch
+    b = batch.c
+    return insert(run_inputs).from_select(
+        ["run_id", "input", "trace", "plan", "limits"],
+        select(b.id, b.input, b.trace, b.plan, b.limits).select_from(batch),
+    )
+
+
+def _insert_slots(batch: FromClause | None, changed: FromClause) -> Executable:
+    assert batch is not None  # noqa: S101 - this compound write has a batch
+    b = batch.c
+    return insert(limit_slots).from_select(
+        ["key", "run_id"],
+        select(b.limit_key, b.id).select_from(batch).where(b.limit_key.is_not(None), ~b.limit_is_full, _is_ready(b)),
+    )
+
+
 def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
     assert batch is not None  # noqa: S101 - this compound write has a batch
     return (
         postgresql.insert(run_inputs)
         .from_select(
-            ["run_id", "input", "trace", "plan", "origin"],
-            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan, batch.c.origin)
+            ["run_id", "input", "trace", "plan", "origin", "limits"],
+            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan, batch.c.origin, batch.c.limits)
             .select_from(batch)
             .where(true()),
         )
@@ -207,6 +247,15 @@ ACCEPT = CompoundWrite(
     links=[_insert_inputs, insert_first_events],
     admit=_admit,
     purpose="Store new runs with their inputs and first events.",
+)
+ACCEPT_LIMITED = CompoundWrite(
+    "accept_limited",
+    _insert_runs_limited,
+    columns=_LIMITED_COLUMNS,
+    returns={**RETURNS, "mark": Text()},
+    links=[_insert_inputs_limited, insert_first_events, _insert_slots],
+    admit=_admit_alone,
+    purpose="Store new runs that have concurrency limits and no keys, with the slots of their first limits.",
 )
 ACCEPT_ALONE = CompoundWrite(
     "accept_alone",

@@ -23,6 +23,8 @@ from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, st
 from runlane.store.queue.accept_shared import accept_shared, is_plain
 from runlane.store.queue.commit_members import AcceptMember, CommitMember, CommitResult, RecordMember, merge_entries
 from runlane.store.queue.dependencies import lock_in_order, parents_of
+from runlane.store.queue.limit_accept import accept_limited
+from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import Recorded, RecordEntry, record
 from runlane.store.sql.database import CommitInDoubt, Database, Session
@@ -196,13 +198,14 @@ class Committer:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _accept_at_once(self, batch: list[AcceptMember]) -> CommitResult | None:
-        """Store the runs in one round trip if possible."""
+        """Store the runs in one round trip if possible; with concurrency limits in a short transaction."""
         new_runs = [run for member in batch for run in member.runs]
         if not stand_alone(new_runs):
             return None
-        store = accept_alone
+        limited = any(run.limits for run in new_runs)
+        store = accept_limited if limited else accept_alone
         if any(run.tenant in self._sharing for run in new_runs):
-            if self._database.dialect == "sqlite" or not is_plain(new_runs) or self._must_read_clocks():
+            if limited or self._database.dialect == "sqlite" or not is_plain(new_runs) or self._must_read_clocks():
                 return None
             store = accept_shared
         failpoint("accept.before_commit")
@@ -293,18 +296,17 @@ async def _store(session: Session, batch: Sequence[CommitMember], sharing: Mutab
     entries, result.late = merge_entries([member.entry for member in batch if isinstance(member, RecordMember)])
     new_runs = [run for member in accepts for run in member.runs]
     await session.lock(
-        exclusive=key_locks(
-            [
-                *(run.ordering_key for run in new_runs),
-                *(entry.ordering_key for entry in entries if entry.finish is not None),
-            ]
-        )
+        exclusive=[
+            *accept_locks(new_runs),
+            *key_locks(entry.ordering_key for entry in entries if entry.finish is not None),
+        ]
     )
     if parents := parents_of(new_runs):
         # Together with the runs of the entries, so that two transactions lock them in the same order.
         await lock_in_order(session, {*parents, *(entry.run_id for entry in entries)})
     if new_runs:
-        verdicts = iter(await accept(session, new_runs, [member.size for member in accepts], sharing))
+        sizes = [member.size for member in accepts]
+        verdicts = iter(await accept(session, new_runs, sizes, sharing, holds_limits=True))
         result.accepted = [[next(verdicts) for _ in member.runs] for member in accepts]
         failpoint("accept.before_commit")
     elif accepts:

@@ -35,6 +35,7 @@ from runlane.store.queue.dependency_rows import (
     TENANTS_OF_RUNS,
 )
 from runlane.store.queue.events import append
+from runlane.store.queue.limits import wait_for_limits
 from runlane.store.queue.ordering import ReleasedRun
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.statement import Row
@@ -204,6 +205,7 @@ async def _release(session: Session, run_ids: Sequence[str]) -> list[ReleasedRun
     if not run_ids:
         return []
     rows = await session.fetch(RELEASE_DEPENDENTS, ids=session.texts(sorted(run_ids)))
+    await wait_for_limits(session, rows)
     await _append(session, rows, EventType.DEPENDENCIES_MET)
     return [_released(row) for row in rows]
 

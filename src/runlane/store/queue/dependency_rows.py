@@ -119,9 +119,12 @@ RELEASE_DEPENDENTS = Statement(
         ),
         last_seq=runs.c.last_seq + lit(1),
     )
-    .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.last_seq, runs.c.attempt),
+    .returning(
+        runs.c.id, runs.c.lane, runs.c.status, runs.c.last_seq, runs.c.attempt, runs.c.hooks, runs.c.ordering_key,
+        runs.c.holds_key,
+    ),
     purpose="Make runs ready whose dependencies are met.",
-)
+)  # fmt: skip
 CANCEL_IMPOSSIBLE = Statement(
     "cancel_impossible",
     update(runs)

@@ -17,6 +17,7 @@ from runlane.domain.events import EventType
 from runlane.domain.ids import lock_key
 from runlane.domain.run import RunHook, Status
 from runlane.store.queue.events import append
+from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import has_bits, lit, now_us
 from runlane.store.sql.schema import runs
@@ -55,18 +56,21 @@ def _release_next(batch: FromClause) -> Executable:
             status=ready_status(),
             last_seq=runs.c.last_seq + lit(1),
         )
-        .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.last_seq, runs.c.attempt)
-    )
+        .returning(
+            runs.c.id, runs.c.lane, runs.c.status, runs.c.last_seq, runs.c.attempt, runs.c.hooks, runs.c.ordering_key,
+            runs.c.holds_key,
+        )
+    )  # fmt: skip
 
 
 def ready_status(*, waits_for_runs: bool = True):
-    """Return the status of a run with its key: by the runs that it starts after, its hold and its due time."""
+    """Return the status of a run with its key: by the runs that it starts after, its hold, due time and limits."""
     blocked = [(has_bits(runs.c.hooks, RunHook.WAITS_FOR_RUNS), lit(Status.BLOCKED))] if waits_for_runs else []
     return case(
         *blocked,
         (runs.c.hold, lit(Status.AWAITING_APPROVAL)),
         (runs.c.due_at > now_us(), lit(Status.SCHEDULED)),
-        else_=lit(Status.QUEUED),
+        else_=queued_status(),
     )
 
 
@@ -92,6 +96,7 @@ async def release_next(session: Session, keys: Iterable[str]) -> list[ReleasedRu
     if not wanted:
         return []
     rows = await session.fetch(_RELEASE_NEXT, [(key,) for key in wanted])
+    await wait_for_limits(session, rows)
     await append(
         session,
         [

@@ -33,10 +33,11 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import EventType, Notice
-from runlane.domain.run import Status
+from runlane.domain.run import RunHook, Status
 from runlane.errors import Unavailable
 from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.queue.claim_locks import worker_lock
+from runlane.store.queue.limits import free_slots
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import AttemptOutcome, emit_done, end_attempts, store_results
 from runlane.store.queue.run_ends import settle_ended
@@ -285,6 +286,9 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> ReapedRuns:
     if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
         raise Unavailable("A run of a lost worker was cancelled at this moment; the next pass requeues it.")
     released = await settle_ended(session, ended)
+    # A run that is queued again at once keeps its slots.
+    delayed = [row["id"] for row in rows if row["status"] == Status.SCHEDULED and row["hooks"] & RunHook.LIMITS]
+    await free_slots(session, delayed)
     ready = {row["lane"] for row in rows if row["status"] == Status.QUEUED}
     ready |= {item.lane for item in released if item.status is Status.QUEUED}
     notices = tuple(Notice(row["id"], row["last_seq"]) for row in rows)

@@ -32,13 +32,14 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.budget import BudgetNotice
 from runlane.domain.events import EventType, Notice, StoredEvent
-from runlane.domain.run import Status
+from runlane.domain.run import RunHook, Status
 from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.orchestration.calls import RECORD_CALLS, CallKind, CallRecord
 from runlane.store.orchestration.children import wake_paused_too_late
 from runlane.store.orchestration.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
 from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
 from runlane.store.queue.events import APPEND_FENCED, EventRow
+from runlane.store.queue.limits import free_slots
 from runlane.store.queue.ordering import ReleasedRun
 from runlane.store.queue.run_ends import settle_ended
 from runlane.store.sql.compound import CompoundWrite
@@ -286,6 +287,8 @@ async def record(
     for run_id, attempt in await _paused_too_late(session, verdicts):
         verdicts[run_id, attempt] = replace(verdicts[run_id, attempt], status=Status.QUEUED)
     await _report_budgets(session, ordered, won, used)
+    waiting = [key for key, verdict in verdicts.items() if verdict.status in (Status.PAUSED, Status.SCHEDULED)]
+    await free_slots(session, [key[0] for key in waiting if won[key]["hooks"] & RunHook.LIMITS])
     return verdicts, released
 
 

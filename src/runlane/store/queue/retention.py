@@ -16,6 +16,7 @@ from sqlalchemy.types import BigInteger
 
 from runlane.domain.dead_letter import OPEN_KEPT_DAYS, LetterState
 from runlane.store.chat.turns import COPY_TURN_RESULTS
+from runlane.store.queue.admission import forget_turns
 from runlane.store.queue.start_tags import forget_shares
 from runlane.store.queue.workers import DELETE_OLD_WORKERS
 from runlane.store.sql.database import Session
@@ -176,8 +177,9 @@ async def delete_runs(session: Session, ids: Sequence[str]) -> None:
 
 
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:
-    """Delete dead letters past their retention, workers that ended a day ago, and finish tags without effect."""
+    """Delete dead letters past their retention, workers that ended a day ago, finish tags and turns without effect."""
     await forget_shares(session)
+    await forget_turns(session)
     await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
     await session.fetch(DELETE_OLD_WORKERS, keep_seconds=_WORKERS_KEPT_SECONDS)
 

@@ -25,6 +25,7 @@ from runlane.domain.events import EventType
 from runlane.domain.run import MIN_PRIORITY, PRIORITY_STEP_US, RunHook, Status
 from runlane.store.orchestration.steps import SNAPSHOT_PATH
 from runlane.store.queue.dead_letters import letter_revived
+from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.queue.run_changes import (
     CHANGED,
     RunChange,
@@ -85,7 +86,7 @@ _REVIVE = Statement(
         status=case(
             (_key_is_taken, lit(Status.BLOCKED)),
             (_delay_us > lit(0), lit(Status.SCHEDULED)),
-            else_=lit(Status.QUEUED),
+            else_=queued_status(),
         ),
         holds_key=and_(runs.c.ordering_key.is_not(None), ~_key_is_taken),
         key_no=func.coalesce(
@@ -143,6 +144,8 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
     await place_run(session, run_id)
     parameters = {"delay_us": how.delay_us, "lowered": how.lowered_priority, "attempt": how.attempt}
     for row in await session.fetch(_REVIVE, run_id=run_id, **parameters):
+        # In its place by age and priority: a replay of many runs must not delay all new ones of their key.
+        await wait_for_limits(session, [row], again=False)
         await session.fetch(_DROP_RESULT, run_id=run_id)
         if how.plan is not None:
             await session.fetch(_NEW_PLAN, run_id=run_id, plan=how.plan)

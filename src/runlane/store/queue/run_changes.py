@@ -21,6 +21,7 @@ from runlane.store.access.audit import append_audit
 from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.orchestration.children import MARK_CHILDREN
 from runlane.store.queue.events import append
+from runlane.store.queue.limits import move_place, queued_status, wait_for_limits
 from runlane.store.queue.ordering import ReleasedRun, key_locks, release_next
 from runlane.store.queue.run_ends import settle_ended
 from runlane.store.queue.start_tags import place_run, point_in_lane
@@ -118,7 +119,7 @@ _APPROVE = Statement(
         status=case(
             (runs.c.status == lit(Status.BLOCKED), lit(Status.BLOCKED)),
             (runs.c.due_at > now_us(), lit(Status.SCHEDULED)),
-            else_=lit(Status.QUEUED),
+            else_=queued_status(),
         ),
         last_seq=runs.c.last_seq + lit(1),
     )
@@ -194,6 +195,7 @@ async def approve_run(database: Database, run_id: str) -> RunChange:
     async def work(session: Session) -> RunChange:
         await place_run(session, run_id)
         for row in await session.fetch(_APPROVE, run_id=run_id):
+            await wait_for_limits(session, [row])
             await append_event(session, row, EventType.APPROVED, {"status": row["status"]})
             return change_of(row, [])
         raise await wrong_state(session, run_id, "Only a run that awaits approval can be approved")
@@ -240,6 +242,7 @@ async def set_priority_in(session: Session, run_id: str, priority: int, *, actor
     point = await point_in_lane(session, before[0]["lane"], has_tag=before[0]["start_tag"] is not None)
     for row in await session.fetch(_PRIORITY, run_id=run_id, priority=priority, point=point):
         await audit_change(session, actor, "run.priority", run_id, before[0], {"priority": priority})
+        await move_place(session, row, before[0]["priority"], priority)
         return change_of(row, [])
     raise await wrong_state(session, run_id, "Only the priority of a waiting run can be changed")
 

@@ -14,6 +14,7 @@ from runlane.store.events.run_ends import store_run_events
 from runlane.store.queue.dead_letters import settle_letters
 from runlane.store.queue.dependencies import settle_dependents
 from runlane.store.queue.dependency_rows import CANCELLED_AT_ONCE
+from runlane.store.queue.limits import free_ended
 from runlane.store.queue.ordering import ReleasedRun, release_next
 from runlane.store.schedules.buffer import settle_schedules
 from runlane.store.sql.database import Session
@@ -24,7 +25,7 @@ _FAILED: Final = Status.FAILED.value
 
 
 async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedRun]:
-    """Settle dead letters, pass ordering keys on, start slots of schedules and decide about dependent runs.
+    """Free slots, settle dead letters, pass ordering keys on, start slots of schedules and decide about dependents.
 
     Return the runs that became ready, and those that ended because they can never start. A row has the columns id,
     status, ordering_key, holds_key, tenant, hooks (see `RunHook`), and `notifies`: whether the tenant has webhook
@@ -34,6 +35,8 @@ async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedR
     may_cancel = CANCELLED_AT_ONCE
     while ended:
         hooks = _hooks_of(ended)
+        if RunHook.LIMITS in hooks:
+            await free_ended(session, ended)
         if RunHook.DEAD_LETTER in hooks or any(row["status"] == _FAILED for row in ended):
             await settle_letters(session, [row for row in ended if _is_letter(row)])
         if RunHook.WEBHOOK in hooks or any(row["notifies"] for row in ended):

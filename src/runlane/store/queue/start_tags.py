@@ -260,6 +260,11 @@ _ONE = Statement(
     _of_sharing_tenant.where(runs.c.id == bindparam("run_id"), runs.c.status != lit(Status.RUNNING)),
     purpose="Find a run that gets a new start tag.",
 )
+_ADMITTED = Statement(
+    "admitted_to_place",
+    _of_sharing_tenant.where(member(runs.c.id, "ids")),
+    purpose="Find admitted runs that get their start tags.",
+)
 _PLACE = Statement(
     "place_runs",
     _place,
@@ -364,6 +369,12 @@ async def place_due(session: Session, most: int) -> None:
 async def place_run(session: Session, run_id: str) -> None:
     """Give a run that an operator approves or retries a tag of now: its old one would be before all others."""
     await _place_rows(session, await session.fetch(_ONE, run_id=run_id))
+
+
+async def place_admitted(session: Session, run_ids: Sequence[str]) -> None:
+    """Give runs that were admitted after they waited for a concurrency limit a tag of now."""
+    if run_ids:
+        await _place_rows(session, await session.fetch(_ADMITTED, ids=session.texts(sorted(run_ids))))
 
 
 async def _place_rows(session: Session, rows: Sequence[Row]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, func, select, update
 
 from runlane.domain.run import Status
+from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.queue.start_tags import place_due
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import by_key_only, lit, now_once, now_us
@@ -29,8 +30,8 @@ def _queue_due(status: Status) -> Statement:
         f"queue_due_{status}",
         update(runs)
         .where(runs.c.id == due.c.id, by_key_only(runs.c.status) == lit(status))
-        .values(status=lit(Status.QUEUED))
-        .returning(runs.c.lane),
+        .values(status=queued_status())
+        .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.hooks, runs.c.ordering_key, runs.c.holds_key),
         purpose=f"Make {status} runs ready that are due.",
     )
 
@@ -55,6 +56,7 @@ async def queue_due(session: Session) -> Sequence[str]:
     """Requeue due runs, a bounded number at once; return the lane of each."""
     await place_due(session, AT_ONCE)
     rows = [*await session.fetch(_QUEUE_SCHEDULED), *await session.fetch(_QUEUE_PAUSED)]
+    await wait_for_limits(session, rows)
     return [row["lane"] for row in rows]
 
 

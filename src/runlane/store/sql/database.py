@@ -35,11 +35,20 @@ class Duplicate(Exception):
     """A row with this key exists already."""
 
 
+def ignore_freed(keys: set[str]) -> None:
+    """Leave waiting runs to the processes that have a maintenance service for them."""
+
+
 class Session(Protocol):
     """One open transaction."""
 
     @property
     def dialect(self) -> Dialect: ...
+
+    @property
+    def freed(self) -> set[str]:
+        """Add the keys of concurrency limits whose waiting runs may be admitted once this transaction has committed."""
+        ...
 
     async def fetch(
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
@@ -72,9 +81,17 @@ class Database(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
+    # Called after each commit that freed slots of concurrency limits, with their keys.
+    on_freed: Callable[[set[str]], None]
+
     @property
     def steady_since(self) -> float:
         """Since when, on the monotonic clock, no connection broke. Other processes may have lost theirs, too."""
+        ...
+
+    @property
+    def duplicates(self) -> tuple[type[Exception], ...]:
+        """The errors of the driver for a row whose key is taken, as a transaction raises them."""
         ...
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:

@@ -1,8 +1,7 @@
 """Postgres behind the seam: asyncpg without its pool, whose reset query would cost every transaction a round trip.
 
 Every connection carries settings that make plans independent of statistics (only index look-ups and nested loops:
-a queue's tables change faster than ANALYZE runs) and that end a transaction whose client froze, because its
-locks would stop a lane.
+a queue's tables change faster than ANALYZE runs) and that end a transaction whose client froze: its locks stop a lane.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sqlalchemy import text
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.settings import Settings
 from runlane.store.sql.compound import CompoundWrite
-from runlane.store.sql.database import CommitInDoubt, Duplicate, Session
+from runlane.store.sql.database import CommitInDoubt, Duplicate, Session, ignore_freed
 from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
 T = TypeVar("T")
@@ -95,6 +94,7 @@ class PostgresSession:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._marked: Sequence[Row] = ()
+        self.freed: set[str] = set()
 
     @property
     def mark(self) -> str | None:
@@ -141,12 +141,14 @@ class PostgresDatabase:
     """A few connections to one server, opened when needed and reused last in, first out."""
 
     dialect: Dialect = "postgresql"
+    duplicates: tuple[type[Exception], ...] = (asyncpg.UniqueViolationError,)
 
     def __init__(
         self, settings: Settings, connections: int, on_connect: Callable[[Any], Awaitable[None]] | None = None
     ) -> None:
         self._settings = settings
         self._on_connect = on_connect
+        self.on_freed = ignore_freed
         self.steady_since = float("-inf")
         self._idle: list[Any] = []
         self._open: set[Any] = set()
@@ -302,6 +304,8 @@ class PostgresDatabase:
             raise
         finally:
             self._give_back(connection)
+        if session.freed:
+            self.on_freed(session.freed)
         return result
 
     async def _roll_back(self, connection: Any) -> None:

@@ -19,7 +19,7 @@ from runlane.daemon_executor import DaemonExecutor
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.private_files import make_file, make_folder
 from runlane.store.sql.compound import CompoundWrite
-from runlane.store.sql.database import Duplicate, Session
+from runlane.store.sql.database import Duplicate, Session, ignore_freed
 from runlane.store.sql.sqlite_clock import SqliteClock
 from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
@@ -44,6 +44,7 @@ class SqliteSession:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.freed: set[str] = set()
 
     async def fetch(
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
@@ -84,11 +85,13 @@ class SqliteDatabase:
     """One connection to one file, used from one thread."""
 
     dialect: Dialect = "sqlite"
+    duplicates: tuple[type[Exception], ...] = (sqlite3.IntegrityError,)
     steady_since = float("-inf")
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         self.path = path
         self._timeout_seconds = timeout_seconds
+        self.on_freed = ignore_freed
         self._thread = DaemonExecutor(asyncio.get_running_loop(), "runlane-sqlite", limit=1)
         self._connection: sqlite3.Connection | None = None
         self._clock: SqliteClock | None = None
@@ -107,7 +110,10 @@ class SqliteDatabase:
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         self._open_connection()
         # The call in the thread must finish: a cancelled caller must not leave a transaction half done.
-        return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
+        result, freed = await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
+        if freed:
+            self.on_freed(freed)
+        return result
 
     async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         try:
@@ -177,12 +183,13 @@ class SqliteDatabase:
         except sqlite3.OperationalError as error:
             raise self._translate_error(error) from error
 
-    def _transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    def _transact(self, work: Callable[[Session], Awaitable[T]]) -> tuple[T, set[str]]:
         connection = self._open_connection()
+        session = SqliteSession(connection)
         try:
             connection.execute("begin immediate")
             try:
-                result = run_to_end(cast("Coroutine[Any, Any, T]", work(SqliteSession(connection))))
+                result = run_to_end(cast("Coroutine[Any, Any, T]", work(session)))
                 connection.execute("commit")
             except BaseException:
                 if connection.in_transaction:
@@ -190,7 +197,7 @@ class SqliteDatabase:
                 raise
         except sqlite3.OperationalError as error:
             raise self._translate_error(error) from error
-        return result
+        return result, session.freed
 
     def _open_connection(self) -> sqlite3.Connection:
         # Checked before the call in the thread as well: after close() no thread would ever return.

@@ -23,6 +23,7 @@ from runlane.store.sql.schema.events import (
     webhook_sources,
 )
 from runlane.store.sql.schema.failures import bulk_items, bulk_jobs, dead_letters
+from runlane.store.sql.schema.limits import concurrency_limits, limit_slots, limit_turns, limit_waits
 from runlane.store.sql.schema.providers import (
     provider_leases,
     provider_limits,
@@ -64,6 +65,7 @@ __all__ = [
     "bulk_jobs",
     "chat_sessions",
     "chat_turns",
+    "concurrency_limits",
     "dead_letters",
     "definition_versions",
     "definitions",
@@ -77,6 +79,9 @@ __all__ = [
     "lane_kinds",
     "lane_shares",
     "lanes",
+    "limit_slots",
+    "limit_turns",
+    "limit_waits",
     "metadata",
     "provider_leases",
     "provider_limits",

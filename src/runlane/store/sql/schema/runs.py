@@ -185,6 +185,8 @@ run_inputs = Table(
     Column("plan", Text),
     # What started the run, if it was not a caller: a schedule and its slot, an event and its trigger.
     Column("origin", Text),
+    # Its concurrency limits as a JSON list; null without any.
+    Column("limits", Text),
     sqlite_with_rowid=False,
 )
 

@@ -1,0 +1,73 @@
+"""Why a run does not start, for people and programs. Each kind of reason has its own function here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Integer, bindparam, case, func, select
+
+from runlane.domain.concurrency import describe_full, limits_of_text
+from runlane.domain.run import Run, RunHook, Status, WaitingReason
+from runlane.store.sql.database import Database
+from runlane.store.sql.expressions import lit
+from runlane.store.sql.schema import concurrency_limits, limit_slots, limit_waits, run_inputs, runs
+from runlane.store.sql.statement import Statement
+
+# The number of runs in a reason.
+MAX_SHOWN: Final = 10
+
+_holder = runs.alias("holder")
+_slots = limit_slots.c.key == limit_waits.c.key
+_running = func.sum(case((_holder.c.status == lit(Status.RUNNING), lit(1)), else_=lit(0)))
+_WAITS = Statement(
+    "read_limit_of_waiting_run",
+    select(
+        limit_waits.c.key,
+        run_inputs.c.limits,
+        select(func.count()).where(_slots).scalar_subquery().label("admitted"),
+        select(func.coalesce(_running, lit(0)))
+        .select_from(limit_slots.join(_holder, _holder.c.id == limit_slots.c.run_id))
+        .where(_slots)
+        .scalar_subquery()
+        .label("running"),
+        select(concurrency_limits.c.max_running)
+        .where(concurrency_limits.c.key == limit_waits.c.key)
+        .scalar_subquery()
+        .label("shared"),
+    )
+    .select_from(limit_waits.join(run_inputs, run_inputs.c.run_id == limit_waits.c.run_id))
+    .where(limit_waits.c.run_id == bindparam("run_id")),
+    purpose="Read the concurrency limit that a run waits for, and its use.",
+)
+_HOLDERS = Statement(
+    "read_holders_of_limit",
+    select(limit_slots.c.run_id)
+    .where(limit_slots.c.key == bindparam("key"))
+    .order_by(limit_slots.c.run_id)
+    .limit(bindparam("most", type_=Integer())),
+    purpose="Read some of the runs that are admitted under a concurrency limit.",
+)
+
+
+async def read_waiting_reason(database: Database, run: Run, hooks: int) -> WaitingReason | None:
+    """Return why a run waits that could start otherwise; None if nothing but its own state keeps it."""
+    if run.status is Status.BLOCKED and hooks & RunHook.LIMITS:
+        return await _full_limit(database, run.id)
+    return None
+
+
+async def _full_limit(database: Database, run_id: str) -> WaitingReason | None:
+    rows = await database.query(_WAITS, run_id=run_id)
+    if not rows:
+        return None
+    row = rows[0]
+    limit = next(limit for limit in limits_of_text(row["limits"]) if limit.key == row["key"])
+    most = row["shared"] if limit.limit is not None else limit.max_running
+    holders = await database.query(_HOLDERS, key=row["key"], most=MAX_SHOWN)
+    return {
+        "code": "concurrency_limit",
+        "message": describe_full(
+            limit.label, row["admitted"], row["running"], row["admitted"] if most is None else most
+        ),
+        "runs": [holder["run_id"] for holder in holders],
+    }
