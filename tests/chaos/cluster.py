@@ -153,6 +153,7 @@ class Cluster:
         self._link_lock = asyncio.Lock()
         # A test of what a process imports, or of its memory, sets subprocess.Popen.
         self.popen: type[subprocess.Popen[Any]] = forking.Popen
+        self.tasks = TASKS
 
     async def close(self) -> None:
         for process in self.processes:
@@ -194,7 +195,7 @@ class Cluster:
         environment: Mapping[str, str] | None = None,
     ) -> Process:
         """Start `runlane worker`; it may not be online yet when this returns."""
-        command = [*RUNLANE, "worker", f"{TASKS}:app", "--concurrency", str(concurrency)]
+        command = [*RUNLANE, "worker", f"{self.tasks}:app", "--concurrency", str(concurrency)]
         if lanes is not None:
             command += ["--lanes", lanes]
         return self.start("worker", command, crash, environment)
