@@ -254,6 +254,10 @@ class Cluster:
         async with self._link_lock:
             try:
                 return await self._postgres_rows(query)
+            except asyncpg.InternalClientError:
+                # The crash of the server interrupted the query, and the driver cannot use the connection any more.
+                if self._link is not None:
+                    self._link.terminate()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 if self._link is not None and not self._link.is_closed():
                     raise
