@@ -5,7 +5,10 @@ Separate from the app, so that a process that only submits runs does not import 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,13 +17,19 @@ from runlane.domain.task import Task
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
 from runlane.llm.scripted import scripted
-from runlane.orchestration.children import ChildRequest
-from runlane.orchestration.executor import OrchestrationExecutor
-from runlane.orchestration.integrations import Integrations
 from runlane.resources import Resources
 from runlane.settings import DEFINITIONS_FOLDER, SCRIPTED, Settings
+from runlane.store.definitions import read_newest
+from runlane.store.queue.claim import Claimed
 from runlane.submit.orchestrations import StartRequest, orchestration_run
+from runlane.worker.context import Context
+from runlane.worker.execution import AttemptEnd
+from runlane.worker.run_host import RedactingHost
 from runlane.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from runlane.orchestration.children import ChildRequest
+    from runlane.orchestration.executor import OrchestrationExecutor
 
 log = structlog.get_logger(__name__)
 
@@ -53,19 +62,25 @@ class WorkerFactory:
         """Return a worker; the caller starts and stops it."""
         connection = await self._connect()
         self._warn_of_capped_tasks()
-        outside = Integrations(self._settings, connection.database, self._secret_values, self._providers)
         return Worker(
             settings=self._settings,
             database=connection.database,
             committer=connection.committer,
             bus=connection.bus,
             tasks=self._tasks,
-            orchestrations=OrchestrationExecutor(
-                self._settings, connection.database, self._tasks, self.models, self._start_child, outside
-            ),
+            orchestrations=_LazyExecutor(connection, self._executor),
             secrets=connection.vault.values,
             lanes=lanes,
             concurrency=concurrency,
+        )
+
+    def _executor(self, connection: Resources) -> OrchestrationExecutor:
+        from runlane.orchestration.executor import OrchestrationExecutor
+        from runlane.orchestration.integrations import Integrations
+
+        outside = Integrations(self._settings, connection.database, self._secret_values, self._providers)
+        return OrchestrationExecutor(
+            self._settings, connection.database, self._tasks, self.models, self._start_child, outside
         )
 
     def _warn_of_capped_tasks(self) -> None:
@@ -103,3 +118,33 @@ class WorkerFactory:
             tenant=request.tenant,
         )
         return (await connection.accept([new_run]))[0].run_id
+
+
+class _LazyExecutor:
+    """Executes orchestrations and agents. A worker that only has tasks does not import what they need."""
+
+    def __init__(self, connection: Resources, create: Callable[[Resources], OrchestrationExecutor]) -> None:
+        self._connection = connection
+        self._create = create
+        self._created: OrchestrationExecutor | None = None
+
+    async def warm_up(self) -> None:
+        """Load what the stored definitions will need."""
+        if await read_newest(self._connection.database, 1):
+            await (await self._executor()).warm_up()
+
+    async def run(self, claimed: Claimed, context: Context, host: RedactingHost) -> AttemptEnd:
+        """Execute an attempt."""
+        return await (self._created or await self._executor()).run(claimed, context, host)
+
+    async def close(self) -> None:
+        """Release its resources. Safe to call twice."""
+        if self._created is not None:
+            await self._created.close()
+
+    async def _executor(self) -> OrchestrationExecutor:
+        # In a thread, because runs of tasks may be in progress.
+        await asyncio.to_thread(import_module, "runlane.orchestration.executor")
+        if self._created is None:
+            self._created = self._create(self._connection)
+        return self._created

@@ -61,12 +61,6 @@ async def pay(ctx: Context, order: str) -> dict[str, Any]:
     return {"paid": order}
 
 
-@app.task("loaded")
-async def loaded(ctx: Context, names: list[str]) -> list[str]:
-    """Return which of these modules this worker has loaded."""
-    return [name for name in names if name in sys.modules]
-
-
 @app.task("capped", lane="capped", max_losses=1000)
 async def capped(ctx: Context, milliseconds: float) -> dict[str, Any]:
     """Do the same in a lane that tests put a cap on."""

@@ -153,6 +153,7 @@ class Cluster:
         self._link_lock = asyncio.Lock()
         # A test of what a process imports, or of its memory, sets subprocess.Popen.
         self.popen: type[subprocess.Popen[Any]] = forking.Popen
+        self.tasks = TASKS
 
     async def close(self) -> None:
         for process in self.processes:
@@ -194,7 +195,7 @@ class Cluster:
         environment: Mapping[str, str] | None = None,
     ) -> Process:
         """Start `runlane worker`; it may not be online yet when this returns."""
-        command = [*RUNLANE, "worker", f"{TASKS}:app", "--concurrency", str(concurrency)]
+        command = [*RUNLANE, "worker", f"{self.tasks}:app", "--concurrency", str(concurrency)]
         if lanes is not None:
             command += ["--lanes", lanes]
         return self.start("worker", command, crash, environment)
@@ -253,6 +254,10 @@ class Cluster:
         async with self._link_lock:
             try:
                 return await self._postgres_rows(query)
+            except asyncpg.InternalClientError:
+                # The crash of the server interrupted the query, and the driver cannot use the connection any more.
+                if self._link is not None:
+                    self._link.terminate()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 if self._link is not None and not self._link.is_closed():
                     raise

@@ -18,8 +18,9 @@ from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.proxy import Proxy
 from tests.scale import scaled
 
-RUNS = scaled(1500, 5000)
-KILL_EVERY_SECONDS = scaled(1.0, 3.0)
+RUNS = scaled(900, 5000)
+MIXED_RUNS = scaled(500, 900)
+KILL_EVERY_SECONDS = scaled(0.8, 3.0)
 
 
 async def kill_now_and_then(cluster: Cluster, chance: random.Random, concurrency: int = 10) -> None:
@@ -109,11 +110,11 @@ async def test_everything_at_once(make_cluster: MakeCluster, chaos_postgres: Pos
     async with Proxy(cluster.url) as proxy:
         cluster.environment["RUNLANE_DATABASE_URL"] = proxy.url
         await cluster.start_workers(3)
-        proxy.doubt = 0.01
+        proxy.doubt = scaled(0.02, 0.01)
         killing = asyncio.create_task(kill_now_and_then(cluster, chance))
         kinds: dict[str, str] = {}
         cancelled: set[str] = set()
-        for number in range(900):
+        for number in range(MIXED_RUNS):
             task = chance.choice(["short", "short", "saving", "later", "hopeless", "capped"])
             arguments = {"milliseconds": chance.uniform(1, 100)} if task in ("short", "capped") else {}
             key = f"key-{chance.randrange(20)}" if chance.random() < 0.4 else None
@@ -127,7 +128,7 @@ async def test_everything_at_once(make_cluster: MakeCluster, chaos_postgres: Pos
             if chance.random() < 0.1:
                 cancelled.add(accepted.run_id)
                 await insist(partial(cluster.app.cancel, accepted.run_id))
-            if number == 500:
+            if number == MIXED_RUNS // 2:
                 chaos_postgres.kill()
                 await asyncio.to_thread(chaos_postgres.start)
         await cluster.all_ended(120)
@@ -135,7 +136,7 @@ async def test_everything_at_once(make_cluster: MakeCluster, chaos_postgres: Pos
         await asyncio.gather(killing, return_exceptions=True)
         assert killing.cancelled(), "the killing stopped by itself"
         assert proxy.doubts > 5, "too few lost answers to prove anything"
-    assert len(kinds) == await cluster.count("true") == 900
+    assert len(kinds) == await cluster.count("true") == MIXED_RUNS
     await cluster.check_story()
     rows = {row["id"]: row for row in await cluster.rows("select * from runs")}
     for run_id, task in kinds.items():

@@ -18,8 +18,9 @@ from runlane.testing import RedisServer
 from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 from tests.chaos.reader import API, Reader, wire
+from tests.scale import scaled
 
-RUNS = 200
+RUNS = scaled(120, 200)
 LINES = 100
 # The events of a run: its lines, a checkpoint after every ten, and its accept, claim and end.
 LEAST_EVENTS = LINES + LINES // 10 + 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
+from tests.scale import scaled
 
 
 async def test_a_killed_workers_run_starts_again_elsewhere(make_cluster: MakeCluster) -> None:
@@ -96,7 +97,7 @@ async def test_neighbours_that_come_and_go_take_nothing_from_a_busy_worker(clust
     busy_id = await cluster.online(busy)
     runs = await cluster.app.enqueue_many([("gated", {"gate": "go"})] * 20)
     await cluster.running(20)
-    for turn in range(6):
+    for turn in range(scaled(4, 6)):
         neighbour = cluster.start_worker()
         await cluster.online(neighbour)
         neighbour.signal(signal.SIGTERM if turn % 2 else signal.SIGINT)

@@ -7,7 +7,6 @@ is ignored: the process does not exist, or the server at its address does not an
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -62,6 +61,9 @@ def find_dev_server() -> DevServer | None:
 
 def read_identity(url: str) -> Identity | None:
     """Return the identity of the `runlane dev` at a URL of this machine; None if none answers there."""
+    # Imported here, because most commands, and every worker, call no server.
+    import http.client
+
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
     try:

@@ -20,15 +20,17 @@ def serve(
     concurrency: Concurrency = None,
 ) -> None:
     """Serve the HTTP API until SIGTERM. Streams end first, so that readers reconnect elsewhere; then runs drain."""
+    from runlane.cli.logs import configure_logs
+
+    # Before the other imports, because it decides what structlog loads.
+    configure_logs(dev=False)
     from runlane.api.services import WorkerOptions
     from runlane.app import App
     from runlane.cli.app_loader import find_app
-    from runlane.cli.logs import configure_logs
     from runlane.cli.process import lane_names
     from runlane.cli.server_process import ServerOptions, run_server
     from runlane.cli.target import refuse_url
 
     refuse_url("serve", "Set RUNLANE_DATABASE_URL to the database to serve, or unset RUNLANE_URL.")
-    configure_logs(dev=False)
     options = WorkerOptions(lane_names(lanes), concurrency) if worker else None
     run_server(App() if app is None else find_app(app), ServerOptions(host, port, options))

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 def worker(app: AppPath = None, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
     """Execute runs until SIGTERM, then drain; a second signal ends the grace period."""
+    from runlane.cli.logs import configure_logs
+
+    # Before the other imports, because it decides what structlog loads.
+    configure_logs(dev=False)
     from runlane.app import App
     from runlane.cli.app_loader import find_app
-    from runlane.cli.logs import configure_logs
     from runlane.cli.process import lane_names, run_process
     from runlane.cli.target import refuse_url
 
     refuse_url("worker", "Set RUNLANE_DATABASE_URL to the server's database, or unset RUNLANE_URL.")
-    configure_logs(dev=False)
     run_process(_execute(App() if app is None else find_app(app), lane_names(lanes), concurrency))
 
 

@@ -37,7 +37,7 @@ DEFAULT_MAX_SCHEDULES: Final = 1000
 DEFAULT_MIN_PERIOD_SECONDS: Final = 10.0
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_STRICT: Final = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+_STRICT: Final = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_previous", "allow"]
 CatchUp = Literal["none", "latest", "all"]

@@ -21,7 +21,7 @@ Assignee = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ASSIGNE
 class Options(BaseModel):
     """Options of an action; the base has none."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True, defer_build=True)
 
 
 class PriorityOptions(Options):

@@ -41,7 +41,7 @@ MAX_DELAY_SECONDS: Final = 3600.0
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ScriptedFailure(_Part):
@@ -98,7 +98,8 @@ class _File(_Part):
 
 
 _ENTRIES: Final[TypeAdapter[list[str | ScriptedAnswer]]] = TypeAdapter(
-    Annotated[list[str | ScriptedAnswer], Field(min_length=1, max_length=_MAX_ENTRIES)]
+    Annotated[list[str | ScriptedAnswer], Field(min_length=1, max_length=_MAX_ENTRIES)],
+    config=ConfigDict(defer_build=True),
 )
 
 

@@ -70,15 +70,19 @@ class Outbound:
 
     def transport(self, limits: OutboundLimits = _DEFAULTS) -> GuardedTransport:
         """Return a separate transport, which the caller closes."""
-        import httpx2
-
         from runlane.outbound.guard import Guard
         from runlane.outbound.transport import GuardedTransport
+
+        return GuardedTransport(Guard(self._allowed, self._resolve), self._certificates, limits)
+
+    def _certificates(self) -> SSLContext:
+        """Return the context of all https connections. It is created for the first one, since it takes megabytes."""
+        import httpx2
 
         if self._ssl_context is None:
             # Certificates of an operator's own authority (SSL_CERT_FILE) are used; proxies and .netrc are not.
             self._ssl_context = httpx2.create_ssl_context()
-        return GuardedTransport(Guard(self._allowed, self._resolve), self._ssl_context, limits)
+        return self._ssl_context
 
     def client(
         self, limits: OutboundLimits = _DEFAULTS, *, headers: Mapping[str, str] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from ssl import SSLContext
 from typing import Any, Final, cast
@@ -37,13 +37,26 @@ _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 15.0
 
 
+class _Pool(httpcore2.AsyncConnectionPool):
+    """Connections of a transport. `certificates` returns the context of https connections."""
+
+    def __init__(self, certificates: Callable[[], SSLContext], **options: Any) -> None:
+        super().__init__(**options)
+        self._certificates = certificates
+
+    def create_connection(self, origin: httpcore2.Origin) -> Any:
+        if origin.scheme == b"https":
+            self._ssl_context = self._certificates()
+        return super().create_connection(origin)
+
+
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     """HTTP/1.1 through the guard, without proxies and Unix sockets."""
 
-    def __init__(self, guard: Guard, ssl_context: SSLContext, limits: OutboundLimits) -> None:
+    def __init__(self, guard: Guard, certificates: Callable[[], SSLContext], limits: OutboundLimits) -> None:
         # The base class cannot take a network backend, and creates only this pool.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=ssl_context,
+        self._pool = _Pool(
+            certificates,
             max_connections=MAX_CONNECTIONS,
             max_keepalive_connections=_MAX_IDLE,
             keepalive_expiry=_IDLE_SECONDS,

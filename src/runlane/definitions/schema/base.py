@@ -18,4 +18,7 @@ Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
 class DefinitionModel(BaseModel):
     """Parsed from JSON: unknown fields are errors, and instances are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=())
+    # Validators are built at first use: together they take megabytes, and an idle worker parses no definition.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=(), defer_build=True
+    )

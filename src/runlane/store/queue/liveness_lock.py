@@ -17,8 +17,7 @@ from sqlalchemy import text
 from runlane.domain.ids import lock_key
 from runlane.private_files import make_folder
 from runlane.settings import Settings
-from runlane.store.sql.database import Database, Session, read
-from runlane.store.sql.sqlite import SqliteDatabase
+from runlane.store.sql.database import Database, Session, open_database, read
 from runlane.store.sql.statement import Statement
 
 _TAKE = Statement(
@@ -54,7 +53,7 @@ async def open_line(settings: Settings, worker_id: str) -> LivenessConnection:
         lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
         lock.take()
         try:
-            database = await SqliteDatabase.open(settings.sqlite_path, settings.database_timeout_seconds)
+            database = await open_database(settings)
         except BaseException:
             lock.drop()
             raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,6 +136,8 @@ async def _current_version(settings: Settings) -> str | None:
 
 
 def _upgrade_sqlite(path: Path) -> None:
+    import sqlite3
+
     from sqlalchemy import create_engine, event
 
     def connect() -> sqlite3.Connection:
