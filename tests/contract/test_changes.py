@@ -176,6 +176,8 @@ class Interleaved:
         self.then: Callable[[], Awaitable[Any]] | None = then
         self.dialect: Dialect = database.dialect
         self.steady_since = database.steady_since
+        self.on_freed = database.on_freed
+        self.duplicates = database.duplicates
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         return await self._database.transact(lambda session: work(_Interleaved(session, self)))
@@ -205,6 +207,7 @@ class _Interleaved:
         self.try_lock = session.try_lock
         self.texts = session.texts
         self.write = session.write
+        self.freed = session.freed
 
     async def fetch(
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any

@@ -7,12 +7,18 @@ import asyncio
 import pytest
 
 from runlane.domain.concurrency import ConcurrencyStrategy
-from runlane.domain.run import Status
+from runlane.domain.run import Accepted, Status
 from runlane.errors import ConcurrencyLimited, NotFound
+from runlane.store.chat.posting import post_turn
+from runlane.store.orchestration.fork import fork_run
+from runlane.store.queue.lanes import declare_lanes
+from runlane.store.queue.reaping import take_over
 from runlane.store.queue.record import AttemptOutcome, Finish
+from runlane.store.queue.retention import delete_leftovers
 from runlane.store.queue.revival import retry_run
-from runlane.store.queue.run_changes import approve_run, cancel_run, set_priority
+from runlane.store.queue.run_changes import approve_run, cancel_run, move_in, set_priority
 from runlane.store.queue.timers import queue_due
+from runlane.store.schedules.starting import PreparedRun, start_runs
 from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 from tests.limits import LimitedStore, limit, shared
 
@@ -107,6 +113,20 @@ async def test_a_run_takes_a_slot_of_every_limit_or_none(limited: LimitedStore) 
     await limited.admit()
     assert await statuses(limited, [three, four]) == [Status.QUEUED, Status.QUEUED]
     assert await limited.slots() == {"a": 1, "c": 1, "total": 2}
+    await limited.check()
+
+
+async def test_a_run_waits_for_its_second_limit_when_the_first_has_room(limited: LimitedStore) -> None:
+    await limited.add(limit("a", 1), limit("total", 1))
+    holder = await limited.add(limit("b", 1))
+    second = await limited.add(limit("b", 1), limit("total", 1))
+    await cancel_run(limited.store.database, holder)
+    await limited.admit()
+    assert await limited.store.status(second) is Status.BLOCKED
+    assert await limited.slots() == {"a": 1, "total": 1}
+    await limited.store.finish(await limited.store.claim_one())
+    await limited.admit()
+    assert await limited.store.status(second) is Status.QUEUED
     await limited.check()
 
 
@@ -308,3 +328,76 @@ async def test_concurrent_accepts_of_one_key_never_pass_the_limit(limited: Limit
     await asyncio.gather(*(limited.add(limit("a", 3)) for _ in range(20)))
     assert await limited.slots() == {"a": 3}
     await limited.check()
+
+
+async def test_a_quarantined_run_keeps_its_limit(limited: LimitedStore) -> None:
+    first, second = [await limited.add(limit("a", 1)) for _ in range(2)]
+    for _ in range(2):
+        worker = await limited.store.worker()
+        (claimed,) = await limited.store.claim(worker)
+        assert claimed.run_id == first
+        await limited.store.database.transact(lambda session, worker=worker: take_over(session, [worker]))
+        await limited.check()
+        await limited.admit()
+        if (await limited.store.get(first)).status is Status.QUEUED:
+            # Requeued at once, it keeps its slot.
+            assert await limited.store.status(second) is Status.BLOCKED
+    # Its second loss is followed by a delay, in which another run has the slot.
+    assert await statuses(limited, [first, second]) == [Status.SCHEDULED, Status.QUEUED]
+    await limited.store.make_due()
+    await limited.admit()
+    assert await limited.store.status(first) is Status.BLOCKED
+    await limited.store.finish(await limited.store.claim_one())
+    await limited.admit()
+    assert await limited.store.status(first) is Status.QUEUED
+    await limited.check()
+
+
+async def test_a_fork_and_a_chat_turn_of_a_limited_run_take_their_own_slots(limited: LimitedStore) -> None:
+    source = await limited.add(limit("a", 1))
+    fork = new_run(limits=(limit("a", 1),))
+    accepted = await fork_run(limited.store.database, source, 0, fork, actor="test")
+    assert accepted.status is Status.BLOCKED
+    await cancel_run(limited.store.database, source)
+    await limited.admit()
+    assert await limited.store.status(fork.id) is Status.QUEUED
+    session = new_run(limits=(limit("a", 1),), target="agent:a", ordering_key="chat")
+    posted = await post_turn(limited.store.database, session, session_id="s1", agent="a", message="hello", is_new=True)
+    assert posted.accepted.status is Status.BLOCKED
+    await limited.check()
+
+
+async def test_a_run_that_is_accepted_without_the_locks_is_admitted_after_the_commit(limited: LimitedStore) -> None:
+    run = new_run(limits=(limit("a", 1),))
+    prepared = PreparedRun.of_text(PreparedRun(run).to_text())
+    (started,) = await limited.store.database.transact(lambda session: start_runs(session, [prepared]))
+    assert isinstance(started, Accepted)
+    assert started.status is Status.BLOCKED
+    await limited.admit()
+    assert await limited.store.status(run.id) is Status.QUEUED
+    await limited.check()
+
+
+async def test_a_waiting_run_is_moved_to_another_lane_and_listed_as_blocked(limited: LimitedStore) -> None:
+    await declare_lanes(limited.store.database, {"other"})
+    first, second = [await limited.add(limit("a", 1)) for _ in range(2)]
+    change = await limited.store.database.transact(lambda session: move_in(session, second, "other", actor="test"))
+    assert change.status is Status.BLOCKED
+    await cancel_run(limited.store.database, first)
+    await limited.admit()
+    moved = await limited.store.get(second)
+    assert (moved.lane, moved.status) == ("other", Status.QUEUED)
+    assert "other" in limited.rung
+
+
+async def test_retention_deletes_a_limited_run_and_unused_turns(limited: LimitedStore) -> None:
+    await limited.set_shared("gpu", 1)
+    for key in "ab":
+        await limited.add(limit(key, 1), shared("gpu"))
+    for _ in range(2):
+        await limited.store.finish(await limited.store.claim_one())
+        await limited.admit()
+    assert await limited.store.count("limit_turns") == 1
+    await limited.store.database.transact(lambda session: delete_leftovers(session, 3600))
+    assert await limited.store.count("limit_turns") == 0
+    assert await limited.store.count("limit_slots") == 0

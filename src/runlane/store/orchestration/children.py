@@ -194,7 +194,9 @@ async def wake_parents(database: Database, child_ids: Sequence[str]) -> list[str
     async def work(session: Session) -> Sequence[Row]:
         rows = await session.fetch(_PARENTS_OF, ids=session.texts(child_ids))
         parents = sorted({row["run_id"] for row in rows})
-        woken = await session.fetch(_WAKE, ids=session.texts(parents)) if parents else ()
+        if not parents:
+            return []
+        woken = await session.fetch(_WAKE, ids=session.texts(parents))
         await wait_for_limits(session, woken)
         return woken
 
