@@ -40,6 +40,7 @@ EXTRA: Mapping[str, list[str]] = {
     "runs resume": ["--answer", "yes"],
     "lanes set": ["--max-slots", "1"],
     "limits set": ["--in-flight", "1"],
+    "concurrency-limits set": ["3"],
     "tenants set": ["--name", "Acme"],
     "bulk start": ["--task", "job"],
     "dead-letters retry": ["--code", "timeout"],

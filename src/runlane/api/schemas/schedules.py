@@ -31,14 +31,16 @@ _EXAMPLE: dict[str, Any] = {
 class PutSchedule(ScheduleSettings):
     """A schedule. Unknown fields are errors, and nothing is stored if a part of it is not valid."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+    # FastAPI reads the schema of a body at once.
+    model_config = ConfigDict(defer_build=False, json_schema_extra={"examples": [_EXAMPLE]})
 
 
 class PreviewSchedule(ScheduleTiming):
     """Times to explain; nothing is stored."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"spec": [{"cron": "30 2 * * *"}], "zone": "Europe/Berlin", "count": 3}]}
+        defer_build=False,
+        json_schema_extra={"examples": [{"spec": [{"cron": "30 2 * * *"}], "zone": "Europe/Berlin", "count": 3}]},
     )
 
     count: int = Field(10, ge=1, le=MAX_UPCOMING, description="How many slots.")
