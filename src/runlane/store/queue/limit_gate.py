@@ -36,7 +36,7 @@ _RETRY_SECONDS = 1.0
 class LimitGate:
     """The decisions about new runs with limits: those that wait, by the limit under which they do, and refusals.
 
-    `notified` are limits whose waiting runs may be admitted after the commit.
+    `notified` are limits whose waiting runs may be admitted after the commit. `has_several`: a run has several limits.
     """
 
     limits: dict[str, tuple[ConcurrencyLimit, ...]] = field(default_factory=dict[str, tuple[ConcurrencyLimit, ...]])
@@ -46,6 +46,7 @@ class LimitGate:
     )
     admitted: set[str] = field(default_factory=set[str])
     notified: set[str] = field(default_factory=set[str])
+    has_several: bool = False
 
     def limits_text(self, run_id: str) -> str | None:
         """Return the limits of a run as they are stored with it."""
@@ -75,7 +76,11 @@ async def open_gate(session: Session, groups: Iterable[Sequence[NewRun]], *, hol
         for run in group:
             if run.limits:
                 limits = gate.limits[run.id] = counted_limits(run.tenant, run.limits)
-                keys.update(limit.key for limit in limits)
+                if len(limits) == 1:
+                    keys.add(limits[0].key)
+                else:
+                    gate.has_several = True
+                    keys.update(limit.key for limit in limits)
     room = await read_room(session, keys)
     for group in wanted:
         refusing = _admit_group(gate, room, group, holds_locks=holds_locks)
@@ -143,6 +148,8 @@ async def store_gate(
     With `first_is_stored` the statement that stored the runs has stored the slots of their first limits.
     """
     if not gate.limits:
+        return
+    if first_is_stored and not gate.waits and not gate.has_several:
         return
     stored = {run_id: item for run_id in gate.limits if isinstance(item := verdicts.get(run_id), Accepted)}
     queued = {run_id for run_id, item in stored.items() if item.status is Status.QUEUED}
