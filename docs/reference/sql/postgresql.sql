@@ -9,13 +9,16 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
     limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+    batch.start_tag AS start_tag, batch.due_at AS due_at, batch.expires_us AS expires_us, batch.unique_key AS
+    unique_key, batch.backlog_key AS backlog_key, batch.flow_key AS flow_key, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
 FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
     $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::BOOLEAN[], $15::TEXT[],
     $16::SMALLINT[], $17::TEXT[], $18::TEXT[], $19::INTEGER[], $20::TEXT[], $21::BOOLEAN[], $22::BIGINT[],
-    $23::BIGINT[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us, hold, on_dead, input,
-    tenant, trace, plan, limited, origin, hooks, tags, ordering_key, key_position, fairness_key, placed, rank,
-    start_tag)
+    $23::BIGINT[], $24::BIGINT[], $25::BIGINT[], $26::TEXT[], $27::TEXT[], $28::TEXT[]) AS batch(id, target, lane,
+    priority, max_attempts, max_losses, delay_us, hold, on_dead, input, tenant, trace, plan, limited, origin, hooks,
+    tags, ordering_key, key_position, fairness_key, placed, rank, start_tag, due_at, expires_us, unique_key,
+    backlog_key, flow_key)
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
@@ -27,31 +30,34 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
-    admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
+    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0) THEN 'blocked'
-    ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued'
-    END END AS anon_2, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
-    CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+    ELSE CASE WHEN (NOT admitted.hold AND admitted.due_at IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold
+    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END END AS anon_2,
+    coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority
+    AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
-    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
-    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_3, admitted.hold AS hold,
-    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN
-    (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
+    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags
+    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
+    backlog_key, admitted.flow_key AS flow_key
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -69,13 +75,16 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
     limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+    batch.start_tag AS start_tag, batch.due_at AS due_at, batch.expires_us AS expires_us, batch.unique_key AS
+    unique_key, batch.backlog_key AS backlog_key, batch.flow_key AS flow_key, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
     max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
     $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan, $14::BOOLEAN AS limited,
     $15::VARCHAR AS origin, $16::SMALLINT AS hooks, $17::VARCHAR AS tags, $18::VARCHAR AS ordering_key, $19::INTEGER AS
-    key_position, $20::VARCHAR AS fairness_key, $21::BOOLEAN AS placed, $22::BIGINT AS rank, $23::BIGINT AS start_tag)
-    AS batch
+    key_position, $20::VARCHAR AS fairness_key, $21::BOOLEAN AS placed, $22::BIGINT AS rank, $23::BIGINT AS start_tag,
+    $24::BIGINT AS due_at, $25::BIGINT AS expires_us, $26::VARCHAR AS unique_key, $27::VARCHAR AS backlog_key,
+    $28::VARCHAR AS flow_key) AS batch
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
@@ -87,31 +96,34 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
-    admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
+    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0) THEN 'blocked'
-    ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued'
-    END END AS anon_2, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
-    CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+    ELSE CASE WHEN (NOT admitted.hold AND admitted.due_at IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold
+    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END END AS anon_2,
+    coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority
+    AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
-    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
-    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_3, admitted.hold AS hold,
-    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN
-    (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
+    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags
+    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
+    backlog_key, admitted.flow_key AS flow_key
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -214,6 +226,17 @@ SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane
 FROM lane_holds
 WHERE lane_holds.lane = $1::VARCHAR AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint) ORDER BY lane_holds.id;
+
+-- add_batch_items
+-- Add the inputs of starts to batches.
+INSERT INTO batch_items (run_id, no, item) SELECT batch.run_id, batch.no, batch.item
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[]) AS batch(run_id, no, item)
+WHERE true;
+
+-- add_batch_items (one member)
+INSERT INTO batch_items (run_id, no, item) SELECT batch.run_id, batch.no, batch.item
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS no, $3::VARCHAR AS item) AS batch
+WHERE true;
 
 -- add_credential
 INSERT INTO provider_states (credential) VALUES ($1::VARCHAR) ON CONFLICT (credential) DO NOTHING;
@@ -557,6 +580,15 @@ UPDATE dead_letters SET assigned_to=$1::VARCHAR WHERE dead_letters.run_id = $2::
     dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at, dead_letters.note,
     dead_letters.assigned_to, dead_letters.retry_run_id;
 
+-- assign_idempotency_keys
+-- Remember with idempotency keys the runs that their starts have joined.
+UPDATE idempotency_keys SET run_id=batch.run_id, start_id=batch.start_id FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[])
+    AS batch(key, run_id, start_id) WHERE idempotency_keys.key = batch.key;
+
+-- assign_idempotency_keys (one member)
+UPDATE idempotency_keys SET run_id=batch.run_id, start_id=batch.start_id FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS
+    run_id, $3::VARCHAR AS start_id) AS batch WHERE idempotency_keys.key = batch.key;
+
 -- assign_kinds
 -- Assign kinds of runs to a lane.
 INSERT INTO lane_kinds (kind, lane, updated_at) SELECT batch.kind, batch.lane, (date_part('epoch', clock_timestamp()) *
@@ -701,6 +733,19 @@ WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies;
 
+-- cancel_replaced_runs
+-- Cancel waiting runs that others replace.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, holds_key=$1::BOOLEAN WHERE runs.id = any ($2::TEXT[]) AND runs.status IN ('awaiting_approval',
+    'scheduled', 'blocked', 'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
+    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies, runs.expires_at;
+
 -- cancel_running
 -- Request the cancellation of a running run.
 UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=(date_part('epoch', clock_timestamp()) *
@@ -709,6 +754,12 @@ UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=(date_part('ep
     runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
+
+-- cancel_running_replaced
+-- Request the cancellation of running runs that others replace.
+UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '') = 'running' AND runs.cancel_requested_at
+    IS NULL RETURNING runs.id, runs.last_seq, runs.attempt;
 
 -- cancel_waiting
 -- Cancel a run that no worker is executing.
@@ -746,17 +797,23 @@ INSERT INTO api_answers (key, fingerprint, created_at) VALUES ($1::VARCHAR, $2::
 
 -- claim_idempotency_keys
 -- Reserve idempotency keys for new runs.
-INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at) SELECT batch.key, batch.fingerprint, batch.run_id,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
-FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(key, fingerprint, run_id)
-WHERE true ON CONFLICT (key) DO NOTHING RETURNING idempotency_keys.key, idempotency_keys.run_id,
+INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at, expires_at) SELECT batch.key, batch.fingerprint,
+    batch.run_id, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.window_us AS anon_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[]) AS batch(key, fingerprint, run_id, window_us)
+WHERE true ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, created_at =
+    excluded.created_at, expires_at = excluded.expires_at, start_id = $5::VARCHAR WHERE idempotency_keys.expires_at <=
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint RETURNING idempotency_keys.key, idempotency_keys.run_id,
     pg_current_xact_id()::text AS mark;
 
 -- claim_idempotency_keys (one member)
-INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at) SELECT batch.key, batch.fingerprint, batch.run_id,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
-FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS fingerprint, $3::VARCHAR AS run_id) AS batch
-WHERE true ON CONFLICT (key) DO NOTHING RETURNING idempotency_keys.key, idempotency_keys.run_id,
+INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at, expires_at) SELECT batch.key, batch.fingerprint,
+    batch.run_id, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.window_us AS anon_1
+FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS fingerprint, $3::VARCHAR AS run_id, $4::BIGINT AS window_us) AS batch
+WHERE true ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, created_at =
+    excluded.created_at, expires_at = excluded.expires_at, start_id = $5::VARCHAR WHERE idempotency_keys.expires_at <=
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint RETURNING idempotency_keys.key, idempotency_keys.run_id,
     pg_current_xact_id()::text AS mark;
 
 -- claim_lane
@@ -766,7 +823,8 @@ WITH picked AS
 FROM runs
 WHERE runs.lane = $5::VARCHAR AND runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND
     (runs.target = any ($6::TEXT[]) OR substr(runs.target, 1, 14) = $7::VARCHAR OR substr(runs.target, 1, 6) =
-    $8::VARCHAR) ORDER BY runs.rank
+    $8::VARCHAR) AND (runs.expires_at IS NULL OR runs.attempt > 0 OR runs.expires_at > (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1)) ORDER BY runs.rank
 LIMIT $9::INTEGER FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=$1::BIGINT,
@@ -799,7 +857,8 @@ WITH picked AS
 FROM runs
 WHERE runs.lane = $5::VARCHAR AND runs.tenant = $6::VARCHAR AND runs.status = 'queued' AND runs.limited AND
     runs.max_neighbors IS NULL AND (runs.target = any ($7::TEXT[]) OR substr(runs.target, 1, 14) = $8::VARCHAR OR
-    substr(runs.target, 1, 6) = $9::VARCHAR) ORDER BY runs.rank
+    substr(runs.target, 1, 6) = $9::VARCHAR) AND (runs.expires_at IS NULL OR runs.attempt > 0 OR runs.expires_at >
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) ORDER BY runs.rank
 LIMIT $10::INTEGER FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=$1::BIGINT,
@@ -843,7 +902,9 @@ UPDATE event_outcomes SET claimed_until=((date_part('epoch', clock_timestamp()) 
 WITH picked AS
 (SELECT runs.id AS id
 FROM runs
-WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL AND runs.id = any ($5::TEXT[]) ORDER BY runs.rank
+WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL AND runs.id = any ($5::TEXT[]) AND (runs.expires_at IS
+    NULL OR runs.attempt > 0 OR runs.expires_at > (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1)) ORDER BY runs.rank
 LIMIT $6::INTEGER FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=$1::BIGINT,
@@ -896,6 +957,12 @@ UPDATE run_waits SET settled_at=(date_part('epoch', clock_timestamp()) * 1000000
     run_waits.path = batch.path AND (EXISTS (SELECT *
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
+
+-- complete_batch_inputs
+-- Make the inputs of batches of what they have collected.
+UPDATE run_inputs SET input=replace(run_inputs.input, $1::VARCHAR, ($2::VARCHAR || (select string_agg(item, ',' order by
+    no) from batch_items where batch_items.run_id = run_inputs.run_id)) || $3::VARCHAR) WHERE run_inputs.run_id = any
+    ($4::TEXT[]);
 
 -- complete_bulk_job
 -- End a bulk job that has no runs left.
@@ -964,6 +1031,12 @@ SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < (date
     1000000)::bigint - 60000000) THEN 1 ELSE 0 END), 0) AS overdue
 FROM schedules
 WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
+-- count_backlog
+-- Count the runs of keys that wait for their first start.
+SELECT runs.backlog_key, count(*) AS waiting
+FROM runs
+WHERE runs.backlog_key = any ($1::TEXT[]) AND runs.attempt = 0 AND runs.ended_at IS NULL GROUP BY runs.backlog_key;
 
 -- count_bulk_items
 -- Count the items of bulk jobs by state.
@@ -1391,6 +1464,10 @@ LIMIT $3::INTEGER;
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL AND api_answers.created_at <
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - 60000000;
 
+-- delete_batch_items
+-- Delete the rows of runs in batch_items.
+DELETE FROM batch_items WHERE batch_items.run_id = any ($1::TEXT[]);
+
 -- delete_bulk_items
 -- Delete some items of an old bulk job.
 DELETE FROM bulk_items WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.no < (SELECT min(bulk_items.no) AS min_1
@@ -1733,6 +1810,10 @@ LIMIT 1000 FOR UPDATE SKIP LOCKED)
 UPDATE webhook_deliveries SET status='discarded', next_at=$1::BIGINT, ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint FROM waiting WHERE webhook_deliveries.id = waiting.id;
 
+-- drop_batch_items
+-- Delete the items of batches whose inputs are complete.
+DELETE FROM batch_items WHERE batch_items.run_id = any ($1::TEXT[]);
+
 -- drop_held_webhooks
 -- Discard the deliveries that waited for a disabled webhook endpoint.
 UPDATE webhook_deliveries SET status='discarded', ended_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
@@ -1888,6 +1969,29 @@ WHERE stored_events.tenant = $2::VARCHAR AND stored_events.id > $3::VARCHAR AND 
     AND (CAST($5::BIGINT AS BIGINT) IS NULL OR stored_events.received_at < $5::BIGINT) ORDER BY stored_events.id
 LIMIT $6::INTEGER;
 
+-- expire_runs
+-- Cancel runs that have not started by the time at which they expire.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, holds_key=$1::BOOLEAN WHERE runs.id = any ($2::TEXT[]) AND runs.status IN ('awaiting_approval',
+    'scheduled', 'blocked', 'queued', 'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at
+    IS NULL AND runs.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)
+    RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
+    runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies, runs.expires_at;
+
+-- expired_runs
+-- Find runs that have not started by the time at which they expire.
+SELECT runs.id, runs.ordering_key
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <= (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.expires_at
+LIMIT 200;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id
@@ -1945,6 +2049,20 @@ WHERE stored_events.id = $1::VARCHAR AND stored_events.tenant = $2::VARCHAR;
 SELECT event_ids.sent_id, event_ids.event_id
 FROM event_ids
 WHERE event_ids.tenant = $1::VARCHAR AND event_ids.sent_id = any ($2::TEXT[]);
+
+-- find_joinable_runs
+-- Find out whether a run that starts may join is locked by another transaction.
+SELECT runs.id
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '') IN ('scheduled', 'blocked', 'awaiting_approval') AND
+    runs.attempt = 0 AND runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- find_limited_tenants
+-- Find tenants with limits, which are checked before flow control.
+SELECT tenants.id
+FROM tenants
+WHERE tenants.id = any ($1::TEXT[]) AND NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS
+    NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered);
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -2272,6 +2390,19 @@ FROM (SELECT tenants.value AS tenant, $4::VARCHAR AS target, $5::VARCHAR AS lane
 FROM unnest($6::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($8::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
     ranges;
 
+-- forget_flow_keys
+-- Delete the state of keys that were not used for a day.
+WITH idle AS
+(SELECT flow_keys.key AS key
+FROM flow_keys
+WHERE flow_keys.used_on < CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER) - 1
+    AND CASE WHEN (coalesce(flow_keys.tat, 0) > (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000) THEN 1
+    WHEN (coalesce(flow_keys.due_at, 0) > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 1 ELSE 0 END =
+    0 ORDER BY flow_keys.used_on
+LIMIT 5000 FOR UPDATE SKIP LOCKED)
+DELETE FROM flow_keys WHERE flow_keys.key IN (SELECT idle.key
+FROM idle);
+
 -- forget_provider_seconds
 DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
@@ -2308,6 +2439,10 @@ UPDATE runs SET holds_key=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.statu
     runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
+
+-- give_up_unique_keys
+-- Take the unique keys from runs that others replace.
+UPDATE runs SET unique_key=$1::VARCHAR WHERE runs.id = any ($2::TEXT[]);
 
 -- grant_slots
 WITH link_1 AS
@@ -2456,6 +2591,17 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     run_waits.opened_at, run_waits.run_id, run_waits.path
 LIMIT $5::INTEGER;
 
+-- join_runs
+-- Change the due times of runs that further starts have joined.
+UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM unnest($1::TEXT[], $2::BIGINT[],
+    $3::INTEGER[]) AS batch(id, due_at, events) WHERE runs.id = batch.id RETURNING runs.id, runs.last_seq, runs.attempt,
+    pg_current_xact_id()::text AS mark;
+
+-- join_runs (one member)
+UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM (SELECT $1::VARCHAR AS id, $2::BIGINT
+    AS due_at, $3::INTEGER AS events) AS batch WHERE runs.id = batch.id RETURNING runs.id, runs.last_seq, runs.attempt,
+    pg_current_xact_id()::text AS mark;
+
 -- key_holder
 -- Find the run that holds an ordering key.
 SELECT runs.id
@@ -2574,7 +2720,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2596,7 +2743,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2618,7 +2766,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2682,7 +2831,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2753,7 +2903,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2804,7 +2955,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2871,7 +3023,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2949,7 +3102,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3030,7 +3184,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3330,6 +3485,30 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
 FROM dead_letters
 WHERE dead_letters.run_id = $1::VARCHAR FOR UPDATE;
 
+-- lock_flow_keys
+-- Lock keys of flow control and read their state.
+INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
+    86400000000 AS INTEGER) AS anon_1
+FROM unnest($1::TEXT[]) AS batch(key)
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO UPDATE SET used_on = excluded.used_on RETURNING flow_keys.key,
+    flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at, flow_keys.starts,
+    flow_keys.size, flow_keys.most, flow_keys.skipped, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
+-- lock_flow_keys (one member)
+INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
+    86400000000 AS INTEGER) AS anon_1
+FROM (SELECT $1::VARCHAR AS key) AS batch
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO UPDATE SET used_on = excluded.used_on RETURNING flow_keys.key,
+    flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at, flow_keys.starts,
+    flow_keys.size, flow_keys.most, flow_keys.skipped, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
+-- lock_joinable_runs
+-- Lock the runs that starts with their key may join.
+SELECT runs.id, runs.lane, runs.status
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '') IN ('scheduled', 'blocked', 'awaiting_approval') AND
+    runs.attempt = 0 AND runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint FOR UPDATE SKIP LOCKED;
+
 -- lock_open_runs
 -- Lock runs that a newer slot of their schedule cancels.
 SELECT runs.id
@@ -3342,6 +3521,12 @@ SELECT event_outcomes.event_id
 FROM event_outcomes
 WHERE event_outcomes.event_id = $1::VARCHAR AND event_outcomes.trigger = $2::VARCHAR AND event_outcomes.outcome =
     'pending' FOR UPDATE;
+
+-- lock_replaced_runs
+-- Lock the runs that others replace.
+SELECT runs.id, runs.ordering_key, runs.attempt
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) FOR UPDATE SKIP LOCKED;
 
 -- lock_run
 -- Lock a run while it is changed.
@@ -3441,16 +3626,19 @@ WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (
     clock_timestamp()) * 1000000)::bigint AS now_us_1))) OR (EXISTS (SELECT *
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_2))) AS timers, EXISTS (SELECT *
+    clock_timestamp()) * 1000000)::bigint AS now_us_2))) OR (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3) >= (SELECT min(runs.expires_at) AS min_1
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL) AS timers, EXISTS (SELECT *
 FROM run_children
 WHERE run_children.cancel_at IS NOT NULL) AS children, EXISTS (SELECT *
 FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_3) AND bulk_jobs.lease_until <= (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_4)) AS bulk, EXISTS (SELECT *
+    1000000)::bigint AS now_us_4) AND bulk_jobs.lease_until <= (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_5)) AS bulk, EXISTS (SELECT *
 FROM schedules
 WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_5)) AS schedules, EXISTS (SELECT *
+    1000000)::bigint AS now_us_6)) AS schedules, EXISTS (SELECT *
 FROM dependency_work) AS dependents, (EXISTS (SELECT *
 FROM stored_events
 WHERE stored_events.matched_at IS NULL)) OR (EXISTS (SELECT *
@@ -3459,10 +3647,10 @@ WHERE run_waits.match IS NOT NULL AND run_waits.answered_at IS NULL AND run_wait
     run_waits.looked_at IS NULL)) OR (EXISTS (SELECT *
 FROM event_outcomes
 WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_6))) AS triggers, EXISTS (SELECT *
+    clock_timestamp()) * 1000000)::bigint AS now_us_7))) AS triggers, EXISTS (SELECT *
 FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at <= (SELECT
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_7)) AS webhooks, (SELECT count(*) AS count_1
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_8)) AS webhooks, (SELECT count(*) AS count_1
 FROM workers
 WHERE workers.status IN ('online', 'draining')) AS workers;
 
@@ -3611,14 +3799,17 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running';
 
 -- next_due
--- Read when the next scheduled or paused run is due.
+-- Read when the next scheduled or paused run is due, or the next run expires.
 SELECT (SELECT min(runs.due_at) AS min_1
 FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint
     AS scheduled, (SELECT min(runs.due_at) AS min_2
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    paused;
+    paused, (SELECT min(runs.expires_at) AS min_3
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL) - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS expiring;
 
 -- next_due_schedule
 -- Read when the next schedule is due.
@@ -3727,6 +3918,12 @@ SELECT chat_turns.turn, chat_turns.run_id
 FROM chat_turns JOIN runs ON runs.id = chat_turns.run_id
 WHERE chat_turns.session_id = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
     chat_turns.turn;
+
+-- open_unique_runs
+-- Find the open runs with unique keys.
+SELECT runs.unique_key, runs.id, runs.lane, runs.status, runs.ordering_key
+FROM runs
+WHERE runs.unique_key = any ($1::TEXT[]) AND runs.ended_at IS NULL;
 
 -- open_waits
 -- Open waits of an attempt, through the fence.
@@ -4065,7 +4262,7 @@ WITH due AS
 (SELECT runs.id AS id
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.due_at
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND (runs.hooks & 256) = 0 ORDER BY runs.due_at
 LIMIT 1000 FOR UPDATE SKIP LOCKED)
 UPDATE runs SET status='queued' FROM due WHERE runs.id = due.id AND (runs.status || '') = 'paused' RETURNING runs.lane;
 
@@ -4075,7 +4272,7 @@ WITH due AS
 (SELECT runs.id AS id
 FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.due_at
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND (runs.hooks & 256) = 0 ORDER BY runs.due_at
 LIMIT 1000 FOR UPDATE SKIP LOCKED)
 UPDATE runs SET status='queued' FROM due WHERE runs.id = due.id AND (runs.status || '') = 'scheduled' RETURNING
     runs.lane;
@@ -4247,10 +4444,17 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.du
 FROM (SELECT $1::VARCHAR AS uid, $2::BIGINT AS slot) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid =
     batch.uid AND schedule_firings.slot = batch.slot ORDER BY schedule_firings.slot;
 
+-- read_flow_key
+-- Read the state of a key.
+SELECT flow_keys.key, flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped
+FROM flow_keys
+WHERE flow_keys.key = $1::VARCHAR;
+
 -- read_idempotency_keys
 -- Read the runs stored under idempotency keys.
 SELECT idempotency_keys.key, idempotency_keys.fingerprint, idempotency_keys.run_id, idempotency_keys.created_at,
-    runs.status, runs.lane
+    idempotency_keys.expires_at, idempotency_keys.start_id, runs.status, runs.lane
 FROM idempotency_keys JOIN runs ON runs.id = idempotency_keys.run_id
 WHERE idempotency_keys.key = any ($1::TEXT[]);
 
@@ -4415,8 +4619,9 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, run_inputs.input, run_inputs.plan,
-    run_inputs.origin, run_results.result, run_results.error, run_results.state, (SELECT holder.id
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, run_inputs.input, run_inputs.plan, run_inputs.origin, run_results.result,
+    run_results.error, run_results.state, (SELECT holder.id
 FROM runs AS holder
 WHERE runs.status = 'blocked' AND holder.ordering_key = runs.ordering_key AND holder.holds_key AND holder.id != runs.id)
     AS blocked_by, coalesce((SELECT run_attempts.started_at
@@ -4861,6 +5066,15 @@ UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(da
     1000000)::bigint, retry_run_id=$2::VARCHAR WHERE dead_letters.run_id = $3::VARCHAR AND dead_letters.state IN
     ('open', 'acknowledged', 'discarded') RETURNING dead_letters.run_id;
 
+-- replace_inputs
+-- Replace the inputs of debounced runs by those of their last starts.
+UPDATE run_inputs SET input=batch.input, plan=batch.plan FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS
+    batch(run_id, input, plan) WHERE run_inputs.run_id = batch.run_id;
+
+-- replace_inputs (one member)
+UPDATE run_inputs SET input=batch.input, plan=batch.plan FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS input,
+    $3::VARCHAR AS plan) AS batch WHERE run_inputs.run_id = batch.run_id;
+
 -- replace_plan
 -- Pin a retried run to other versions.
 UPDATE run_inputs SET plan=$1::VARCHAR WHERE run_inputs.run_id = $2::VARCHAR;
@@ -4998,7 +5212,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM runs
@@ -5115,6 +5330,16 @@ WHERE schedule_firings.run_id = any ($1::TEXT[]) AND schedule_firings.open;
 -- Read the revision of the schema.
 SELECT version_num
 FROM alembic_version;
+
+-- seal_batches
+-- Let due batches collect no more.
+WITH due_batches AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND (runs.hooks & 256) != 0 ORDER BY runs.due_at
+LIMIT 200 FOR UPDATE SKIP LOCKED)
+UPDATE runs SET hooks=(runs.hooks & -257) FROM due_batches WHERE runs.id = due_batches.id RETURNING runs.id;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -5432,6 +5657,19 @@ INSERT INTO stored_events (id, tenant, name, sent_id, key, data, source, depth, 
     clock_timestamp()) * 1000000)::bigint AS now_us_1
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS name, $4::VARCHAR AS sent_id, $5::VARCHAR AS key,
     $6::VARCHAR AS data, $7::VARCHAR AS source, $8::INTEGER AS depth) AS batch;
+
+-- store_flow_keys
+-- Store the state of keys of flow control.
+UPDATE flow_keys SET tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at,
+    starts=batch.starts, size=batch.size, most=batch.most, skipped=batch.skipped FROM unnest($1::TEXT[], $2::BIGINT[],
+    $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::INTEGER[], $7::INTEGER[], $8::INTEGER[], $9::BIGINT[]) AS batch(key,
+    tat, run_id, opened_at, due_at, starts, size, most, skipped) WHERE flow_keys.key = batch.key;
+
+-- store_flow_keys (one member)
+UPDATE flow_keys SET tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at,
+    starts=batch.starts, size=batch.size, most=batch.most, skipped=batch.skipped FROM (SELECT $1::VARCHAR AS key,
+    $2::BIGINT AS tat, $3::VARCHAR AS run_id, $4::BIGINT AS opened_at, $5::BIGINT AS due_at, $6::INTEGER AS starts,
+    $7::INTEGER AS size, $8::INTEGER AS most, $9::BIGINT AS skipped) AS batch WHERE flow_keys.key = batch.key;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -6142,6 +6380,12 @@ LIMIT $3::INTEGER;
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
 DELETE FROM lane_kinds WHERE lane_kinds.kind = any ($1::TEXT[]);
+
+-- unique_key_of_run
+-- Read the unique key of a run that is retried.
+SELECT runs.unique_key, runs.target
+FROM runs
+WHERE runs.id = $1::VARCHAR;
 
 -- unmark_children
 -- Clear the mark of child runs whose cancellation was requested.

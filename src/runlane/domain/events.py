@@ -22,6 +22,7 @@ class EventType(StrEnum):
     WORKER_LOST = "worker_lost"
     KEY_FREE = "key_free"
     DEPENDENCIES_MET = "dependencies_met"
+    STARTS_JOINED = "starts_joined"
     CANCEL_REQUESTED = "cancel_requested"
     REVIVED = "revived"
     RESUMED = "resumed"

@@ -15,12 +15,15 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
+from runlane.domain.concurrency import ConcurrencyLimit
+from runlane.domain.flow_keys import RunFlow
 from runlane.domain.run import Accepted, AfterOn, Status
 from runlane.domain.tenant import DEFAULT_TENANT
-from runlane.errors import IdempotencyConflict, RateQuota
+from runlane.errors import IdempotencyConflict, RateQuota, RunlaneError, Unavailable
 from runlane.store.queue.accept_keys import free_keys, replays
 from runlane.store.queue.accept_statements import ACCEPT, ACCEPT_ALONE
 from runlane.store.queue.dependencies import prepare_dependencies, store_dependencies
+from runlane.store.queue.flow_starts import finish_starts, limited_tenants, plan_starts, verdicts_of
 from runlane.store.queue.start_tags import NO_TAG, Placement, TagRequest, assign_tags
 from runlane.store.queue.tags import add_tags, tags_json
 from runlane.store.queue.tenant_limits import Refusal, refusals
@@ -32,7 +35,10 @@ from runlane.store.webhooks.run_webhooks import RunWebhook, add_run_webhooks
 
 
 class NewRun(NamedTuple):
-    """A validated request to start a run. `input` is JSON. A tuple, since bulk requests create many."""
+    """A validated request to start a run. `input` is JSON. A tuple, since bulk requests create many.
+
+    `limits` are its concurrency limits. Flow control sets `due_at_us` when the run is accepted.
+    """
 
     id: str
     target: str
@@ -58,6 +64,9 @@ class NewRun(NamedTuple):
     after_on: str = AfterOn.SUCCESS
     tags: tuple[str, ...] = ()
     webhook: RunWebhook | None = None
+    flow: RunFlow | None = None
+    limits: tuple[ConcurrencyLimit, ...] = ()
+    due_at_us: int | None = None
 
 
 _STORED = Statement(
@@ -66,7 +75,7 @@ _STORED = Statement(
     purpose="Find those of some runs that are stored.",
 )
 
-Verdict = Accepted | IdempotencyConflict | Refusal
+Verdict = Accepted | IdempotencyConflict | Refusal | RunlaneError
 
 
 async def accept(
@@ -87,10 +96,13 @@ async def accept(
     if dependencies.hooks:
         requests = [run._replace(hooks=run.hooks | dependencies.hooks.get(run.id, 0)) for run in requests]
     fresh = [run for run in requests if run.id not in replayed and run.id not in twins]
-    verdicts: dict[str, Verdict] = {**replayed, **await _store_unlimited(session, fresh, sharing)}
-    left_out = {run.id for run in fresh if run.id not in verdicts}
-    if left_out:
-        verdicts |= await _store_limited(session, _groups(requests, sizes, left_out))
+    if any(run.flow is not None for run in fresh):
+        verdicts: dict[str, Verdict] = {**replayed, **await _store_by_rules(session, requests, sizes, fresh, sharing)}
+    else:
+        verdicts = {**replayed, **await _store_unlimited(session, fresh, sharing)}
+        left_out = {run.id for run in fresh if run.id not in verdicts}
+        if left_out:
+            verdicts |= await _store_limited(session, _groups(requests, sizes, left_out))
     if dependencies.rows:
         # Imported here: the end of a run may start the next slot of a schedule, which accepts a run.
         from runlane.store.queue.run_ends import settle_ended
@@ -124,7 +136,7 @@ def _tag_requests(fresh: Iterable[NewRun]) -> list[TagRequest]:
     return [
         TagRequest(
             run.id, run.target, run.lane, run.tenant, run.fairness_key or "", run.priority, run.limited,
-            is_ready=run.delay_us == 0 and not run.hold,
+            is_ready=run.delay_us == 0 and not run.hold and run.due_at_us is None,
         )
         for run in fresh
     ]  # fmt: skip
@@ -146,8 +158,49 @@ async def _store(session: Session, fresh: Sequence[NewRun], places: Mapping[str,
     return stored
 
 
+async def _store_by_rules(
+    session: Session,
+    requests: Sequence[NewRun],
+    sizes: Sequence[int] | None,
+    fresh: Sequence[NewRun],
+    sharing: MutableSet[str] | None,
+) -> dict[str, Verdict]:
+    """Store the runs that the limits of their tenants and then their rules of flow control let start."""
+    limited = await limited_tenants(session, {run.tenant for run in fresh})
+    counted = {run.id for run in fresh if run.tenant in limited}
+    admission = await _admit(session, _groups(requests, sizes, counted)) if counted else _Admission([], {}, {})
+    ready = {run.id: run for run in fresh if run.tenant not in limited} | {run.id: run for run in admission.runs}
+    groups = [[ready[run.id] for run in group] for group in _groups(requests, sizes, ready)]
+    plan = await plan_starts(session, groups)
+    stored = await _store_unlimited(session, [run for run in plan.new.values() if not run.limited], sharing)
+    stored |= await _store_admitted(session, [run for run in plan.new.values() if run.limited], admission)
+    if len(stored) < len(plan.new):
+        raise Unavailable("The limits of a tenant were changed at this moment; the next try checks them.")
+    await finish_starts(session, plan, list(ready.values()))
+    return {**admission.refused, **plan.refused, **verdicts_of(plan, stored)}
+
+
+class _Admission(NamedTuple):
+    """The runs that the limits of their tenants admit, and the rate that is left by run."""
+
+    runs: list[NewRun]
+    quotas: dict[str, RateQuota | None]
+    refused: dict[str, Verdict]
+
+
 async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -> dict[str, Verdict]:
     """Store the groups that are within the limits of their tenants."""
+    admission = await _admit(session, groups)
+    return {**admission.refused, **await _store_admitted(session, admission.runs, admission)}
+
+
+async def _store_admitted(session: Session, admitted: Sequence[NewRun], admission: _Admission) -> dict[str, Accepted]:
+    places = await assign_tags(session, _tag_requests(admitted))
+    stored = await _store(session, admitted, places)
+    return {run_id: replace(item, quota=admission.quotas[run_id]) for run_id, item in stored.items()}
+
+
+async def _admit(session: Session, groups: Sequence[Sequence[NewRun]]) -> _Admission:
     refused: dict[str, Verdict] = {}
     admitted: list[NewRun] = []
     reasons = await refusals(session, [(group[0].tenant, len(group)) for group in groups])
@@ -160,9 +213,7 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -
             refused |= {run.id: reason for run in group}
     if any(run.idempotency_key is not None for group in groups for run in group):
         await free_keys(session, refused)
-    places = await assign_tags(session, _tag_requests(admitted))
-    stored = await _store(session, admitted, places)
-    return {**refused, **{run_id: replace(item, quota=quotas[run_id]) for run_id, item in stored.items()}}
+    return _Admission(admitted, quotas, refused)
 
 
 def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Collection[str]) -> list[list[NewRun]]:
@@ -188,6 +239,8 @@ def stand_alone(requests: Iterable[NewRun]) -> bool:
         and run.fairness_key is None
         and not run.after
         and not run.tags
+        and run.flow is None
+        and not run.limits
         for run in requests
     )
 
@@ -223,8 +276,22 @@ def _members(requests: Sequence[NewRun], places: Mapping[str, Placement]) -> lis
         keys = (run.ordering_key, position, run.fairness_key)
         place = (run.id in places, *places.get(run.id, NO_TAG))
         hooks, tags = int(run.hooks), tags_json(run.tags)
-        members.append((*_alone(run), run.limited, run.origin, hooks, tags, *keys, *place))
+        members.append((*_alone(run), run.limited, run.origin, hooks, tags, *keys, *place, *_flow_columns(run)))
     return members
+
+
+def _flow_columns(run: NewRun) -> tuple[object, ...]:
+    flow = run.flow
+    if flow is None:
+        return (None,) * 5
+    timed = flow.throttle or flow.debounce or flow.batch
+    return (
+        run.due_at_us,
+        flow.expires_us,
+        None if flow.unique is None else flow.unique.key,
+        None if flow.max_backlog is None else flow.max_backlog.key,
+        None if timed is None or run.due_at_us is None else timed.key,
+    )
 
 
 def _accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:

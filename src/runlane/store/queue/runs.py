@@ -14,6 +14,7 @@ from runlane.errors import RunNotFound
 from runlane.store.queue.dead_letters import attempt_value
 from runlane.store.queue.dependencies import read_dependencies
 from runlane.store.queue.tags import tags_of
+from runlane.store.queue.waiting_reasons import waiting_reason
 from runlane.store.sql.database import Database, read
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.rows import from_row
@@ -86,9 +87,11 @@ async def find_run(database: Database, run_id: str) -> Run:
     if not rows:
         raise RunNotFound(run_id)
     run = run_value(rows[0], whole=True)
-    if not rows[0]["hooks"] & RunHook.AFTER:
+    if rows[0]["hooks"] & RunHook.AFTER:
+        run = replace(run, after=await read_dependencies(database, run_id))
+    if not run.status.waiting:
         return run
-    return replace(run, after=await read_dependencies(database, run_id))
+    return replace(run, waiting_reason=await waiting_reason(database, run, rows[0]))
 
 
 async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from runlane.store.sql.schema.events import (
     webhook_sources,
 )
 from runlane.store.sql.schema.failures import bulk_items, bulk_jobs, dead_letters
+from runlane.store.sql.schema.flow_control import batch_items, flow_keys
 from runlane.store.sql.schema.providers import (
     provider_leases,
     provider_limits,
@@ -59,6 +60,7 @@ __all__ = [
     "api_answers",
     "api_keys",
     "audit",
+    "batch_items",
     "bulk_items",
     "bulk_jobs",
     "chat_sessions",
@@ -70,6 +72,7 @@ __all__ = [
     "event_ids",
     "event_outcomes",
     "event_rates",
+    "flow_keys",
     "idempotency_keys",
     "lane_clocks",
     "lane_holds",
