@@ -29,6 +29,7 @@ from bench.measures import (
     claims,
     drain,
     fairness,
+    flow_control,
     http,
     idle,
     idle_followers,
@@ -69,6 +70,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "agents": agents.measure,
     "permits": permits.measure,
     "fairness": fairness.measure,
+    "flow_control": flow_control.measure,
     "schedules": schedules.measure,
     "lists": lists.measure,
 }

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.measures import agents, arrival, fairness, http, idle, lists, permits, stream, tokens
+from bench.measures import agents, arrival, fairness, flow_control, http, idle, lists, permits, stream, tokens
 from bench.measures.drain import ANALYZED, UNWOKEN
 from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.measures.latency import WITH_REDIS
@@ -83,7 +83,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("idle", _idle), ("long", _long),
         ("http", _http), ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
         ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("fairness", _fairness),
-        ("schedules", _schedules), ("lists", _lists),
+        ("flow_control", _flow_control), ("schedules", _schedules), ("lists", _lists),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -219,9 +219,25 @@ def _fairness(report: Report) -> Iterator[Row]:
     yield Row(f"the same, claim of one run, {depths} queued, ms", [shown], _times(growth), "≤ 1.3x", goal)
 
 
-def _share(report: Report, one: str, other: str) -> float | None:
+def _flow_control(report: Report) -> Iterator[Row]:
+    none = flow_control.NONE
+    names = {"accept": "one at a time", "callers": f"{flow_control.CALLERS} callers", "bulk": "bulk"}
+    for rule in flow_control.RULES:
+        for way in flow_control.WAYS if rule != none else ():
+            rates = [_rate(report.median("flow_control", RUNLANE, f"{way}, {variant}")) for variant in (none, rule)]
+            share = _share(report, f"{way}, {rule}", f"{way}, {none}", "flow_control")
+            yield Row(
+                f"runs accepted per second without and with {rule} over {flow_control.KEYS} keys, {names[way]}",
+                [" / ".join(rates)],
+                _times(share),
+                "≥ 0.8x" if way != "accept" else "",
+                None if share is None or way == "accept" else share >= 0.8,
+            )
+
+
+def _share(report: Report, one: str, other: str, measure: str = "fairness") -> float | None:
     """Return the median ratio of two variants, repeat by repeat."""
-    values = [report.values("fairness", RUNLANE, variant) for variant in (one, other)]
+    values = [report.values(measure, RUNLANE, variant) for variant in (one, other)]
     pairs = [mine / theirs for mine, theirs in zip(*values, strict=False)]
     return statistics.median(pairs) if pairs else None
 

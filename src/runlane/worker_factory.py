@@ -6,11 +6,13 @@ Separate from the app, so that a process that only submits runs does not import 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
 
 import structlog
 
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
+from runlane.errors import StartLimited
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
 from runlane.llm.scripted import scripted
@@ -23,6 +25,9 @@ from runlane.submit.orchestrations import StartRequest, orchestration_run
 from runlane.worker.worker import Worker
 
 log = structlog.get_logger(__name__)
+
+# It is unknown when the rule lets the next start pass.
+_SKIPPED_RETRY_SECONDS: Final = 5.0
 
 
 class WorkerFactory:
@@ -102,4 +107,10 @@ class WorkerFactory:
             max_losses=self._settings.max_losses,
             tenant=request.tenant,
         )
-        return (await connection.accept([new_run]))[0].run_id
+        (accepted,) = await connection.accept([new_run])
+        if not accepted.run_id:
+            raise StartLimited(
+                f"The flow control of {start.target} has {accepted.outcome} the start. Call it later.",
+                _SKIPPED_RETRY_SECONDS,
+            )
+        return accepted.run_id

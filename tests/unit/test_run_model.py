@@ -26,15 +26,16 @@ times = st.integers(0, 4_000_000_000_000_000)
 
 # Written out a second time on purpose: a change of the table must be a change of two places.
 EXPECTED = {
-    "awaiting_approval": {"approve": "scheduled queued", "cancel": "cancelled"},
-    "scheduled": {"due": "queued", "cancel": "cancelled"},
+    "awaiting_approval": {"approve": "scheduled queued", "cancel": "cancelled", "expire": "cancelled"},
+    "scheduled": {"due": "queued", "cancel": "cancelled", "expire": "cancelled"},
     "blocked": {
         "approve": "blocked",
         "key_free": "awaiting_approval scheduled queued blocked",
         "dependencies_met": "awaiting_approval scheduled queued blocked",
         "cancel": "cancelled",
+        "expire": "cancelled",
     },
-    "queued": {"claim": "running", "cancel": "cancelled"},
+    "queued": {"claim": "running", "cancel": "cancelled", "expire": "cancelled"},
     "running": {
         "finish": "completed",
         "fail": "failed",

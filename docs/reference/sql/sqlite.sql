@@ -3836,6 +3836,12 @@ SELECT run_attempts.run_id, run_attempts.attempt, run_attempts.worker_id, run_at
 FROM run_attempts
 WHERE run_attempts.run_id in (select value from json_each(?)) ORDER BY run_attempts.run_id, run_attempts.attempt;
 
+-- read_batch_items
+-- Read what a batch has collected so far.
+SELECT batch_items.item
+FROM batch_items
+WHERE batch_items.run_id = ?;
+
 -- read_budget
 -- Read the daily cap of a tenant and what is spent of it.
 SELECT tenants.max_cost_usd_per_day, tenants.on_cap, CASE WHEN (tenants.max_cost_usd_per_day IS NOT NULL) THEN (SELECT

@@ -131,12 +131,8 @@ def new_run(
         given = orjson.loads(text) if flow is None or not flow.item else flow.values
         # Sorted and in stored units, so that equal requests have equal fingerprints however they are written.
         body = [target, given, priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
-        if mark is not None:
-            body.append(mark)
-        if rare:
-            body.append(_compared(rare))
-        if options.flow_control is not None:
-            body.append(parse_flow_control(options.flow_control).model_dump(mode="json", exclude_unset=True))
+        body += [] if mark is None else [mark]
+        body += _compared(rare, options)
         fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
     return NewRun(
         id=new_id("run"),
@@ -185,11 +181,16 @@ def _rare_fields(options: RunOptions) -> dict[str, Any]:
     }
 
 
-def _compared(rare: Mapping[str, Any]) -> list[Any]:
-    """Return what requests with the same idempotency key must have in common."""
-    webhook: RunWebhook | None = rare["webhook"]
-    url = None if webhook is None else webhook.url
-    return [rare["fairness_key"], sorted(rare["after"]), rare["after_on"], sorted(rare["tags"]), url]
+def _compared(rare: Mapping[str, Any], options: RunOptions) -> list[Any]:
+    """Return what else requests with the same idempotency key must have in common."""
+    found: list[Any] = []
+    if rare:
+        webhook: RunWebhook | None = rare["webhook"]
+        url = None if webhook is None else webhook.url
+        found.append([rare["fairness_key"], sorted(rare["after"]), rare["after_on"], sorted(rare["tags"]), url])
+    if options.flow_control is not None:
+        found.append(parse_flow_control(options.flow_control).model_dump(mode="json", exclude_unset=True))
+    return found
 
 
 def _dependencies(after: Sequence[str], after_on: str) -> tuple[tuple[str, ...], str]:

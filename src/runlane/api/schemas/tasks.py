@@ -125,7 +125,7 @@ class Links(ResponseModel):
     status_url: str | None
     replayed: bool = Field(description="The Idempotency-Key had been used before; this is that run.")
     outcome: StartOutcome | None = Field(
-        default=None, description="With flow control: what became of the start. Without a run, run_id is null."
+        default=None, description="With flow control: the result of the start. Without a run, run_id is null."
     )
     debounced: bool | None = Field(default=None, description="With debounce: the run is that of several starts.")
     start_id: str | None = Field(default=None, description="With batch: its name in the run's input and result.")

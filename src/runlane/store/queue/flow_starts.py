@@ -17,7 +17,7 @@ from runlane.domain.events import EventType
 from runlane.domain.flow_keys import FlowRule, StartOutcome, label_of_key
 from runlane.domain.ids import lock_key
 from runlane.domain.run import Accepted, Status
-from runlane.domain.text import dump_json
+from runlane.domain.text import dump_json, load_json
 from runlane.errors import BacklogFull, RunlaneError, StartLimited, Unavailable, UniqueConflict
 from runlane.observability import metrics
 from runlane.store.orchestration.children import MARK_CHILDREN
@@ -25,7 +25,7 @@ from runlane.store.queue import flow_statements as sql
 from runlane.store.queue.accept_keys import free_keys
 from runlane.store.queue.events import append
 from runlane.store.queue.flow_plan import FlowPlan, KeyState, OpenRun, StartDecision
-from runlane.store.sql.database import Session
+from runlane.store.sql.database import Database, Session
 from runlane.store.sql.statement import Row
 
 if TYPE_CHECKING:
@@ -230,6 +230,12 @@ async def seal_batches(session: Session) -> None:
     bound = session.texts(sorted(ids))
     await session.fetch(sql.COMPLETE_INPUTS, ids=bound)
     await session.fetch(sql.DELETE_ITEMS, ids=bound)
+
+
+async def read_batch_starts(database: Database, run_id: str) -> set[str]:
+    """Return the ids of the starts that a batch has collected so far; none once its input is complete."""
+    rows = await database.query(sql.READ_ITEMS, run_id=run_id)
+    return {load_json(row["item"])["start_id"] for row in rows}
 
 
 async def forget_flow_keys(session: Session) -> None:

@@ -277,6 +277,11 @@ DELETE_ITEMS = Statement(
     delete(batch_items).where(member(batch_items.c.run_id, "ids")),
     purpose="Delete the items of batches whose inputs are complete.",
 )
+READ_ITEMS = Statement(
+    "read_batch_items",
+    select(batch_items.c.item).where(batch_items.c.run_id == bindparam("run_id")),
+    purpose="Read what a batch has collected so far.",
+)
 READ_KEY = Statement(
     "read_flow_key", select(flow_keys).where(flow_keys.c.key == bindparam("key")), purpose="Read the state of a key."
 )
