@@ -14,14 +14,13 @@ from typing import Any, Final
 from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
 from bench.servers import Servers
-from bench.systems.runlane import app as bench_app
-from runlane import App
+from runlane import App, Context
 from runlane.settings import load_settings
 
 KEYS: Final = 1000
 CALLERS: Final = 50
 NONE: Final = "no rule"
-_KEY: Final = "{{tags.0}}"
+_KEY: Final = "{{key}}"
 RULES: Final[Mapping[str, Mapping[str, Any] | None]] = {
     NONE: None,
     "rate_limit": {"rate_limit": {"key": _KEY, "max": 1_000_000, "per_seconds": 1}},
@@ -45,12 +44,12 @@ async def _accepts(
     with servers.workspace() as workspace:
         await SYSTEMS["runlane"](workspace).prepare()
         app = App(load_settings(database_url=workspace.database_url))
-        app.include(bench_app)
+        app.task("limited", flow_control=rules)(_limited)
         async with app:
             ways: list[tuple[int, Callable[[int], Awaitable[None]]]] = [
-                (sizes.accept_one, lambda count: _one_by_one(app, rules, count)),
-                (sizes.accept_many // 4, lambda count: _by_callers(app, rules, count)),
-                (sizes.accept_many, lambda count: _bulk(app, rules, count)),
+                (sizes.accept_one, lambda count: _one_by_one(app, count)),
+                (sizes.accept_many // 4, lambda count: _by_callers(app, count)),
+                (sizes.accept_many, lambda count: _bulk(app, count)),
             ]
             for way, (count, work) in zip(WAYS, ways, strict=True):
                 await work(CALLERS)
@@ -61,34 +60,25 @@ async def _accepts(
                 yield Sample("flow_control", "runlane", f"{way}, {variant}", repeat, "runs/s", [count / seconds])
 
 
-async def _start(app: App, rules: Mapping[str, Any] | None, number: int) -> None:
-    # The runs without a rule have the same tags.
-    await app.enqueue("noop", {"key": number}, tags=(f"key-{number % KEYS}",), flow_control=rules)
+async def _limited(ctx: Context, key: int) -> None:
+    """The task whose runs are accepted, and not executed."""
 
 
-async def _one_by_one(app: App, rules: Mapping[str, Any] | None, count: int) -> None:
+async def _one_by_one(app: App, count: int) -> None:
     for number in range(count):
-        await _start(app, rules, number)
+        await app.enqueue("limited", {"key": number % KEYS})
 
 
-async def _by_callers(app: App, rules: Mapping[str, Any] | None, count: int) -> None:
+async def _by_callers(app: App, count: int) -> None:
     async def call(first: int) -> None:
         for number in range(first, count, CALLERS):
-            await _start(app, rules, number)
+            await app.enqueue("limited", {"key": number % KEYS})
 
     await asyncio.gather(*(call(first) for first in range(CALLERS)))
 
 
-async def _bulk(app: App, rules: Mapping[str, Any] | None, count: int) -> None:
+async def _bulk(app: App, count: int) -> None:
     """Accept a thousand runs in each transaction, one for each key."""
-    from runlane.domain.options import RunOptions
-    from runlane.submit.tasks import TaskRequest
-
     for first in range(0, count, KEYS):
         numbers = range(first, min(first + KEYS, count))
-        await app.enqueue_requests(
-            [
-                TaskRequest("noop", {"key": n}, RunOptions(tags=(f"key-{n % KEYS}",), flow_control=rules))
-                for n in numbers
-            ]
-        )
+        await app.enqueue_many([("limited", {"key": number % KEYS}) for number in numbers])

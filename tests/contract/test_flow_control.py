@@ -24,6 +24,7 @@ from runlane.store.queue.retention import delete_leftovers, delete_old
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import approve_run, cancel_run
 from runlane.store.sql.database import open_database
+from runlane.submit.repeats import restarted_run
 from tests.flow_control import accept_in_groups, accepted, pass_time, run_timers, start
 from tests.harness import Store, completed, dead, failed_once, new_run
 
@@ -166,6 +167,16 @@ async def test_a_failed_run_is_not_retried_while_its_key_is_taken(store: Store) 
     await store.finish(await store.claim_one())
     await retry_run(store.database, first.run_id)
     assert isinstance(await refusal(store, start(UNIQUE, SEVEN)), UniqueConflict)
+
+
+async def test_a_restart_of_a_failed_run_has_its_unique_key(store: Store) -> None:
+    first = await accepted(store, start(UNIQUE, SEVEN))
+    await store.finish(await store.claim_one(), dead())
+    restart = await restarted_run(store.database, first.run_id)
+    (verdict,) = await store.accept(restart)
+    assert isinstance(verdict, Accepted)
+    assert isinstance(await refusal(store, start(UNIQUE, SEVEN)), UniqueConflict)
+    assert isinstance(await refusal(store, await restarted_run(store.database, first.run_id)), UniqueConflict)
 
 
 # Keys

@@ -315,6 +315,19 @@ INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batc
 FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS kind) AS batch
 WHERE true ON CONFLICT (run_id, kind) DO NOTHING;
 
+-- add_flow_keys
+-- Add keys of flow control without state.
+INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
+    86400000000 AS INTEGER) AS anon_1
+FROM unnest($1::TEXT[]) AS batch(key)
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO NOTHING;
+
+-- add_flow_keys (one member)
+INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
+    86400000000 AS INTEGER) AS anon_1
+FROM (SELECT $1::VARCHAR AS key) AS batch
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO NOTHING;
+
 -- add_neutral_webhook
 -- Add a replay or a test of a webhook, which does not change the health of its endpoint.
 INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, status, max_tries, next_at, fence,
@@ -2415,8 +2428,8 @@ DELETE FROM lane_shares WHERE lane_shares.finish_tag < ((date_part('epoch', cloc
 -- fork_source
 -- Read the run that is forked.
 SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
-    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs.plan, run_inputs.origin, EXISTS
-    (SELECT *
+    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs.plan, run_inputs.origin,
+    runs.unique_key, EXISTS (SELECT *
 FROM chat_turns
 WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
@@ -3487,20 +3500,11 @@ WHERE dead_letters.run_id = $1::VARCHAR FOR UPDATE;
 
 -- lock_flow_keys
 -- Lock keys of flow control and read their state.
-INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
-    86400000000 AS INTEGER) AS anon_1
-FROM unnest($1::TEXT[]) AS batch(key)
-WHERE true ORDER BY batch.key ON CONFLICT (key) DO UPDATE SET used_on = excluded.used_on RETURNING flow_keys.key,
-    flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at, flow_keys.starts,
-    flow_keys.size, flow_keys.most, flow_keys.skipped, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
-
--- lock_flow_keys (one member)
-INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
-    86400000000 AS INTEGER) AS anon_1
-FROM (SELECT $1::VARCHAR AS key) AS batch
-WHERE true ORDER BY batch.key ON CONFLICT (key) DO UPDATE SET used_on = excluded.used_on RETURNING flow_keys.key,
-    flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at, flow_keys.starts,
-    flow_keys.size, flow_keys.most, flow_keys.skipped, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+SELECT flow_keys.key, flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now
+FROM flow_keys
+WHERE flow_keys.key = any ($1::TEXT[]) ORDER BY flow_keys.key FOR UPDATE;
 
 -- lock_joinable_runs
 -- Lock the runs that starts with their key may join.
@@ -5666,16 +5670,18 @@ FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS name, $4::
 
 -- store_flow_keys
 -- Store the state of keys of flow control.
-UPDATE flow_keys SET tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at,
-    starts=batch.starts, size=batch.size, most=batch.most, skipped=batch.skipped FROM unnest($1::TEXT[], $2::BIGINT[],
-    $3::TEXT[], $4::BIGINT[], $5::BIGINT[], $6::INTEGER[], $7::INTEGER[], $8::INTEGER[], $9::BIGINT[]) AS batch(key,
-    tat, run_id, opened_at, due_at, starts, size, most, skipped) WHERE flow_keys.key = batch.key;
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at, starts=batch.starts,
+    size=batch.size, most=batch.most, skipped=batch.skipped FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[],
+    $4::BIGINT[], $5::BIGINT[], $6::INTEGER[], $7::INTEGER[], $8::INTEGER[], $9::BIGINT[]) AS batch(key, tat, run_id,
+    opened_at, due_at, starts, size, most, skipped) WHERE flow_keys.key = batch.key;
 
 -- store_flow_keys (one member)
-UPDATE flow_keys SET tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at,
-    starts=batch.starts, size=batch.size, most=batch.most, skipped=batch.skipped FROM (SELECT $1::VARCHAR AS key,
-    $2::BIGINT AS tat, $3::VARCHAR AS run_id, $4::BIGINT AS opened_at, $5::BIGINT AS due_at, $6::INTEGER AS starts,
-    $7::INTEGER AS size, $8::INTEGER AS most, $9::BIGINT AS skipped) AS batch WHERE flow_keys.key = batch.key;
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at, starts=batch.starts,
+    size=batch.size, most=batch.most, skipped=batch.skipped FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat,
+    $3::VARCHAR AS run_id, $4::BIGINT AS opened_at, $5::BIGINT AS due_at, $6::INTEGER AS starts, $7::INTEGER AS size,
+    $8::INTEGER AS most, $9::BIGINT AS skipped) AS batch WHERE flow_keys.key = batch.key;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.

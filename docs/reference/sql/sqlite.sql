@@ -218,6 +218,13 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (run_id, kind) DO NOTHING;
 
+-- add_flow_keys
+-- Add keys of flow control without state.
+INSERT INTO flow_keys ("key", used_on) SELECT batch."key", CAST(now_us() / 86400000000 AS INTEGER) AS anon_1
+FROM (SELECT json_extract(value, '$[0]') AS "key"
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ORDER BY batch."key" ON CONFLICT ("key") DO NOTHING;
+
 -- add_neutral_webhook
 -- Add a replay or a test of a webhook, which does not change the health of its endpoint.
 INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, status, max_tries, next_at, fence,
@@ -2121,8 +2128,8 @@ DELETE FROM lane_shares WHERE lane_shares.finish_tag < (now_us() - 604800000000)
 -- fork_source
 -- Read the run that is forked.
 SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
-    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs."plan", run_inputs.origin, EXISTS
-    (SELECT *
+    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs."plan", run_inputs.origin,
+    runs.unique_key, EXISTS (SELECT *
 FROM chat_turns
 WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
@@ -3102,11 +3109,10 @@ WHERE dead_letters.run_id = ?;
 
 -- lock_flow_keys
 -- Lock keys of flow control and read their state.
-INSERT INTO flow_keys ("key", used_on) SELECT batch."key", CAST(now_us() / 86400000000 AS INTEGER) AS anon_1
-FROM (SELECT json_extract(value, '$[0]') AS "key"
-FROM json_each(?) AS batch_members) AS batch
-WHERE 1 = 1 ORDER BY batch."key" ON CONFLICT ("key") DO UPDATE SET used_on = excluded.used_on RETURNING "key", used_on,
-    tat, run_id, opened_at, due_at, starts, size, most, skipped, now_us() AS now;
+SELECT flow_keys."key", flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped, now_us() AS now
+FROM flow_keys
+WHERE flow_keys."key" in (select value from json_each(?)) ORDER BY flow_keys."key";
 
 -- lock_joinable_runs
 -- Lock the runs that starts with their key may join.
@@ -4904,11 +4910,12 @@ FROM json_each(?) AS batch_members) AS batch;
 
 -- store_flow_keys
 -- Store the state of keys of flow control.
-UPDATE flow_keys SET tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at,
-    starts=batch.starts, size=batch.size, most=batch.most, skipped=batch.skipped FROM (SELECT json_extract(value,
-    '$[0]') AS "key", json_extract(value, '$[1]') AS tat, json_extract(value, '$[2]') AS run_id, json_extract(value,
-    '$[3]') AS opened_at, json_extract(value, '$[4]') AS due_at, json_extract(value, '$[5]') AS starts,
-    json_extract(value, '$[6]') AS size, json_extract(value, '$[7]') AS most, json_extract(value, '$[8]') AS skipped
+UPDATE flow_keys SET used_on=CAST(now_us() / 86400000000 AS INTEGER), tat=batch.tat, run_id=batch.run_id,
+    opened_at=batch.opened_at, due_at=batch.due_at, starts=batch.starts, size=batch.size, most=batch.most,
+    skipped=batch.skipped FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS tat,
+    json_extract(value, '$[2]') AS run_id, json_extract(value, '$[3]') AS opened_at, json_extract(value, '$[4]') AS
+    due_at, json_extract(value, '$[5]') AS starts, json_extract(value, '$[6]') AS size, json_extract(value, '$[7]') AS
+    most, json_extract(value, '$[8]') AS skipped
 FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key";
 
 -- store_no_result

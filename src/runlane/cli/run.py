@@ -114,8 +114,8 @@ def run(
         return
     # The run can be found again even if this process dies.
     write_line(accepted.run_id, err=True)
-    watch = {"timeout": timeout, "url": server.url, "api_key": server.api_key, "json": json}
-    raise typer.Exit(follow_run(accepted.run_id, **watch, may_ask=True))
+    end = follow_run(accepted.run_id, timeout=timeout, url=server.url, api_key=server.api_key, json=json, may_ask=True)
+    raise typer.Exit(end)
 
 
 def _flow_control(given: str | None, unique_key: str | None, expires_after: float | None) -> dict[str, Any] | None:

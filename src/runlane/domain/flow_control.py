@@ -209,7 +209,7 @@ def _problem(item: Mapping[str, Any]) -> str:
 def merge_flow_control(declared: FlowControl | None, given: FlowControl | Mapping[str, Any] | None) -> FlowControl:
     """Return the declared rules with those of a start, which replace them by name; a given null removes one."""
     if given is None:
-        return declared or NO_FLOW_CONTROL
+        return NO_FLOW_CONTROL if declared is None else declared
     changes = parse_flow_control(given)
     if declared is None:
         return changes

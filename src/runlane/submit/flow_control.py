@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,9 +13,13 @@ from runlane.domain.flow_control import (
     DELAYS_AT_MOST,
     MAX_BATCH_BYTES,
     MAX_FLOW_KEY,
+    BacklogRule,
     BatchRule,
     DebounceRule,
     FlowControl,
+    RateLimitRule,
+    ThrottleRule,
+    UniqueRule,
     merge_flow_control,
 )
 from runlane.domain.flow_keys import (
@@ -34,7 +39,7 @@ from runlane.domain.ids import new_id
 from runlane.domain.options import RunOptions
 from runlane.domain.text import check_text
 from runlane.errors import InputTooLarge, InvalidFlowControl, InvalidInput, TemplateError, UnknownPlaceholder
-from runlane.templates.template import RenderBudget, render
+from runlane.templates.template import RenderBudget, look_up, placeholders, render, text_of
 
 # The input of a batch until its items are known; see `store/queue/flow_statements.py`.
 EMPTY_ITEMS: dict[str, list[Any]] = {"items": []}
@@ -51,26 +56,32 @@ class StartFlow(NamedTuple):
 
 
 def start_flow(
-    declared: FlowControl | None, options: RunOptions, given: Mapping[str, Any], message: str | None = None
+    declared: FlowControl | None,
+    options: RunOptions,
+    given: Mapping[str, Any],
+    message: str | None = None,
+    *,
+    rules: FlowControl | None = None,
 ) -> StartFlow | None:
-    """Return the rules of a start with this input, or None without any."""
+    """Return the rules of a start with this input, or None without any. `rules` are the merged ones, if known."""
     if declared is None and options.flow_control is None:
         return None
-    rules = merge_flow_control(declared, options.flow_control)
-    if not rules:
+    if rules is None:
+        rules = merge_flow_control(declared, options.flow_control)
+    if rules is not declared and not rules:
         return None
     _refuse_combinations(rules, options)
-    values: dict[str, Any] = {"tags": list(options.tags)}
+    values: dict[str, Any] = {"tags": options.tags, **given}
     if message is not None:
-        values["message"] = message
-    flow = StartFlow(rules, values | dict(given))
+        values.setdefault("message", message)
+    flow = StartFlow(rules, values)
     return flow if rules.batch is None else flow._replace(start_id=new_id("start"))
 
 
 def _refuse_combinations(rules: FlowControl, options: RunOptions) -> None:
-    timed = next((name for name in ("debounce", "batch", "throttle") if getattr(rules, name) is not None), None)
-    if timed is None:
+    if rules.debounce is None and rules.batch is None and rules.throttle is None:
         return
+    timed = "debounce" if rules.debounce is not None else "batch" if rules.batch is not None else "throttle"
     refused = ["delay_seconds"]
     if timed != "throttle":
         refused.append("after")
@@ -105,28 +116,39 @@ def rule_input(flow: StartFlow, text: str) -> tuple[str, StartFlow]:
 def resolve(flow: StartFlow, tenant: str, target: str) -> tuple[RunFlow | None, tuple[ConcurrencyLimit, ...]]:
     """Return the rules of the run with their keys, and its concurrency limits."""
     keys = _Keys(flow, tenant, target)
-    rules, run = flow.rules, RunFlow()
-    if rules.unique is not None:
-        run = run._replace(unique=UniqueKey(*keys.of(FlowRule.UNIQUE, rules.unique.key), rules.unique.on_conflict))
-    if (rate := rules.rate_limit) is not None:
-        each_ns = interval_ns(rate.max, rate.per_seconds)
-        key = keys.of(FlowRule.RATE_LIMIT, rate.key)
-        run = run._replace(rate_limit=RateKey(*key, each_ns, rate.burst or rate.max, rate.on_limit))
-    if (throttle := rules.throttle) is not None:
-        each_ns = interval_ns(throttle.max, throttle.per_seconds)
-        key = keys.of(FlowRule.THROTTLE, throttle.key)
-        run = run._replace(throttle=ThrottleKey(*key, each_ns, throttle.burst, throttle.max_backlog))
-    if rules.debounce is not None:
-        run = run._replace(debounce=_debounce(rules.debounce, keys))
-    if rules.batch is not None:
-        run = run._replace(batch=_batch(rules.batch, keys, flow))
-    if rules.max_backlog is not None:
-        key = keys.of(FlowRule.MAX_BACKLOG, rules.max_backlog.key)
-        run = run._replace(max_backlog=BacklogKey(*key, rules.max_backlog.max))
-    run = run._replace(
-        expires_us=_micros(rules.expires_after_seconds), idempotency_us=_micros(rules.idempotency_seconds)
+    rules = flow.rules
+    run = RunFlow(
+        None if rules.unique is None else _unique(rules.unique, keys),
+        None if rules.rate_limit is None else _rate(rules.rate_limit, keys),
+        None if rules.throttle is None else _throttle(rules.throttle, keys),
+        None if rules.debounce is None else _debounce(rules.debounce, keys),
+        None if rules.batch is None else _batch(rules.batch, keys, flow),
+        None if rules.max_backlog is None else _backlog(rules.max_backlog, keys),
+        _micros(rules.expires_after_seconds),
+        _micros(rules.idempotency_seconds),
     )
-    return run if run != RunFlow() else None, keys.limits()
+    return run if run != _NO_RULES else None, keys.limits() if rules.concurrency else ()
+
+
+_NO_RULES = RunFlow()
+
+
+def _unique(rule: UniqueRule, keys: _Keys) -> UniqueKey:
+    return UniqueKey(*keys.of(FlowRule.UNIQUE, rule.key), rule.on_conflict)
+
+
+def _rate(rule: RateLimitRule, keys: _Keys) -> RateKey:
+    each_ns = interval_ns(rule.max, rule.per_seconds)
+    return RateKey(*keys.of(FlowRule.RATE_LIMIT, rule.key), each_ns, rule.burst or rule.max, rule.on_limit)
+
+
+def _throttle(rule: ThrottleRule, keys: _Keys) -> ThrottleKey:
+    each_ns = interval_ns(rule.max, rule.per_seconds)
+    return ThrottleKey(*keys.of(FlowRule.THROTTLE, rule.key), each_ns, rule.burst, rule.max_backlog)
+
+
+def _backlog(rule: BacklogRule, keys: _Keys) -> BacklogKey:
+    return BacklogKey(*keys.of(FlowRule.MAX_BACKLOG, rule.key), rule.max)
 
 
 def _debounce(rule: DebounceRule, keys: _Keys) -> DebounceKey:
@@ -142,6 +164,16 @@ def _batch(rule: BatchRule, keys: _Keys, flow: StartFlow) -> BatchKey:
 
 def _micros(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * SECOND_US)
+
+
+@lru_cache(maxsize=1024)
+def _only_placeholder(template: str) -> str | None:
+    """Return the path of a template that is one placeholder, the common case, which needs no rendering."""
+    try:
+        paths = placeholders(template)
+    except TemplateError:
+        return None
+    return paths[0] if len(paths) == 1 and template == f"{{{{{paths[0]}}}}}" else None
 
 
 class _Keys:
@@ -174,9 +206,13 @@ class _Keys:
         return ConcurrencyLimit(key, rule.max_running, label or self._target, None, rule.strategy)
 
     def _rendered(self, field: str, template: str) -> str:
+        path = _only_placeholder(template)
         where = f"flow_control.{field}"
         try:
-            text = render(template, self._flow.values, RenderBudget(_BUDGET_BYTES, "bytes of a key"))
+            if path is not None:
+                text = text_of(look_up(path, self._flow.values))
+            else:
+                text = render(template, self._flow.values, RenderBudget(_BUDGET_BYTES, "bytes of a key"))
             return check_text(text, "The key", MAX_FLOW_KEY) if text else text
         except UnknownPlaceholder as error:
             known = ", ".join(error.known[:20]) or "none"

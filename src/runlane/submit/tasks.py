@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
 
-from runlane.domain.flow_control import parse_flow_control
+from runlane.domain.flow_control import merge_flow_control, parse_flow_control
 from runlane.domain.ids import is_whole_run_id, new_id
 from runlane.domain.options import RunOptions
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, AfterOn, OnDead, RunHook
@@ -84,10 +84,14 @@ def _by_rules(
     task: Task, request: TaskRequest, given: Mapping[str, Any], max_input_bytes: int
 ) -> tuple[str, StartFlow | None]:
     """Return the input of a run with flow control. The function of a batch gets the inputs of its starts as `items`."""
+    rules = merge_flow_control(task.flow_control, request.options.flow_control)
+    if rules.batch is None:
+        text = task.check(given, max_input_bytes)
+        return text, start_flow(task.flow_control, request.options, orjson.loads(text), rules=rules)
     values: dict[str, Any] = orjson.loads(input_json(given, task.name))
-    flow = start_flow(task.flow_control, request.options, values)
-    if flow is None or flow.rules.batch is None:
-        return task.check(given, max_input_bytes), flow
+    flow = start_flow(task.flow_control, request.options, values, rules=rules)
+    if flow is None:
+        return task.check(given, max_input_bytes), None
     # As a batch of this start alone.
     task.check({"items": [{"start_id": flow.start_id, "input": values}]}, max_input_bytes)
     return rule_input(flow, orjson.dumps(values).decode())

@@ -46,6 +46,7 @@ class KeyState(NamedTuple):
     size: int | None = None
     most: int | None = None
     skipped: int = 0
+    used_on: int = 0
 
 
 class OpenRun(NamedTuple):
@@ -78,6 +79,11 @@ class StartDecision:
     wait_us: int | None = None
     replaces: str | None = None
     existing: OpenRun | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the start is a run of its own, due at once."""
+        return self.outcome is StartOutcome.STARTED and self.due_at is None and self.replaces is None
 
 
 @dataclass(slots=True)
@@ -211,7 +217,7 @@ class FlowPlan:
             self._set(self.unique, flow.unique.key, OpenRun(run.id, run.lane, Status.QUEUED, run.ordering_key))
         rule = flow.debounce or flow.batch
         if rule is None:
-            self._set(self.new, run.id, run._replace(due_at_us=due_at))
+            self._set(self.new, run.id, run if due_at is None else run._replace(due_at_us=due_at))
             if due_at is None or flow.throttle is None:
                 return StartDecision(run.id, replaces=replaces)
             wait_us = due_at - self.states[flow.throttle.key].now

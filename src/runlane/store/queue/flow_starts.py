@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from runlane.domain.events import EventType
 from runlane.domain.flow_keys import FlowRule, StartOutcome, label_of_key
 from runlane.domain.ids import lock_key
+from runlane.domain.quota import DAY_US
 from runlane.domain.run import Accepted, Status
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import BacklogFull, RunlaneError, StartLimited, Unavailable, UniqueConflict
@@ -46,7 +48,11 @@ async def limited_tenants(session: Session, tenants: Collection[str]) -> set[str
 
 async def lock_flow_keys(session: Session, keys: Iterable[str]) -> dict[str, KeyState]:
     """Lock keys until the end of the transaction; return their state."""
-    rows = await session.fetch(sql.LOCK_KEYS, [(key,) for key in sorted(set(keys))])
+    wanted = set(keys)
+    rows = list(await session.fetch(sql.LOCK_KEYS, keys=session.texts(sorted(wanted))))
+    if missing := sorted(wanted - {row["key"] for row in rows}):
+        await session.fetch(sql.ADD_KEYS, [(key,) for key in missing])
+        rows += await session.fetch(sql.LOCK_KEYS, keys=session.texts(missing))
     return {row["key"]: KeyState(row["now"], *(row[name] for name in _STATE)) for row in rows}
 
 
@@ -63,8 +69,12 @@ async def plan_starts(session: Session, groups: Sequence[Sequence[NewRun]]) -> F
     plan.joinable = await _joinable(session, states)
     for group in groups:
         plan.decide(group)
-    changed = {key: state for key, state in plan.states.items() if state is not states[key]}
-    await session.fetch(sql.STORE_KEYS, sorted((key, *state[1:]) for key, state in changed.items()))
+    changed = [
+        (key, *state[1:-1])
+        for key, state in plan.states.items()
+        if state is not states[key] or state.used_on != state.now // DAY_US
+    ]
+    await session.fetch(sql.STORE_KEYS, sorted(changed, key=itemgetter(0)))
     await _cancel_replaced(session, plan, plan.replaced.keys() - plan.new.keys())
     return plan
 
@@ -167,6 +177,8 @@ def _verdict(plan: FlowPlan, run_id: str, decision: StartDecision, stored: Mappi
         lane = decision.existing.lane if decision.existing is not None else ""
         return Accepted("", Status.CANCELLED, lane, outcome=decision.outcome)
     known = stored.get(decision.run_id)
+    if known is not None and decision.is_plain:
+        return known
     if known is None and decision.existing is not None:
         known = Accepted(decision.run_id, decision.existing.status, decision.existing.lane)
     if known is None:

@@ -55,20 +55,29 @@ LIMITED_TENANTS = Statement(
 )
 
 
-def _lock_keys(batch: FromClause) -> Executable:
-    new = upsert(flow_keys).from_select(
-        ["key", "used_on"],
-        # In the order of the keys, so that two transactions with the same keys wait and do not deadlock.
-        select(batch.c.key, _today).select_from(batch).where(true()).order_by(batch.c.key),
-    )
-    return new.on_conflict_do_update(index_elements=["key"], set_={"used_on": new.excluded.used_on}).returning(
-        flow_keys, now_us().label("now")
-    )
-
-
+# In the order of the keys, so that two transactions with the same keys wait and do not deadlock.
 LOCK_KEYS = Statement(
-    "lock_flow_keys", _lock_keys, {"key": Text()}, purpose="Lock keys of flow control and read their state."
+    "lock_flow_keys",
+    select(flow_keys, now_us().label("now"))
+    .where(member(flow_keys.c.key, "keys"))
+    .order_by(flow_keys.c.key)
+    .with_for_update(),
+    purpose="Lock keys of flow control and read their state.",
 )
+
+
+def _add_keys(batch: FromClause) -> Executable:
+    return (
+        upsert(flow_keys)
+        .from_select(
+            ["key", "used_on"],
+            select(batch.c.key, _today).select_from(batch).where(true()).order_by(batch.c.key),
+        )
+        .on_conflict_do_nothing(index_elements=["key"])
+    )
+
+
+ADD_KEYS = Statement("add_flow_keys", _add_keys, {"key": Text()}, purpose="Add keys of flow control without state.")
 
 
 def _store_keys(batch: FromClause) -> Executable:
@@ -77,6 +86,7 @@ def _store_keys(batch: FromClause) -> Executable:
         update(flow_keys)
         .where(flow_keys.c.key == b.key)
         .values(
+            used_on=_today,
             tat=b.tat,
             run_id=b.run_id,
             opened_at=b.opened_at,
