@@ -18,13 +18,17 @@ from runlane.errors import BacklogFull, IdempotencyConflict, QueueLimited, Runla
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
 from runlane.store.queue.accept import stand_alone
+from runlane.store.queue.committer import Committer
+from runlane.store.queue.dependency_rows import LOCK_RUNS
+from runlane.store.queue.flow_starts import LockedByOthers
 from runlane.store.queue.reaping import take_over
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.retention import delete_leftovers, delete_old
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import approve_run, cancel_run
-from runlane.store.sql.database import open_database
+from runlane.store.sql.database import Session, open_database
 from runlane.submit.repeats import restarted_run
+from tests.faults import Fault, FaultyDatabase
 from tests.flow_control import accept_in_groups, accepted, pass_time, run_timers, start
 from tests.harness import Store, completed, dead, failed_once, new_run
 
@@ -471,6 +475,45 @@ async def test_a_repeated_start_of_a_batch_gets_its_part_again(store: Store) -> 
     await pass_time(store, 601)
     await run_timers(store)
     assert len(await items_of(store, first.run_id)) == 2
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_COMMIT, Fault.TIMEOUT])
+async def test_an_input_is_collected_once_although_the_answer_of_its_commit_is_lost(store: Store, fault: Fault) -> None:
+    first = await accepted(store, start(batch(5), {"customer": 7, "n": 1}))
+    database = FaultyDatabase(store.database, [fault])
+    committer = Committer(database, lambda lanes: None)
+    await committer.start()
+    (second,) = await committer.accept([start(batch(5), {"customer": 7, "n": 2})], 30)
+    await committer.stop()
+    assert isinstance(second, Accepted)
+    assert (second.run_id, database.seen[0]) == (first.run_id, fault)
+    await pass_time(store, 601)
+    await run_timers(store)
+    assert [item["input"]["n"] for item in await items_of(store, first.run_id)] == [1, 2]
+    await store.check_stream(first.run_id)
+
+
+async def test_a_start_that_finds_its_run_locked_is_decided_again(stores: list[Store]) -> None:
+    """A transaction that changes the debounced run, and one that joins it, do not wait for each other."""
+    store = stores[0]
+    first = await accepted(store, start(debounce(600), SEVEN))
+    joined = asyncio.Event()
+    locked = asyncio.Event()
+
+    async def hold(session: Session) -> None:
+        await session.fetch(LOCK_RUNS, ids=session.texts([first.run_id]))
+        locked.set()
+        await asyncio.wait_for(joined.wait(), 30)
+
+    if store.database.dialect == "sqlite":
+        return
+    holding = asyncio.create_task(stores[1].database.transact(hold))
+    await locked.wait()
+    with pytest.raises(LockedByOthers):
+        await store.accept(start(debounce(600), SEVEN))
+    joined.set()
+    await holding
+    assert (await accepted(store, start(debounce(600), SEVEN))).run_id == first.run_id
 
 
 async def test_a_deleted_batch_leaves_no_items(store: Store) -> None:
