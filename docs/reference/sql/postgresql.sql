@@ -3502,9 +3502,12 @@ WHERE dead_letters.run_id = $1::VARCHAR FOR UPDATE;
 -- Lock keys of flow control and read their state.
 SELECT flow_keys.key, flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
     flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now
+    1000000)::bigint AS now, EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = any ($1::TEXT[]) AND NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS
+    NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered)) AS limited
 FROM flow_keys
-WHERE flow_keys.key = any ($1::TEXT[]) ORDER BY flow_keys.key FOR UPDATE;
+WHERE flow_keys.key = any ($2::TEXT[]) ORDER BY flow_keys.key FOR UPDATE OF flow_keys;
 
 -- lock_joinable_runs
 -- Lock the runs that starts with their key may join.

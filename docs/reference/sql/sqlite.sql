@@ -3110,7 +3110,10 @@ WHERE dead_letters.run_id = ?;
 -- lock_flow_keys
 -- Lock keys of flow control and read their state.
 SELECT flow_keys."key", flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
-    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped, now_us() AS now
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped, now_us() AS now, EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id in (select value from json_each(?)) AND NOT (tenants.enabled = 1 AND tenants.max_queued IS NULL AND
+    tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0)) AS limited
 FROM flow_keys
 WHERE flow_keys."key" in (select value from json_each(?)) ORDER BY flow_keys."key";
 

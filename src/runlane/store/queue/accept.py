@@ -23,7 +23,7 @@ from runlane.errors import IdempotencyConflict, RateQuota, RunlaneError, Unavail
 from runlane.store.queue.accept_keys import free_keys, replays
 from runlane.store.queue.accept_statements import ACCEPT, ACCEPT_ALONE
 from runlane.store.queue.dependencies import prepare_dependencies, store_dependencies
-from runlane.store.queue.flow_starts import finish_starts, limited_tenants, plan_starts, verdicts_of
+from runlane.store.queue.flow_starts import finish_starts, limited_tenants, lock_keys_of, plan_starts, verdicts_of
 from runlane.store.queue.start_tags import NO_TAG, Placement, TagRequest, assign_tags
 from runlane.store.queue.tags import add_tags, tags_json
 from runlane.store.queue.tenant_limits import Refusal, refusals
@@ -166,12 +166,13 @@ async def _store_by_rules(
     sharing: MutableSet[str] | None,
 ) -> dict[str, Verdict]:
     """Store the runs that the limits of their tenants and then their rules of flow control let start."""
-    limited = await limited_tenants(session, {run.tenant for run in fresh})
+    keys = await lock_keys_of(session, fresh)
+    limited = await limited_tenants(session, {run.tenant for run in fresh}) if keys.limited else set[str]()
     counted = {run.id for run in fresh if run.tenant in limited}
     admission = await _admit(session, _groups(requests, sizes, counted)) if counted else _Admission([], {}, {})
     ready = {run.id: run for run in fresh if run.tenant not in limited} | {run.id: run for run in admission.runs}
     groups = [[ready[run.id] for run in group] for group in _groups(requests, sizes, ready)]
-    plan = await plan_starts(session, groups)
+    plan = await plan_starts(session, groups, keys.states)
     stored = await _store_unlimited(session, [run for run in plan.new.values() if not run.limited], sharing)
     stored |= await _store_admitted(session, [run for run in plan.new.values() if run.limited], admission)
     if len(stored) < len(plan.new):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from runlane.domain.events import EventType
 from runlane.domain.flow_keys import FlowRule, StartOutcome, label_of_key
@@ -46,20 +46,37 @@ async def limited_tenants(session: Session, tenants: Collection[str]) -> set[str
     return {row["id"] for row in rows}
 
 
-async def lock_flow_keys(session: Session, keys: Iterable[str]) -> dict[str, KeyState]:
+class LockedKeys(NamedTuple):
+    """The state of keys that this transaction has locked, and whether one of the tenants has limits."""
+
+    states: Mapping[str, KeyState]
+    limited: bool
+
+
+async def lock_flow_keys(session: Session, keys: Iterable[str], tenants: Collection[str]) -> LockedKeys:
     """Lock keys until the end of the transaction; return their state."""
     wanted = set(keys)
-    rows = list(await session.fetch(sql.LOCK_KEYS, keys=session.texts(sorted(wanted))))
+    if not wanted:
+        return LockedKeys({}, limited=bool(await limited_tenants(session, tenants)))
+    named = session.texts(sorted(tenants))
+    rows = list(await session.fetch(sql.LOCK_KEYS, keys=session.texts(sorted(wanted)), tenants=named))
     if missing := sorted(wanted - {row["key"] for row in rows}):
         await session.fetch(sql.ADD_KEYS, [(key,) for key in missing])
-        rows += await session.fetch(sql.LOCK_KEYS, keys=session.texts(missing))
-    return {row["key"]: KeyState(row["now"], *(row[name] for name in _STATE)) for row in rows}
+        rows += await session.fetch(sql.LOCK_KEYS, keys=session.texts(missing), tenants=named)
+    states = {row["key"]: KeyState(row["now"], *(row[name] for name in _STATE)) for row in rows}
+    return LockedKeys(states, limited=any(row["limited"] for row in rows))
 
 
-async def plan_starts(session: Session, groups: Sequence[Sequence[NewRun]]) -> FlowPlan:
-    """Lock the keys of starts, decide them, and cancel the stored runs that new ones replace."""
+async def lock_keys_of(session: Session, new_runs: Iterable[NewRun]) -> LockedKeys:
+    """Lock the keys of starts."""
+    known = list(new_runs)
+    flows = [run.flow for run in known if run.flow is not None]
+    return await lock_flow_keys(session, (key for flow in flows for key in flow.keys), {run.tenant for run in known})
+
+
+async def plan_starts(session: Session, groups: Sequence[Sequence[NewRun]], states: Mapping[str, KeyState]) -> FlowPlan:
+    """Decide starts whose keys are locked, and cancel the stored runs that new ones replace."""
     flows = [run.flow for group in groups for run in group if run.flow is not None]
-    states = await lock_flow_keys(session, (key for flow in flows for key in flow.keys))
     plan = FlowPlan(dict(states))
     if unique := sorted({flow.unique.key for flow in flows if flow.unique is not None}):
         plan.unique = await _open_unique(session, unique)
@@ -228,7 +245,7 @@ async def take_unique_key(session: Session, run_id: str) -> None:
     if not rows or rows[0]["unique_key"] is None:
         return
     key = rows[0]["unique_key"]
-    await lock_flow_keys(session, [key])
+    await lock_flow_keys(session, [key], ())
     taken = (await _open_unique(session, [key])).get(key)
     if taken is not None and taken.run_id != run_id:
         raise UniqueConflict(rows[0]["target"], label_of_key(key), taken.run_id)

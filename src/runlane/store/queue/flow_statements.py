@@ -14,6 +14,7 @@ from sqlalchemy import (
     case,
     cast,
     delete,
+    exists,
     func,
     insert,
     select,
@@ -55,13 +56,15 @@ LIMITED_TENANTS = Statement(
 )
 
 
-# In the order of the keys, so that two transactions with the same keys wait and do not deadlock.
+_any_limited = exists().where(member(tenants.c.id, "tenants"), ~FREE)
+# In the order of the keys, so that two transactions with the same keys wait and do not deadlock. Whether one of the
+# tenants has limits is read by the way, because most have none.
 LOCK_KEYS = Statement(
     "lock_flow_keys",
-    select(flow_keys, now_us().label("now"))
+    select(flow_keys, now_us().label("now"), _any_limited.label("limited"))
     .where(member(flow_keys.c.key, "keys"))
     .order_by(flow_keys.c.key)
-    .with_for_update(),
+    .with_for_update(of=flow_keys),
     purpose="Lock keys of flow control and read their state.",
 )
 
