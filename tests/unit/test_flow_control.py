@@ -13,6 +13,8 @@ from runlane.domain.flow_keys import RunFlow, backlog_of, interval_ns, next_tat_
 from runlane.domain.options import RunOptions
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import ConfigurationError, InvalidFlowControl
+from runlane.store.schedules.starting import PreparedRun
+from runlane.store.webhooks.run_webhooks import RunWebhook
 from runlane.submit.flow_control import resolve, start_flow
 from tests.flow_control import start
 
@@ -98,6 +100,13 @@ def test_resolved_rules_can_be_stored_as_json() -> None:
     flow = start(rules, {"k": "x"}).flow
     assert flow is not None
     assert RunFlow.of_list(load_json(dump_json(flow))) == flow
+
+
+def test_a_run_of_a_buffered_slot_keeps_its_rules_limits_and_webhook() -> None:
+    rules: dict[str, Any] = {"unique": {"key": "{{k}}"}, "concurrency": [{"max_running": 2}]}
+    run = start(rules, {"k": "x"}, webhook=RunWebhook("https://example.com/hook"))
+    read = PreparedRun.of_text(PreparedRun(run).to_text()).run
+    assert (read.flow, read.limits, read.webhook) == (run.flow, run.limits, run.webhook)
 
 
 def test_concurrency_limits_have_a_key_of_tenant_target_and_rule() -> None:
