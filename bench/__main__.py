@@ -30,6 +30,7 @@ from bench.measures import (
     concurrency,
     drain,
     fairness,
+    flow_control,
     http,
     idle,
     idle_followers,
@@ -71,6 +72,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "permits": permits.measure,
     "fairness": fairness.measure,
     "concurrency": concurrency.measure,
+    "flow_control": flow_control.measure,
     "schedules": schedules.measure,
     "lists": lists.measure,
 }

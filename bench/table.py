@@ -10,7 +10,19 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.measures import agents, arrival, concurrency, fairness, http, idle, lists, permits, stream, tokens
+from bench.measures import (
+    agents,
+    arrival,
+    concurrency,
+    fairness,
+    flow_control,
+    http,
+    idle,
+    lists,
+    permits,
+    stream,
+    tokens,
+)
 from bench.measures.drain import ANALYZED, UNWOKEN
 from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.measures.latency import WITH_REDIS
@@ -83,7 +95,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("idle", _idle), ("long", _long),
         ("http", _http), ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
         ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("fairness", _fairness),
-        ("concurrency", _concurrency),
+        ("concurrency", _concurrency), ("flow_control", _flow_control),
         ("schedules", _schedules), ("lists", _lists),
     ):  # fmt: skip
         if name in measured:
@@ -235,6 +247,22 @@ def _concurrency(report: Report) -> Iterator[Row]:
             "≥ 0.8x",
             None if share is None else share >= 0.8,
         )
+
+
+def _flow_control(report: Report) -> Iterator[Row]:
+    none = flow_control.NONE
+    names = {"accept": "one at a time", "callers": f"{flow_control.CALLERS} callers", "bulk": "bulk"}
+    for rule in flow_control.RULES:
+        for way in flow_control.WAYS if rule != none else ():
+            rates = [_rate(report.median("flow_control", RUNLANE, f"{way}, {variant}")) for variant in (none, rule)]
+            share = _share(report, f"{way}, {rule}", f"{way}, {none}", "flow_control")
+            yield Row(
+                f"runs accepted per second without and with {rule} over {flow_control.KEYS} keys, {names[way]}",
+                [" / ".join(rates)],
+                _times(share),
+                "≥ 0.8x" if way != "accept" else "",
+                None if share is None or way == "accept" else share >= 0.8,
+            )
 
 
 def _share(report: Report, one: str, other: str, measure: str = "fairness") -> float | None:

@@ -38,7 +38,7 @@ TABLES = (
     "lane_shares", "lane_clocks", "lane_holds", "schedules", "schedule_firings", "run_dependencies", "dependency_work",
     "tenant_quotas", "stored_events", "event_ids", "event_rates", "event_outcomes", "run_listeners", "webhook_sources",
     "webhook_endpoints", "webhook_secrets", "run_webhooks", "webhook_messages", "webhook_notices", "webhook_deliveries",
-    "webhook_attempts", "concurrency_limits", "limit_slots", "limit_waits", "limit_turns",
+    "webhook_attempts", "concurrency_limits", "limit_slots", "limit_waits", "limit_turns", "flow_keys", "batch_items",
 )  # fmt: skip
 
 

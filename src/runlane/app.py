@@ -116,7 +116,8 @@ class App(TaskRegistry, RunOperator, EventSender):
         """Accept many runs that each have their own options, in their order. Otherwise as enqueue_many."""
         new_runs = [self._task_run(request, tenant, trace) for request in requests]
         batches = list(in_batches(new_runs))
-        if len(batches) > 1 and not await is_free(await self.database(), tenant):
+        by_rules = any(run.flow is not None for run in new_runs)
+        if len(batches) > 1 and (by_rules or not await is_free(await self.database(), tenant)):
             # One transaction, however long: a limit must not accept only a part of the request.
             batches = [new_runs]
         accepted: list[Accepted] = []

@@ -17,15 +17,16 @@ import orjson
 from runlane.domain.events import Event, EventType, StoredEvent
 from runlane.domain.run import Run, RunSummary, Status
 from runlane.domain.timestamps import format_timestamp
-from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, RunStatus, Step, StepPage
+from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, RunStatus, StartResult, Step, StepPage
 from runlane.domain.wait import Question
-from runlane.errors import InvalidRequest, UnknownDefinition
+from runlane.errors import InvalidRequest, NotFound, UnknownDefinition
 from runlane.store.definitions import load_pinned
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.orchestration.children import read_children
 from runlane.store.orchestration.steps import MAX_READ, read_replay_records, read_steps
 from runlane.store.orchestration.waits import Wait, read_inbox, read_waits
 from runlane.store.queue.events import read_events, read_last, read_page
+from runlane.store.queue.flow_starts import read_batch_starts
 from runlane.store.queue.runs import find_run, read_attempts
 from runlane.store.queue.search import RunFilter, RunStanding, find_standing, search_runs
 from runlane.store.sql.database import Database
@@ -114,6 +115,25 @@ async def _current_step(database: Database, run: RunSummary, asking: Sequence[Wa
         return asking[0].step_id
     begun = await read_last(database, run.id, EventType.STEP_START)
     return None if begun is None else orjson.loads(begun.data).get("orch_step_id")
+
+
+async def get_start(database: Database, run_id: str, start_id: str) -> StartResult:
+    """Return one start of a batch with its part of the result. Raises NotFound for a start of another run."""
+    run = await find_run(database, run_id)
+    if start_id not in _starts(run.input) and start_id not in await read_batch_starts(database, run_id):
+        raise NotFound(f'Run {run_id} has no start "{start_id}". Use the start_id that the response to the start has.')
+    part: Any = _object(run.result).get(start_id, run.result)
+    return StartResult(run_id, start_id, run.status, part, run.error)
+
+
+def _starts(given: Mapping[str, Any] | None) -> set[str]:
+    """Return the ids of the starts in the input of a batch."""
+    body = given or {}
+    inner = _object(body.get("input")) if "items" not in body else body
+    items = inner.get("items")
+    if not isinstance(items, list):
+        return set()
+    return {str(_object(item).get("start_id")) for item in cast("list[Any]", items)}
 
 
 async def get_attempts(database: Database, run_id: str) -> list[Attempt]:

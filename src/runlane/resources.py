@@ -55,7 +55,10 @@ class Resources:
         for verdict in verdicts:
             if isinstance(verdict, Exception):
                 raise verdict
-        return cast("list[Accepted]", verdicts)
+        accepted = cast("list[Accepted]", verdicts)
+        for replaced in {item.replaced_run_id for item in accepted} - {None}:
+            self.bus.signal_cancel(cast("str", replaced))
+        return accepted
 
     async def seal_webhook(self, run: NewRun) -> NewRun:
         """Encrypt the secret of a run's webhook, if it has one. Raises NoSecretKey without an encryption key."""

@@ -11,7 +11,7 @@ from runlane.domain.events import Event, LiveType
 from runlane.domain.lane import Lane
 from runlane.domain.log_pages import LOG_PAGE, read_log_lines
 from runlane.domain.run import Run, Status
-from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, StatusCount, Step, WorkerInfo
+from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, StartResult, StatusCount, Step, WorkerInfo
 from runlane.domain.wait import Question
 from runlane.errors import Unavailable
 from runlane.store.queue.lanes import list_lanes
@@ -155,6 +155,10 @@ class RunReader:
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """Return the run's attempts, each with its worker, times, outcome and error."""
         return await queries.get_attempts(await self.database(), run_id)
+
+    async def get_start(self, run_id: str, start_id: str) -> StartResult:
+        """Return one start that a batch has collected, with its part of the result."""
+        return await queries.get_start(await self.database(), run_id, start_id)
 
     async def steps(self, run_id: str) -> Sequence[Step]:
         """Return the recorded steps of the run, in order."""

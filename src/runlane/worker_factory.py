@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
+from runlane.errors import StartLimited
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
 from runlane.llm.scripted import scripted
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from runlane.orchestration.executor import OrchestrationExecutor
 
 log = structlog.get_logger(__name__)
+
+# It is unknown when the rule lets the next start pass.
+_SKIPPED_RETRY_SECONDS: Final = 5.0
 
 
 class WorkerFactory:
@@ -117,7 +121,13 @@ class WorkerFactory:
             max_losses=self._settings.max_losses,
             tenant=request.tenant,
         )
-        return (await connection.accept([new_run]))[0].run_id
+        (accepted,) = await connection.accept([new_run])
+        if not accepted.run_id:
+            raise StartLimited(
+                f"The flow control of {start.target} has {accepted.outcome} the start. Call it later.",
+                _SKIPPED_RETRY_SECONDS,
+            )
+        return accepted.run_id
 
 
 class _LazyExecutor:

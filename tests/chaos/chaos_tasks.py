@@ -53,6 +53,32 @@ async def short(ctx: Context, milliseconds: float, label: str = "") -> dict[str,
     return {"verdict": sink().complete(ctx.run_id, ctx.attempt, label)}
 
 
+@app.task(
+    "gather", max_losses=1000, flow_control={"batch": {"key": "{{site}}", "max_size": 5, "max_wait_seconds": 0.3}}
+)
+async def gather(ctx: Context, items: list[dict[str, Any]]) -> int:
+    """Take the inputs of several starts."""
+    await asyncio.sleep(0.02)
+    return len(items)
+
+
+@app.task(
+    "edit",
+    max_losses=1000,
+    flow_control={"debounce": {"key": "{{doc}}", "delay_seconds": 0.1, "max_delay_seconds": 0.5}},
+)
+async def edit(ctx: Context, doc: str, n: int) -> int:
+    """Take the last of several inputs."""
+    await asyncio.sleep(0.02)
+    return n
+
+
+@app.task("single", max_losses=1000, flow_control={"unique": {"key": "{{customer}}"}})
+async def single(ctx: Context, customer: str) -> None:
+    """Run alone for its customer."""
+    await asyncio.sleep(0.05)
+
+
 @app.task("pay")
 async def pay(ctx: Context, order: str) -> dict[str, Any]:
     """An effect that must not happen twice; each is a line in a file."""

@@ -125,6 +125,7 @@ async def test_a_new_database_has_the_default_tenant_and_room_on_the_pages_of_ho
         "runs": hot,
         "workers": hot,
         "tenants": ["fillfactor=50", "autovacuum_vacuum_cost_delay=0"],
+        "flow_keys": ["fillfactor=50", "autovacuum_vacuum_cost_delay=0"],
     }
 
 

@@ -19,7 +19,18 @@ from runlane.definitions.schema.base import ID_PATTERN, KEY_PATTERN
 from runlane.definitions.schema.definition import Agent, McpServer, ModelSettings, Orchestration, StateField, Tool
 from runlane.definitions.schema.step import EndStep, HumanField, StepRetry
 from runlane.definitions.schema.trigger import Trigger
+from runlane.domain.concurrency import ConcurrencyStrategy
 from runlane.domain.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
+from runlane.domain.flow_control import (
+    BacklogRule,
+    BatchRule,
+    ConcurrencyLimitRule,
+    DebounceRule,
+    FlowControl,
+    RateLimitRule,
+    ThrottleRule,
+    UniqueRule,
+)
 from runlane.domain.schedule import Exclusion, ScheduleSettings, ScheduleTarget, TimeSpec
 
 _INTRO: Final = """\
@@ -176,6 +187,21 @@ A moment is a string with an offset, such as `2026-01-31T12:00:00Z`. See [schedu
 """
 
 
+_FLOW_CONTROL: Final = """\
+A key is a template over the fields of the input, `tags` and, for orchestrations and agents, `message`; without it, all
+runs of the target share one key. See [flow control](../how-to/flow-control.md).
+"""
+_RULES: Final[dict[str, type[BaseModel]]] = {
+    "unique": UniqueRule,
+    "rate_limit": RateLimitRule,
+    "throttle": ThrottleRule,
+    "debounce": DebounceRule,
+    "batch": BatchRule,
+    "concurrency": ConcurrencyLimitRule,
+    "max_backlog": BacklogRule,
+}
+
+
 def page() -> str:
     """Return the page as Markdown."""
     parts = [
@@ -203,6 +229,8 @@ def page() -> str:
         _section("Times of schedules", TimeSpec, level=3),
         _section("Exclusions of schedules", Exclusion, level=3),
         _section("Triggers", Trigger),
+        f"{_section('Flow control', FlowControl)}\n{_FLOW_CONTROL}",
+        *(_section(f"Rule {name}", kind, level=3) for name, kind in _RULES.items()),
     ]
     return "\n".join(parts)
 
@@ -253,6 +281,9 @@ def _words(annotation: Any) -> str:
         ScheduleTarget: "[target](#targets-of-schedules)",
         TimeSpec: "[times](#times-of-schedules)",
         Exclusion: "[exclusions](#exclusions-of-schedules)",
+        FlowControl: "[rules](#flow-control)",
+        ConcurrencyStrategy: ", ".join(f"`{strategy}`" for strategy in ConcurrencyStrategy),
+        **{kind: f"[{name}](#rule-{name})" for name, kind in _RULES.items()},
     }
     origin = get_origin(annotation)
     if annotation in plain:

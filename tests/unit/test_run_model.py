@@ -26,16 +26,17 @@ times = st.integers(0, 4_000_000_000_000_000)
 
 # Written out a second time on purpose: a change of the table must be a change of two places.
 EXPECTED = {
-    "awaiting_approval": {"approve": "scheduled queued blocked", "cancel": "cancelled"},
-    "scheduled": {"due": "queued blocked", "cancel": "cancelled"},
+    "awaiting_approval": {"approve": "scheduled queued blocked", "cancel": "cancelled", "expire": "cancelled"},
+    "scheduled": {"due": "queued blocked", "cancel": "cancelled", "expire": "cancelled"},
     "blocked": {
         "approve": "blocked",
         "key_free": "awaiting_approval scheduled queued blocked",
         "dependencies_met": "awaiting_approval scheduled queued blocked",
         "admit": "queued",
         "cancel": "cancelled",
+        "expire": "cancelled",
     },
-    "queued": {"claim": "running", "withdraw": "blocked", "cancel": "cancelled"},
+    "queued": {"claim": "running", "withdraw": "blocked", "cancel": "cancelled", "expire": "cancelled"},
     "running": {
         "finish": "completed",
         "fail": "failed",

@@ -12,6 +12,7 @@ from runlane.api.schemas.chat import AgentRequest, ChatBody
 from runlane.api.schemas.orchestrations import OrchestrationRequest
 from runlane.api.schemas.tasks import BatchItem, OptionsBody, TaskRunRequest
 from runlane.domain import options
+from runlane.domain.flow_control import parse_flow_control
 from runlane.domain.options import (
     AgentOptions,
     BulkOptions,
@@ -67,11 +68,15 @@ def test_app_and_client_take_the_same_options(method: str) -> None:
 def test_a_body_has_what_differs_from_the_defaults_and_gives_the_options_back() -> None:
     assert RunOptions(idempotency_key="once", session_id="s").to_body() == {"session_id": "s"}
     chosen = RunOptions(
-        "once", 3, "k", "block", 1.5, True, "https://example.com", "s", "f", ("run_1",), "end", ("a", "b"), "my secret"
-    )
+        "once", 3, "k", "block", 1.5, True, "https://example.com", "s", "f", ("run_1",), "end", ("a", "b"), "my secret",
+        parse_flow_control({"expires_after_seconds": 60.0, "unique": None}),
+    )  # fmt: skip
     body = chosen.to_body()
     assert body.keys() == set(RunOptions._fields) - {"idempotency_key"}
-    assert OrchestrationRequest.model_validate(body).options("once") == chosen
+    read = OrchestrationRequest.model_validate(body).options("once")
+    assert read == chosen
+    assert read.to_body() == body
+    assert body["flow_control"] == {"expires_after_seconds": 60.0, "unique": None}
 
 
 def test_an_option_of_another_kind_of_run_is_an_error() -> None:

@@ -9,14 +9,16 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
     limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, batch.due_at AS due_at,
+    batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key, batch.flow_key AS
+    flow_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
 FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
     $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::BOOLEAN[], $15::TEXT[],
     $16::SMALLINT[], $17::TEXT[], $18::TEXT[], $19::INTEGER[], $20::TEXT[], $21::BOOLEAN[], $22::BIGINT[],
-    $23::BIGINT[], $24::TEXT[], $25::BOOLEAN[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us,
-    hold, on_dead, input, tenant, trace, plan, limited, origin, hooks, tags, ordering_key, key_position, fairness_key,
-    placed, rank, start_tag, limits, limit_is_full)
+    $23::BIGINT[], $24::TEXT[], $25::BOOLEAN[], $26::BIGINT[], $27::BIGINT[], $28::TEXT[], $29::TEXT[], $30::TEXT[]) AS
+    batch(id, target, lane, priority, max_attempts, max_losses, delay_us, hold, on_dead, input, tenant, trace, plan,
+    limited, origin, hooks, tags, ordering_key, key_position, fairness_key, placed, rank, start_tag, limits,
+    limit_is_full, due_at, expires_us, unique_key, backlog_key, flow_key)
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
@@ -28,32 +30,35 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
-    admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
+    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0 OR
-    admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold
-    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2,
+    admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0 AND admitted.due_at IS NULL) THEN 'blocked'
+    ELSE CASE WHEN (NOT admitted.hold AND admitted.due_at IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold
+    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END END AS anon_2,
     coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority
     AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
-    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
-    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_3, admitted.hold AS hold,
-    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN
-    (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
+    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags
+    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
+    backlog_key, admitted.flow_key AS flow_key
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -71,14 +76,16 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limited AS
     limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, batch.due_at AS due_at,
+    batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key, batch.flow_key AS
+    flow_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
     max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
     $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan, $14::BOOLEAN AS limited,
     $15::VARCHAR AS origin, $16::SMALLINT AS hooks, $17::VARCHAR AS tags, $18::VARCHAR AS ordering_key, $19::INTEGER AS
     key_position, $20::VARCHAR AS fairness_key, $21::BOOLEAN AS placed, $22::BIGINT AS rank, $23::BIGINT AS start_tag,
-    $24::VARCHAR AS limits, $25::BOOLEAN AS limit_is_full) AS batch
+    $24::VARCHAR AS limits, $25::BOOLEAN AS limit_is_full, $26::BIGINT AS due_at, $27::BIGINT AS expires_us,
+    $28::VARCHAR AS unique_key, $29::VARCHAR AS backlog_key, $30::VARCHAR AS flow_key) AS batch
 WHERE batch.limited OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
@@ -90,32 +97,35 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
-    admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
+    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (admitted.hooks & 128) != 0 OR
-    admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold
-    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2,
+    admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0 AND admitted.due_at IS NULL) THEN 'blocked'
+    ELSE CASE WHEN (NOT admitted.hold AND admitted.due_at IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold
+    THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END END AS anon_2,
     coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at - CAST(admitted.priority
     AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
-    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
-    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_3, admitted.hold AS hold,
-    admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS ordering_key, CASE WHEN
-    (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
+    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags
+    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
+    backlog_key, admitted.flow_key AS flow_key
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -239,7 +249,7 @@ FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
     admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
-    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 1024 END
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 512 END
     AS anon_5
 FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at, pg_current_xact_id()::text AS mark),
 link_2 AS
@@ -286,7 +296,7 @@ FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
     admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
-    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 1024 END
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 512 END
     AS anon_5
 FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at, pg_current_xact_id()::text AS mark),
 link_2 AS
@@ -533,6 +543,17 @@ FROM lane_holds
 WHERE lane_holds.lane = $1::VARCHAR AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint) ORDER BY lane_holds.id;
 
+-- add_batch_items
+-- Add the inputs of starts to batches.
+INSERT INTO batch_items (run_id, no, item) SELECT batch.run_id, batch.no, batch.item
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[]) AS batch(run_id, no, item)
+WHERE true;
+
+-- add_batch_items (one member)
+INSERT INTO batch_items (run_id, no, item) SELECT batch.run_id, batch.no, batch.item
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS no, $3::VARCHAR AS item) AS batch
+WHERE true;
+
 -- add_credential
 INSERT INTO provider_states (credential) VALUES ($1::VARCHAR) ON CONFLICT (credential) DO NOTHING;
 
@@ -609,6 +630,19 @@ INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batc
     clock_timestamp()) * 1000000)::bigint AS now_us_1
 FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS kind) AS batch
 WHERE true ON CONFLICT (run_id, kind) DO NOTHING;
+
+-- add_flow_keys
+-- Add keys of flow control without state.
+INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
+    86400000000 AS INTEGER) AS anon_1
+FROM unnest($1::TEXT[]) AS batch(key)
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO NOTHING;
+
+-- add_flow_keys (one member)
+INSERT INTO flow_keys (key, used_on) SELECT batch.key, CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint /
+    86400000000 AS INTEGER) AS anon_1
+FROM (SELECT $1::VARCHAR AS key) AS batch
+WHERE true ORDER BY batch.key ON CONFLICT (key) DO NOTHING;
 
 -- add_limit_slots
 -- Store the slots of admitted runs.
@@ -930,8 +964,8 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS seq, $3::INTEGER AS attempt, 
 -- approve
 -- Release a run that waits for approval.
 UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (runs.due_at > (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked'
-    ELSE 'queued' END END, last_seq=(runs.last_seq + 1), hold=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.hold AND
+    clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE
+    'queued' END END, last_seq=(runs.last_seq + 1), hold=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.hold AND
     runs.status IN ('awaiting_approval', 'blocked') RETURNING runs.id, runs.lane, runs.status, runs.attempt,
     runs.last_seq, runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
@@ -945,6 +979,15 @@ UPDATE dead_letters SET assigned_to=$1::VARCHAR WHERE dead_letters.run_id = $2::
     dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at,
     dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at, dead_letters.note,
     dead_letters.assigned_to, dead_letters.retry_run_id;
+
+-- assign_idempotency_keys
+-- Remember with idempotency keys the runs that their starts have joined.
+UPDATE idempotency_keys SET run_id=batch.run_id, start_id=batch.start_id FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[])
+    AS batch(key, run_id, start_id) WHERE idempotency_keys.key = batch.key;
+
+-- assign_idempotency_keys (one member)
+UPDATE idempotency_keys SET run_id=batch.run_id, start_id=batch.start_id FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS
+    run_id, $3::VARCHAR AS start_id) AS batch WHERE idempotency_keys.key = batch.key;
 
 -- assign_kinds
 -- Assign kinds of runs to a lane.
@@ -1146,6 +1189,19 @@ WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies;
 
+-- cancel_replaced_runs
+-- Cancel waiting runs that others replace.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, holds_key=$1::BOOLEAN WHERE runs.id = any ($2::TEXT[]) AND runs.status IN ('awaiting_approval',
+    'scheduled', 'blocked', 'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
+    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies, runs.expires_at;
+
 -- cancel_running
 -- Request the cancellation of a running run.
 UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=(date_part('epoch', clock_timestamp()) *
@@ -1154,6 +1210,12 @@ UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=(date_part('ep
     runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
+
+-- cancel_running_replaced
+-- Request the cancellation of running runs that others replace.
+UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '') = 'running' AND runs.cancel_requested_at
+    IS NULL RETURNING runs.id, runs.last_seq, runs.attempt;
 
 -- cancel_waiting
 -- Cancel a run that no worker is executing.
@@ -1191,17 +1253,23 @@ INSERT INTO api_answers (key, fingerprint, created_at) VALUES ($1::VARCHAR, $2::
 
 -- claim_idempotency_keys
 -- Reserve idempotency keys for new runs.
-INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at) SELECT batch.key, batch.fingerprint, batch.run_id,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
-FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(key, fingerprint, run_id)
-WHERE true ON CONFLICT (key) DO NOTHING RETURNING idempotency_keys.key, idempotency_keys.run_id,
+INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at, expires_at) SELECT batch.key, batch.fingerprint,
+    batch.run_id, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.window_us AS anon_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[]) AS batch(key, fingerprint, run_id, window_us)
+WHERE true ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, created_at =
+    excluded.created_at, expires_at = excluded.expires_at, start_id = $5::VARCHAR WHERE idempotency_keys.expires_at <=
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint RETURNING idempotency_keys.key, idempotency_keys.run_id,
     pg_current_xact_id()::text AS mark;
 
 -- claim_idempotency_keys (one member)
-INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at) SELECT batch.key, batch.fingerprint, batch.run_id,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1
-FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS fingerprint, $3::VARCHAR AS run_id) AS batch
-WHERE true ON CONFLICT (key) DO NOTHING RETURNING idempotency_keys.key, idempotency_keys.run_id,
+INSERT INTO idempotency_keys (key, fingerprint, run_id, created_at, expires_at) SELECT batch.key, batch.fingerprint,
+    batch.run_id, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + batch.window_us AS anon_1
+FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS fingerprint, $3::VARCHAR AS run_id, $4::BIGINT AS window_us) AS batch
+WHERE true ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, created_at =
+    excluded.created_at, expires_at = excluded.expires_at, start_id = $5::VARCHAR WHERE idempotency_keys.expires_at <=
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint RETURNING idempotency_keys.key, idempotency_keys.run_id,
     pg_current_xact_id()::text AS mark;
 
 -- claim_lane
@@ -1211,7 +1279,8 @@ WITH picked AS
 FROM runs
 WHERE runs.lane = $5::VARCHAR AND runs.status = 'queued' AND NOT runs.limited AND runs.max_neighbors IS NULL AND
     (runs.target = any ($6::TEXT[]) OR substr(runs.target, 1, 14) = $7::VARCHAR OR substr(runs.target, 1, 6) =
-    $8::VARCHAR) ORDER BY runs.rank
+    $8::VARCHAR) AND (runs.expires_at IS NULL OR runs.attempt > 0 OR runs.expires_at > (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1)) ORDER BY runs.rank
 LIMIT $9::INTEGER FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=$1::BIGINT,
@@ -1244,7 +1313,8 @@ WITH picked AS
 FROM runs
 WHERE runs.lane = $5::VARCHAR AND runs.tenant = $6::VARCHAR AND runs.status = 'queued' AND runs.limited AND
     runs.max_neighbors IS NULL AND (runs.target = any ($7::TEXT[]) OR substr(runs.target, 1, 14) = $8::VARCHAR OR
-    substr(runs.target, 1, 6) = $9::VARCHAR) ORDER BY runs.rank
+    substr(runs.target, 1, 6) = $9::VARCHAR) AND (runs.expires_at IS NULL OR runs.attempt > 0 OR runs.expires_at >
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) ORDER BY runs.rank
 LIMIT $10::INTEGER FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=$1::BIGINT,
@@ -1288,7 +1358,9 @@ UPDATE event_outcomes SET claimed_until=((date_part('epoch', clock_timestamp()) 
 WITH picked AS
 (SELECT runs.id AS id
 FROM runs
-WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL AND runs.id = any ($5::TEXT[]) ORDER BY runs.rank
+WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL AND runs.id = any ($5::TEXT[]) AND (runs.expires_at IS
+    NULL OR runs.attempt > 0 OR runs.expires_at > (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1)) ORDER BY runs.rank
 LIMIT $6::INTEGER FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=$1::BIGINT,
@@ -1341,6 +1413,12 @@ UPDATE run_waits SET settled_at=(date_part('epoch', clock_timestamp()) * 1000000
     run_waits.path = batch.path AND (EXISTS (SELECT *
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
+
+-- complete_batch_inputs
+-- Make the inputs of batches of what they have collected.
+UPDATE run_inputs SET input=replace(run_inputs.input, $1::VARCHAR, ($2::VARCHAR || (select string_agg(item, ',' order by
+    no) from batch_items where batch_items.run_id = run_inputs.run_id)) || $3::VARCHAR) WHERE run_inputs.run_id = any
+    ($4::TEXT[]);
 
 -- complete_bulk_job
 -- End a bulk job that has no runs left.
@@ -1409,6 +1487,12 @@ SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < (date
     1000000)::bigint - 60000000) THEN 1 ELSE 0 END), 0) AS overdue
 FROM schedules
 WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
+-- count_backlog
+-- Count the runs of keys that wait for their first start.
+SELECT runs.backlog_key, count(*) AS waiting
+FROM runs
+WHERE runs.backlog_key = any ($1::TEXT[]) AND runs.attempt = 0 AND runs.ended_at IS NULL GROUP BY runs.backlog_key;
 
 -- count_bulk_items
 -- Count the items of bulk jobs by state.
@@ -1843,6 +1927,10 @@ LIMIT $3::INTEGER;
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL AND api_answers.created_at <
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - 60000000;
 
+-- delete_batch_items
+-- Delete the rows of runs in batch_items.
+DELETE FROM batch_items WHERE batch_items.run_id = any ($1::TEXT[]);
+
 -- delete_bulk_items
 -- Delete some items of an old bulk job.
 DELETE FROM bulk_items WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.no < (SELECT min(bulk_items.no) AS min_1
@@ -2198,6 +2286,10 @@ LIMIT 1000 FOR UPDATE SKIP LOCKED)
 UPDATE webhook_deliveries SET status='discarded', next_at=$1::BIGINT, ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint FROM waiting WHERE webhook_deliveries.id = waiting.id;
 
+-- drop_batch_items
+-- Delete the items of batches whose inputs are complete.
+DELETE FROM batch_items WHERE batch_items.run_id = any ($1::TEXT[]);
+
 -- drop_held_webhooks
 -- Discard the deliveries that waited for a disabled webhook endpoint.
 UPDATE webhook_deliveries SET status='discarded', ended_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
@@ -2367,6 +2459,29 @@ WHERE stored_events.tenant = $2::VARCHAR AND stored_events.id > $3::VARCHAR AND 
     AND (CAST($5::BIGINT AS BIGINT) IS NULL OR stored_events.received_at < $5::BIGINT) ORDER BY stored_events.id
 LIMIT $6::INTEGER;
 
+-- expire_runs
+-- Cancel runs that have not started by the time at which they expire.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, holds_key=$1::BOOLEAN WHERE runs.id = any ($2::TEXT[]) AND runs.status IN ('awaiting_approval',
+    'scheduled', 'blocked', 'queued', 'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at
+    IS NULL AND runs.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)
+    RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
+    runs.tenant, CASE WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies, runs.expires_at;
+
+-- expired_runs
+-- Find runs that have not started by the time at which they expire.
+SELECT runs.id, runs.ordering_key
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <= (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.expires_at
+LIMIT 200;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id
@@ -2445,6 +2560,20 @@ WHERE stored_events.id = $1::VARCHAR AND stored_events.tenant = $2::VARCHAR;
 SELECT event_ids.sent_id, event_ids.event_id
 FROM event_ids
 WHERE event_ids.tenant = $1::VARCHAR AND event_ids.sent_id = any ($2::TEXT[]);
+
+-- find_joinable_runs
+-- Find out whether a run that starts may join is locked by another transaction.
+SELECT runs.id
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '') IN ('scheduled', 'blocked', 'awaiting_approval') AND
+    runs.attempt = 0 AND runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- find_limited_tenants
+-- Find tenants with limits, which are checked before flow control.
+SELECT tenants.id
+FROM tenants
+WHERE tenants.id = any ($1::TEXT[]) AND NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS
+    NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered);
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -2779,6 +2908,19 @@ FROM (SELECT tenants.value AS tenant, $4::VARCHAR AS target, $5::VARCHAR AS lane
 FROM unnest($6::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($8::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
     ranges;
 
+-- forget_flow_keys
+-- Delete the state of keys that were not used for a day.
+WITH idle AS
+(SELECT flow_keys.key AS key
+FROM flow_keys
+WHERE flow_keys.used_on < CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER) - 1
+    AND CASE WHEN (coalesce(flow_keys.tat, 0) > (date_part('epoch', clock_timestamp()) * 1000000)::bigint * 1000) THEN 1
+    WHEN (coalesce(flow_keys.due_at, 0) > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 1 ELSE 0 END =
+    0 ORDER BY flow_keys.used_on
+LIMIT 5000 FOR UPDATE SKIP LOCKED)
+DELETE FROM flow_keys WHERE flow_keys.key IN (SELECT idle.key
+FROM idle);
+
 -- forget_limit_turns
 -- Delete the last turns of limits without waiting runs.
 DELETE FROM limit_turns WHERE NOT (EXISTS (SELECT *
@@ -2797,8 +2939,8 @@ DELETE FROM lane_shares WHERE lane_shares.finish_tag < ((date_part('epoch', cloc
 -- fork_source
 -- Read the run that is forked.
 SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
-    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs.plan, run_inputs.origin, EXISTS
-    (SELECT *
+    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs.plan, run_inputs.origin,
+    runs.unique_key, EXISTS (SELECT *
 FROM chat_turns
 WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
@@ -2830,6 +2972,10 @@ FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(key, run_id));
 -- free_limit_slots (one member)
 DELETE FROM limit_slots WHERE (limit_slots.key, limit_slots.run_id) IN (SELECT batch.key, batch.run_id
 FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS run_id) AS batch);
+
+-- give_up_unique_keys
+-- Take the unique keys from runs that others replace.
+UPDATE runs SET unique_key=$1::VARCHAR WHERE runs.id = any ($2::TEXT[]);
 
 -- grant_slots
 WITH link_1 AS
@@ -2989,6 +3135,17 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     run_waits.opened_at, run_waits.run_id, run_waits.path
 LIMIT $5::INTEGER;
 
+-- join_runs
+-- Change the due times of runs that further starts have joined.
+UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM unnest($1::TEXT[], $2::BIGINT[],
+    $3::INTEGER[]) AS batch(id, due_at, events) WHERE runs.id = batch.id RETURNING runs.id, runs.last_seq, runs.attempt,
+    pg_current_xact_id()::text AS mark;
+
+-- join_runs (one member)
+UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM (SELECT $1::VARCHAR AS id, $2::BIGINT
+    AS due_at, $3::INTEGER AS events) AS batch WHERE runs.id = batch.id RETURNING runs.id, runs.last_seq, runs.attempt,
+    pg_current_xact_id()::text AS mark;
+
 -- key_holder
 -- Find the run that holds an ordering key.
 SELECT runs.id
@@ -3142,7 +3299,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3167,7 +3325,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3196,7 +3355,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3264,7 +3424,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3335,7 +3496,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3389,7 +3551,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3456,7 +3619,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3534,7 +3698,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3615,7 +3780,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3929,6 +4095,24 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
 FROM dead_letters
 WHERE dead_letters.run_id = $1::VARCHAR FOR UPDATE;
 
+-- lock_flow_keys
+-- Lock keys of flow control and read their state.
+SELECT flow_keys.key, flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now, EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = any ($1::TEXT[]) AND NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS
+    NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered)) AS limited
+FROM flow_keys
+WHERE flow_keys.key = any ($2::TEXT[]) ORDER BY flow_keys.key FOR UPDATE OF flow_keys;
+
+-- lock_joinable_runs
+-- Lock the runs that starts with their key may join.
+SELECT runs.id, runs.lane, runs.status
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '') IN ('scheduled', 'blocked', 'awaiting_approval') AND
+    runs.attempt = 0 AND runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint FOR UPDATE SKIP LOCKED;
+
 -- lock_open_runs
 -- Lock runs that a newer slot of their schedule cancels.
 SELECT runs.id
@@ -3941,6 +4125,12 @@ SELECT event_outcomes.event_id
 FROM event_outcomes
 WHERE event_outcomes.event_id = $1::VARCHAR AND event_outcomes.trigger = $2::VARCHAR AND event_outcomes.outcome =
     'pending' FOR UPDATE;
+
+-- lock_replaced_runs
+-- Lock the runs that others replace.
+SELECT runs.id, runs.ordering_key, runs.attempt
+FROM runs
+WHERE runs.id = any ($1::TEXT[]) FOR UPDATE SKIP LOCKED;
 
 -- lock_run
 -- Lock a run while it is changed.
@@ -4040,16 +4230,19 @@ WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (
     clock_timestamp()) * 1000000)::bigint AS now_us_1))) OR (EXISTS (SELECT *
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_2))) AS timers, EXISTS (SELECT *
+    clock_timestamp()) * 1000000)::bigint AS now_us_2))) OR (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3) >= (SELECT min(runs.expires_at) AS min_1
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL) AS timers, EXISTS (SELECT *
 FROM run_children
 WHERE run_children.cancel_at IS NOT NULL) AS children, EXISTS (SELECT *
 FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_3) AND bulk_jobs.lease_until <= (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_4)) AS bulk, EXISTS (SELECT *
+    1000000)::bigint AS now_us_4) AND bulk_jobs.lease_until <= (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_5)) AS bulk, EXISTS (SELECT *
 FROM schedules
 WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_5)) AS schedules, EXISTS (SELECT *
+    1000000)::bigint AS now_us_6)) AS schedules, EXISTS (SELECT *
 FROM dependency_work) AS dependents, EXISTS (SELECT *
 FROM limit_waits) AS admission, (EXISTS (SELECT *
 FROM stored_events
@@ -4059,10 +4252,10 @@ WHERE run_waits.match IS NOT NULL AND run_waits.answered_at IS NULL AND run_wait
     run_waits.looked_at IS NULL)) OR (EXISTS (SELECT *
 FROM event_outcomes
 WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_6))) AS triggers, EXISTS (SELECT *
+    clock_timestamp()) * 1000000)::bigint AS now_us_7))) AS triggers, EXISTS (SELECT *
 FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at <= (SELECT
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_7)) AS webhooks, (SELECT count(*) AS count_1
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_8)) AS webhooks, (SELECT count(*) AS count_1
 FROM workers
 WHERE workers.status IN ('online', 'draining')) AS workers;
 
@@ -4239,14 +4432,17 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running';
 
 -- next_due
--- Read when the next scheduled or paused run is due.
+-- Read when the next scheduled or paused run is due, or the next run expires.
 SELECT (SELECT min(runs.due_at) AS min_1
 FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint
     AS scheduled, (SELECT min(runs.due_at) AS min_2
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    paused;
+    paused, (SELECT min(runs.expires_at) AS min_3
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL) - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS expiring;
 
 -- next_due_schedule
 -- Read when the next schedule is due.
@@ -4355,6 +4551,12 @@ SELECT chat_turns.turn, chat_turns.run_id
 FROM chat_turns JOIN runs ON runs.id = chat_turns.run_id
 WHERE chat_turns.session_id = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
     chat_turns.turn;
+
+-- open_unique_runs
+-- Find the open runs with unique keys.
+SELECT runs.unique_key, runs.id, runs.lane, runs.status, runs.ordering_key
+FROM runs
+WHERE runs.unique_key = any ($1::TEXT[]) AND runs.ended_at IS NULL;
 
 -- open_waits
 -- Open waits of an attempt, through the fence.
@@ -4693,9 +4895,9 @@ WITH due AS
 (SELECT runs.id AS id
 FROM runs
 WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.due_at
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND (runs.hooks & 256) = 0 ORDER BY runs.due_at
 LIMIT 1000 FOR UPDATE SKIP LOCKED)
-UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
     due.id AND (runs.status || '') = 'paused' RETURNING runs.id, runs.lane, runs.status, runs.hooks, runs.ordering_key,
     runs.holds_key;
 
@@ -4705,9 +4907,9 @@ WITH due AS
 (SELECT runs.id AS id
 FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.due_at
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND (runs.hooks & 256) = 0 ORDER BY runs.due_at
 LIMIT 1000 FOR UPDATE SKIP LOCKED)
-UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
     due.id AND (runs.status || '') = 'scheduled' RETURNING runs.id, runs.lane, runs.status, runs.hooks,
     runs.ordering_key, runs.holds_key;
 
@@ -4778,6 +4980,12 @@ SELECT run_attempts.run_id, run_attempts.attempt, run_attempts.worker_id, run_at
     run_attempts.ended_at, run_attempts.outcome, run_attempts.error
 FROM run_attempts
 WHERE run_attempts.run_id = any ($1::TEXT[]) ORDER BY run_attempts.run_id, run_attempts.attempt;
+
+-- read_batch_items
+-- Read what a batch has collected so far.
+SELECT batch_items.item
+FROM batch_items
+WHERE batch_items.run_id = $1::VARCHAR;
 
 -- read_budget
 -- Read the daily cap of a tenant and what is spent of it.
@@ -4914,6 +5122,13 @@ SELECT limit_waits.run_id, limit_waits.key, limit_waits.turn, limit_waits.place,
 FROM heads JOIN limit_waits ON limit_waits.key = heads.key AND limit_waits.turn = heads.turn AND limit_waits.place <=
     heads.cutoff JOIN runs ON runs.id = limit_waits.run_id JOIN run_inputs ON run_inputs.run_id = limit_waits.run_id;
 
+-- read_flow_key
+-- Read the state of a key.
+SELECT flow_keys.key, flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped
+FROM flow_keys
+WHERE flow_keys.key = $1::VARCHAR;
+
 -- read_holders_of_limit
 -- Read some of the runs that are admitted under a concurrency limit.
 SELECT limit_slots.run_id
@@ -4924,7 +5139,7 @@ LIMIT $2::INTEGER;
 -- read_idempotency_keys
 -- Read the runs stored under idempotency keys.
 SELECT idempotency_keys.key, idempotency_keys.fingerprint, idempotency_keys.run_id, idempotency_keys.created_at,
-    runs.status, runs.lane
+    idempotency_keys.expires_at, idempotency_keys.start_id, runs.status, runs.lane
 FROM idempotency_keys JOIN runs ON runs.id = idempotency_keys.run_id
 WHERE idempotency_keys.key = any ($1::TEXT[]);
 
@@ -5178,8 +5393,9 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, run_inputs.input, run_inputs.plan,
-    run_inputs.origin, run_results.result, run_results.error, run_results.state, (SELECT holder.id
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, run_inputs.input, run_inputs.plan, run_inputs.origin, run_results.result,
+    run_results.error, run_results.state, (SELECT holder.id
 FROM runs AS holder
 WHERE runs.status = 'blocked' AND holder.ordering_key = runs.ordering_key AND holder.holds_key AND holder.id != runs.id)
     AS blocked_by, coalesce((SELECT run_attempts.started_at
@@ -5548,7 +5764,7 @@ UPDATE bulk_jobs SET next_at=((date_part('epoch', clock_timestamp()) * 1000000):
 -- Make runs ready whose dependencies are met.
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NULL OR runs.holds_key) THEN CASE WHEN runs.hold THEN
     'awaiting_approval' WHEN (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled'
-    ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END ELSE 'blocked' END,
+    ELSE CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END END ELSE 'blocked' END,
     last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE runs.id = any ($1::TEXT[]) AND runs.status = 'blocked'
     AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status, runs.last_seq, runs.attempt, runs.hooks,
     runs.ordering_key, runs.holds_key;
@@ -5563,7 +5779,7 @@ DELETE FROM lane_holds WHERE lane_holds.lane = $1::VARCHAR AND lane_holds.id = $
 -- Give an ordering key to the next run that waits for it.
 UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
     (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE CASE WHEN
-    ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN
+    ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN
     FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch.key AND waiting.status = 'blocked') AS key_no
@@ -5576,7 +5792,7 @@ WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, 
 -- release_next (one member)
 UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
     (runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 'scheduled' ELSE CASE WHEN
-    ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN
+    ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), holds_key=$1::BOOLEAN
     FROM (SELECT batch.key AS key, (SELECT min(waiting.key_no) AS min_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = batch.key AND waiting.status = 'blocked') AS key_no
@@ -5638,6 +5854,15 @@ UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(da
     1000000)::bigint, retry_run_id=$2::VARCHAR WHERE dead_letters.run_id = $3::VARCHAR AND dead_letters.state IN
     ('open', 'acknowledged', 'discarded') RETURNING dead_letters.run_id;
 
+-- replace_inputs
+-- Replace the inputs of debounced runs by those of their last starts.
+UPDATE run_inputs SET input=batch.input, plan=batch.plan FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS
+    batch(run_id, input, plan) WHERE run_inputs.run_id = batch.run_id;
+
+-- replace_inputs (one member)
+UPDATE run_inputs SET input=batch.input, plan=batch.plan FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS input,
+    $3::VARCHAR AS plan) AS batch WHERE run_inputs.run_id = batch.run_id;
+
 -- replace_plan
 -- Pin a retried run to other versions.
 UPDATE run_inputs SET plan=$1::VARCHAR WHERE run_inputs.run_id = $2::VARCHAR;
@@ -5679,7 +5904,7 @@ DELETE FROM provider_limits WHERE provider_limits.credential = $1::VARCHAR;
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
-UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE
+UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE
     'queued' END ELSE runs.status END, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL
     ELSE runs.due_at END WHERE runs.id = $1::VARCHAR AND runs.ended_at IS NULL RETURNING runs.id, runs.lane,
     runs.status, runs.attempt, runs.last_seq, runs.hooks, runs.ordering_key, runs.holds_key;
@@ -5700,7 +5925,7 @@ UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(da
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NOT NULL AND NOT runs.holds_key AND (EXISTS (SELECT *
 FROM runs AS other
 WHERE other.ordering_key = runs.ordering_key AND other.holds_key))) THEN 'blocked' WHEN ($1::BIGINT > 0) THEN
-    'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, rank=(runs.rank +
+    'scheduled' ELSE CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END END, rank=(runs.rank +
     CAST(runs.priority - CASE WHEN (CAST(runs.priority - $2::SMALLINT AS SMALLINT) < -100) THEN -100 ELSE
     CAST(runs.priority - $2::SMALLINT AS SMALLINT) END AS BIGINT) * 600000000), priority=CASE WHEN (CAST(runs.priority -
     $2::SMALLINT AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - $2::SMALLINT AS SMALLINT) END,
@@ -5777,7 +6002,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM runs
@@ -5900,6 +6126,16 @@ WHERE schedule_firings.run_id = any ($1::TEXT[]) AND schedule_firings.open;
 -- Read the revision of the schema.
 SELECT version_num
 FROM alembic_version;
+
+-- seal_batches
+-- Let due batches collect no more.
+WITH due_batches AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND (runs.hooks & 256) != 0 ORDER BY runs.due_at
+LIMIT 200 FOR UPDATE SKIP LOCKED)
+UPDATE runs SET hooks=(runs.hooks & -257) FROM due_batches WHERE runs.id = due_batches.id RETURNING runs.id;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -6246,6 +6482,21 @@ INSERT INTO stored_events (id, tenant, name, sent_id, key, data, source, depth, 
     clock_timestamp()) * 1000000)::bigint AS now_us_1
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS name, $4::VARCHAR AS sent_id, $5::VARCHAR AS key,
     $6::VARCHAR AS data, $7::VARCHAR AS source, $8::INTEGER AS depth) AS batch;
+
+-- store_flow_keys
+-- Store the state of keys of flow control.
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at, starts=batch.starts,
+    size=batch.size, most=batch.most, skipped=batch.skipped FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[],
+    $4::BIGINT[], $5::BIGINT[], $6::INTEGER[], $7::INTEGER[], $8::INTEGER[], $9::BIGINT[]) AS batch(key, tat, run_id,
+    opened_at, due_at, starts, size, most, skipped) WHERE flow_keys.key = batch.key;
+
+-- store_flow_keys (one member)
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat, run_id=batch.run_id, opened_at=batch.opened_at, due_at=batch.due_at, starts=batch.starts,
+    size=batch.size, most=batch.most, skipped=batch.skipped FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat,
+    $3::VARCHAR AS run_id, $4::BIGINT AS opened_at, $5::BIGINT AS due_at, $6::INTEGER AS starts, $7::INTEGER AS size,
+    $8::INTEGER AS most, $9::BIGINT AS skipped) AS batch WHERE flow_keys.key = batch.key;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -6963,6 +7214,12 @@ LIMIT $3::INTEGER;
 -- Remove the assignment of kinds of runs to lanes.
 DELETE FROM lane_kinds WHERE lane_kinds.kind = any ($1::TEXT[]);
 
+-- unique_key_of_run
+-- Read the unique key of a run that is retried.
+SELECT runs.unique_key, runs.target
+FROM runs
+WHERE runs.id = $1::VARCHAR;
+
 -- unmark_children
 -- Clear the mark of child runs whose cancellation was requested.
 UPDATE run_children SET cancel_at=$1::BIGINT FROM unnest($2::TEXT[], $3::BIGINT[]) AS batch(key, marked_at) WHERE
@@ -7114,7 +7371,7 @@ WHERE waiting.run_id = run_waits.run_id AND waiting.kind = 'event' AND waiting.n
 
 -- wake_parents
 -- Requeue suspended runs whose children have ended.
-UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END, due_at=$1::BIGINT WHERE
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END, due_at=$1::BIGINT WHERE
     runs.id = any ($2::TEXT[]) AND (runs.status || '') = 'paused' AND runs.due_at IS NOT NULL RETURNING runs.id,
     runs.lane, runs.status, runs.hooks, runs.ordering_key, runs.holds_key;
 

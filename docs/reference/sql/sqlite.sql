@@ -9,7 +9,9 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limited
     AS limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, now_us() AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, batch.due_at AS due_at,
+    batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key, batch.flow_key AS
+    flow_key, now_us() AS at
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
     '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
@@ -19,37 +21,42 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     '$[16]') AS tags, json_extract(value, '$[17]') AS ordering_key, json_extract(value, '$[18]') AS key_position,
     json_extract(value, '$[19]') AS fairness_key, json_extract(value, '$[20]') AS placed, json_extract(value, '$[21]')
     AS rank, json_extract(value, '$[22]') AS start_tag, json_extract(value, '$[23]') AS limits, json_extract(value,
-    '$[24]') AS limit_is_full
+    '$[24]') AS limit_is_full, json_extract(value, '$[25]') AS due_at, json_extract(value, '$[26]') AS expires_us,
+    json_extract(value, '$[27]') AS unique_key, json_extract(value, '$[28]') AS backlog_key, json_extract(value,
+    '$[29]') AS flow_key
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch.limited = 1 OR (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
     AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND (batch.placed = 1 OR tenants.shares_lanes = 0))))
 INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags) SELECT
-    admitted.id, admitted.target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
+    unique_key, backlog_key, flow_key) SELECT admitted.id, admitted.target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) OR (admitted.hooks & 128) != 0 OR
-    admitted.limit_is_full = 1 AND admitted.hold = 0 AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN
-    admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS
+    admitted.limit_is_full = 1 AND admitted.hold = 0 AND admitted.delay_us <= 0 AND admitted.due_at IS NULL) THEN
+    'blocked' ELSE CASE WHEN (admitted.hold = 0 AND admitted.due_at IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN
+    admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END END AS
     anon_1, coalesce(admitted.rank, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE admitted.at -
     CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
 FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority,
-    admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
-    admitted.delay_us ELSE NULL END AS anon_2, admitted.hold, admitted.on_dead, admitted.tenant, admitted.ordering_key,
-    CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    admitted.max_attempts, admitted.max_losses, 1, admitted.at, coalesce(admitted.due_at, CASE WHEN (admitted.delay_us >
+    0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS coalesce_3, admitted.hold, admitted.on_dead,
+    admitted.tenant, admitted.ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT
+    max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_2, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) AS anon_4, admitted.limited,
-    admitted.hooks, admitted.fairness_key, admitted.start_tag, admitted.tags
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) AS anon_3, admitted.limited,
+    admitted.hooks, admitted.fairness_key, admitted.start_tag, admitted.tags, admitted.at + admitted.expires_us AS
+    anon_4, admitted.unique_key, admitted.backlog_key, admitted.flow_key
 FROM admitted
 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING RETURNING id, status, lane, accepted_at, null AS mark;
 
@@ -60,7 +67,9 @@ WITH admitted AS materialized
     on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.limited
     AS limited, batch.origin AS origin, batch.hooks AS hooks, batch.tags AS tags, batch.ordering_key AS ordering_key,
     batch.key_position AS key_position, batch.fairness_key AS fairness_key, batch.placed AS placed, batch.rank AS rank,
-    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, now_us() AS at
+    batch.start_tag AS start_tag, batch.limits AS limits, batch.limit_is_full AS limit_is_full, batch.due_at AS due_at,
+    batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key, batch.flow_key AS
+    flow_key, now_us() AS at
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
     lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
     '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
@@ -70,7 +79,9 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     '$[16]') AS tags, json_extract(value, '$[17]') AS ordering_key, json_extract(value, '$[18]') AS key_position,
     json_extract(value, '$[19]') AS fairness_key, json_extract(value, '$[20]') AS placed, json_extract(value, '$[21]')
     AS rank, json_extract(value, '$[22]') AS start_tag, json_extract(value, '$[23]') AS limits, json_extract(value,
-    '$[24]') AS limit_is_full
+    '$[24]') AS limit_is_full, json_extract(value, '$[25]') AS due_at, json_extract(value, '$[26]') AS expires_us,
+    json_extract(value, '$[27]') AS unique_key, json_extract(value, '$[28]') AS backlog_key, json_extract(value,
+    '$[29]') AS flow_key
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch.limited = 1 OR (EXISTS (SELECT *
 FROM tenants
@@ -175,7 +186,7 @@ FROM lane_kinds, admitted
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
     admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant, CASE WHEN
-    (admitted.limit_key IS NULL) THEN 0 ELSE 1024 END AS anon_4
+    (admitted.limit_key IS NULL) THEN 0 ELSE 512 END AS anon_4
 FROM admitted RETURNING id, status, lane, accepted_at, null AS mark;
 
 -- accept_limited (link 1)
@@ -239,6 +250,14 @@ SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane
 FROM lane_holds
 WHERE lane_holds.lane = ? AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > now_us()) ORDER BY lane_holds.id;
 
+-- add_batch_items
+-- Add the inputs of starts to batches.
+INSERT INTO batch_items (run_id, no, item) SELECT batch.run_id, batch.no, batch.item
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS no, json_extract(value, '$[2]') AS
+    item
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1;
+
 -- add_credential
 INSERT INTO provider_states (credential) VALUES (?) ON CONFLICT (credential) DO NOTHING;
 
@@ -286,6 +305,13 @@ INSERT INTO dependency_work (run_id, kind, created_at) SELECT batch.run_id, batc
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS kind
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (run_id, kind) DO NOTHING;
+
+-- add_flow_keys
+-- Add keys of flow control without state.
+INSERT INTO flow_keys ("key", used_on) SELECT batch."key", CAST(now_us() / 86400000000 AS INTEGER) AS anon_1
+FROM (SELECT json_extract(value, '$[0]') AS "key"
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ORDER BY batch."key" ON CONFLICT ("key") DO NOTHING;
 
 -- add_limit_slots
 -- Store the slots of admitted runs.
@@ -498,7 +524,7 @@ FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id
 -- approve
 -- Release a run that waits for approval.
 UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (runs.due_at > now_us()) THEN 'scheduled'
-    ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), hold=?
+    ELSE CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END END, last_seq=(runs.last_seq + 1), hold=?
     WHERE runs.id = ? AND runs.hold = 1 AND runs.status IN ('awaiting_approval', 'blocked') RETURNING id, lane, status,
     attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
@@ -509,6 +535,12 @@ WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 UPDATE dead_letters SET assigned_to=? WHERE dead_letters.run_id = ? RETURNING run_id, target, lane, input, error,
     attempts, died_at, tenant, state, code, message, fingerprint, fingerprint_version, last_step, first_failed_at,
     times_died, handled_by, handled_at, note, assigned_to, retry_run_id;
+
+-- assign_idempotency_keys
+-- Remember with idempotency keys the runs that their starts have joined.
+UPDATE idempotency_keys SET run_id=batch.run_id, start_id=batch.start_id FROM (SELECT json_extract(value, '$[0]') AS
+    "key", json_extract(value, '$[1]') AS run_id, json_extract(value, '$[2]') AS start_id
+FROM json_each(?) AS batch_members) AS batch WHERE idempotency_keys."key" = batch."key";
 
 -- assign_kinds
 -- Assign kinds of runs to a lane.
@@ -674,6 +706,19 @@ WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
 
+-- cancel_replaced_runs
+-- Cancel waiting runs that others replace.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
+    (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
+    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT
+    *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies, expires_at;
+
 -- cancel_running
 -- Request the cancellation of a running run.
 UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=now_us() WHERE runs.id = ? AND (runs.status || '') =
@@ -681,6 +726,12 @@ UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=now_us() WHERE
     holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
+
+-- cancel_running_replaced
+-- Request the cancellation of running runs that others replace.
+UPDATE runs SET last_seq=(runs.last_seq + 1), cancel_requested_at=now_us() WHERE runs.id in (select value from
+    json_each(?)) AND (runs.status || '') = 'running' AND runs.cancel_requested_at IS NULL RETURNING id, last_seq,
+    attempt;
 
 -- cancel_waiting
 -- Cancel a run that no worker is executing.
@@ -715,12 +766,14 @@ INSERT INTO api_answers ("key", fingerprint, created_at) VALUES (?, ?, now_us())
 
 -- claim_idempotency_keys
 -- Reserve idempotency keys for new runs.
-INSERT INTO idempotency_keys ("key", fingerprint, run_id, created_at) SELECT batch."key", batch.fingerprint,
-    batch.run_id, now_us() AS now_us_1
+INSERT INTO idempotency_keys ("key", fingerprint, run_id, created_at, expires_at) SELECT batch."key", batch.fingerprint,
+    batch.run_id, now_us() AS now_us_1, now_us() + batch.window_us AS anon_1
 FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS fingerprint, json_extract(value,
-    '$[2]') AS run_id
+    '$[2]') AS run_id, json_extract(value, '$[3]') AS window_us
 FROM json_each(?) AS batch_members) AS batch
-WHERE 1 = 1 ON CONFLICT ("key") DO NOTHING RETURNING "key", run_id, null AS mark;
+WHERE 1 = 1 ON CONFLICT ("key") DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, created_at =
+    excluded.created_at, expires_at = excluded.expires_at, start_id = ? WHERE idempotency_keys.expires_at <= now_us()
+    RETURNING "key", run_id, null AS mark;
 
 -- claim_lane
 -- Assign ready runs of a lane to a worker, and increase their fencing tokens.
@@ -728,8 +781,8 @@ WITH picked AS
 (SELECT runs.id AS id
 FROM runs
 WHERE runs.lane = ? AND runs.status = 'queued' AND runs.limited = 0 AND runs.max_neighbors IS NULL AND (runs.target in
-    (select value from json_each(?)) OR substr(runs.target, 1, 14) = ? OR substr(runs.target, 1, 6) = ?) ORDER BY
-    runs.rank
+    (select value from json_each(?)) OR substr(runs.target, 1, 14) = ? OR substr(runs.target, 1, 6) = ?) AND
+    (runs.expires_at IS NULL OR runs.attempt > 0 OR runs.expires_at > (SELECT now_us() AS now_us_1)) ORDER BY runs.rank
 LIMIT ? OFFSET ?)
 UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=?,
     claimed_at=now_us(), worker_id=?, progress=?, progress_note=? FROM picked WHERE runs.id = picked.id RETURNING id,
@@ -773,7 +826,8 @@ WITH picked AS
 FROM runs
 WHERE runs.lane = ? AND runs.tenant = ? AND runs.status = 'queued' AND runs.limited = 1 AND runs.max_neighbors IS NULL
     AND (runs.target in (select value from json_each(?)) OR substr(runs.target, 1, 14) = ? OR substr(runs.target, 1, 6)
-    = ?) ORDER BY runs.rank
+    = ?) AND (runs.expires_at IS NULL OR runs.attempt > 0 OR runs.expires_at > (SELECT now_us() AS now_us_1)) ORDER BY
+    runs.rank
 LIMIT ? OFFSET ?)
 UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=?,
     claimed_at=now_us(), worker_id=?, progress=?, progress_note=? FROM picked WHERE runs.id = picked.id RETURNING id,
@@ -826,8 +880,8 @@ UPDATE event_outcomes SET claimed_until=(now_us() + CAST(? * ? AS BIGINT)) FROM 
 WITH picked AS
 (SELECT runs.id AS id
 FROM runs
-WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL AND runs.id in (select value from json_each(?)) ORDER BY
-    runs.rank
+WHERE runs.status = 'queued' AND runs.max_neighbors IS NOT NULL AND runs.id in (select value from json_each(?)) AND
+    (runs.expires_at IS NULL OR runs.attempt > 0 OR runs.expires_at > (SELECT now_us() AS now_us_1)) ORDER BY runs.rank
 LIMIT ? OFFSET ?)
 UPDATE runs SET status='running', attempt=(runs.attempt + 1), last_seq=(runs.last_seq + 1), due_at=?,
     claimed_at=now_us(), worker_id=?, progress=?, progress_note=? FROM picked WHERE runs.id = picked.id RETURNING id,
@@ -884,6 +938,12 @@ FROM json_each(?) AS batch_members) AS batch WHERE run_waits.run_id = batch.run_
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
 
+-- complete_batch_inputs
+-- Make the inputs of batches of what they have collected.
+UPDATE run_inputs SET input=replace(run_inputs.input, ?, (? || (select group_concat(item, ',') from (select item from
+    batch_items where batch_items.run_id = run_inputs.run_id order by no))) || ?) WHERE run_inputs.run_id in (select
+    value from json_each(?));
+
 -- complete_bulk_job
 -- End a bulk job that has no runs left.
 UPDATE bulk_jobs SET state='completed', ended_at=now_us(), lease_until=0, owner=? WHERE bulk_jobs.id = ? AND
@@ -936,6 +996,13 @@ SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < now_u
     AS overdue
 FROM schedules
 WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
+-- count_backlog
+-- Count the runs of keys that wait for their first start.
+SELECT runs.backlog_key, count(*) AS waiting
+FROM runs
+WHERE runs.backlog_key in (select value from json_each(?)) AND runs.attempt = 0 AND runs.ended_at IS NULL GROUP BY
+    runs.backlog_key;
 
 -- count_bulk_items
 -- Count the items of bulk jobs by state.
@@ -1330,6 +1397,10 @@ LIMIT ? OFFSET ?;
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL AND api_answers.created_at < (SELECT
     now_us() AS now_us_1) - 60000000;
 
+-- delete_batch_items
+-- Delete the rows of runs in batch_items.
+DELETE FROM batch_items WHERE batch_items.run_id in (select value from json_each(?));
+
 -- delete_bulk_items
 -- Delete some items of an old bulk job.
 DELETE FROM bulk_items WHERE bulk_items.job_id = ? AND bulk_items.no < (SELECT min(bulk_items.no) AS min_1
@@ -1671,6 +1742,10 @@ LIMIT 1000 OFFSET ?)
 UPDATE webhook_deliveries SET status='discarded', next_at=?, ended_at=now_us() FROM waiting WHERE webhook_deliveries.id
     = waiting.id;
 
+-- drop_batch_items
+-- Delete the items of batches whose inputs are complete.
+DELETE FROM batch_items WHERE batch_items.run_id in (select value from json_each(?));
+
 -- drop_held_webhooks
 -- Discard the deliveries that waited for a disabled webhook endpoint.
 UPDATE webhook_deliveries SET status='discarded', ended_at=now_us() WHERE webhook_deliveries.endpoint_id = ? AND
@@ -1829,6 +1904,28 @@ WHERE stored_events.tenant = ? AND stored_events.id > ? AND stored_events.receiv
     NULL OR stored_events.received_at < ?) ORDER BY stored_events.id
 LIMIT ? OFFSET ?;
 
+-- expire_runs
+-- Cancel runs that have not started by the time at which they expire.
+UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
+    (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
+    'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <=
+    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE
+    WHEN (EXISTS (SELECT *
+FROM run_listeners
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
+FROM webhook_endpoints
+WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies, expires_at;
+
+-- expired_runs
+-- Find runs that have not started by the time at which they expire.
+SELECT runs.id, runs.ordering_key
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <= (SELECT now_us()
+    AS now_us_1) ORDER BY runs.expires_at
+LIMIT 200 OFFSET ?;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id
@@ -1906,6 +2003,20 @@ WHERE stored_events.id = ? AND stored_events.tenant = ?;
 SELECT event_ids.sent_id, event_ids.event_id
 FROM event_ids
 WHERE event_ids.tenant = ? AND event_ids.sent_id in (select value from json_each(?));
+
+-- find_joinable_runs
+-- Find out whether a run that starts may join is locked by another transaction.
+SELECT runs.id
+FROM runs
+WHERE runs.id in (select value from json_each(?)) AND (runs.status || '') IN ('scheduled', 'blocked',
+    'awaiting_approval') AND runs.attempt = 0 AND runs.due_at > now_us();
+
+-- find_limited_tenants
+-- Find tenants with limits, which are checked before flow control.
+SELECT tenants.id
+FROM tenants
+WHERE tenants.id in (select value from json_each(?)) AND NOT (tenants.enabled = 1 AND tenants.max_queued IS NULL AND
+    tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0);
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -2239,6 +2350,18 @@ FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane,
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
 FROM json_each(?) AS tenants) AS kinds JOIN json_each(?) AS waiting_statuses ON 1 = 1) AS ranges;
 
+-- forget_flow_keys
+-- Delete the state of keys that were not used for a day.
+WITH idle AS
+(SELECT flow_keys."key" AS "key"
+FROM flow_keys
+WHERE flow_keys.used_on < CAST(now_us() / 86400000000 AS INTEGER) - 1 AND CASE WHEN (coalesce(flow_keys.tat, 0) >
+    now_us() * 1000) THEN 1 WHEN (coalesce(flow_keys.due_at, 0) > now_us()) THEN 1 ELSE 0 END = 0 ORDER BY
+    flow_keys.used_on
+LIMIT 5000 OFFSET ?)
+DELETE FROM flow_keys WHERE flow_keys."key" IN (SELECT idle."key"
+FROM idle);
+
 -- forget_limit_turns
 -- Delete the last turns of limits without waiting runs.
 DELETE FROM limit_turns WHERE NOT (EXISTS (SELECT *
@@ -2256,8 +2379,8 @@ DELETE FROM lane_shares WHERE lane_shares.finish_tag < (now_us() - 604800000000)
 -- fork_source
 -- Read the run that is forked.
 SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
-    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs."plan", run_inputs.origin, EXISTS
-    (SELECT *
+    runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs."plan", run_inputs.origin,
+    runs.unique_key, EXISTS (SELECT *
 FROM chat_turns
 WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
@@ -2285,6 +2408,10 @@ WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 DELETE FROM limit_slots WHERE (limit_slots."key", limit_slots.run_id) IN (SELECT batch."key", batch.run_id
 FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS run_id
 FROM json_each(?) AS batch_members) AS batch);
+
+-- give_up_unique_keys
+-- Take the unique keys from runs that others replace.
+UPDATE runs SET unique_key=? WHERE runs.id in (select value from json_each(?));
 
 -- grant_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
@@ -2412,6 +2539,12 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     run_waits.opened_at = ? AND run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.opened_at,
     run_waits.run_id, run_waits.path
 LIMIT ? OFFSET ?;
+
+-- join_runs
+-- Change the due times of runs that further starts have joined.
+UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM (SELECT json_extract(value, '$[0]') AS
+    id, json_extract(value, '$[1]') AS due_at, json_extract(value, '$[2]') AS events
+FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id RETURNING id, last_seq, attempt, null AS mark;
 
 -- key_holder
 -- Find the run that holds an ordering key.
@@ -2561,7 +2694,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2585,7 +2719,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2613,7 +2748,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2679,7 +2815,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2744,7 +2881,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2796,7 +2934,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2857,7 +2996,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -2930,7 +3070,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3002,7 +3143,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM (SELECT ids.id AS id
@@ -3296,6 +3438,23 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
 FROM dead_letters
 WHERE dead_letters.run_id = ?;
 
+-- lock_flow_keys
+-- Lock keys of flow control and read their state.
+SELECT flow_keys."key", flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped, now_us() AS now, EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id in (select value from json_each(?)) AND NOT (tenants.enabled = 1 AND tenants.max_queued IS NULL AND
+    tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0)) AS limited
+FROM flow_keys
+WHERE flow_keys."key" in (select value from json_each(?)) ORDER BY flow_keys."key";
+
+-- lock_joinable_runs
+-- Lock the runs that starts with their key may join.
+SELECT runs.id, runs.lane, runs.status
+FROM runs
+WHERE runs.id in (select value from json_each(?)) AND (runs.status || '') IN ('scheduled', 'blocked',
+    'awaiting_approval') AND runs.attempt = 0 AND runs.due_at > now_us();
+
 -- lock_open_runs
 -- Lock runs that a newer slot of their schedule cancels.
 SELECT runs.id
@@ -3307,6 +3466,12 @@ WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 SELECT event_outcomes.event_id
 FROM event_outcomes
 WHERE event_outcomes.event_id = ? AND event_outcomes."trigger" = ? AND event_outcomes.outcome = 'pending';
+
+-- lock_replaced_runs
+-- Lock the runs that others replace.
+SELECT runs.id, runs.ordering_key, runs.attempt
+FROM runs
+WHERE runs.id in (select value from json_each(?));
 
 -- lock_run
 -- Lock a run while it is changed.
@@ -3403,15 +3568,17 @@ FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1))) OR
     (EXISTS (SELECT *
 FROM runs
-WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_2))) AS timers,
-    EXISTS (SELECT *
+WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_2))) OR (SELECT
+    now_us() AS now_us_3) >= (SELECT min(runs.expires_at) AS min_1
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL) AS timers, EXISTS (SELECT *
 FROM run_children
 WHERE run_children.cancel_at IS NOT NULL) AS children, EXISTS (SELECT *
 FROM bulk_jobs
-WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT now_us() AS now_us_3) AND bulk_jobs.lease_until <=
-    (SELECT now_us() AS now_us_4)) AS bulk, EXISTS (SELECT *
+WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at <= (SELECT now_us() AS now_us_4) AND bulk_jobs.lease_until <=
+    (SELECT now_us() AS now_us_5)) AS bulk, EXISTS (SELECT *
 FROM schedules
-WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT now_us() AS now_us_5)) AS schedules, EXISTS
+WHERE schedules.next_due_at IS NOT NULL AND schedules.next_due_at <= (SELECT now_us() AS now_us_6)) AS schedules, EXISTS
     (SELECT *
 FROM dependency_work) AS dependents, EXISTS (SELECT *
 FROM limit_waits) AS admission, (EXISTS (SELECT *
@@ -3421,11 +3588,11 @@ FROM run_waits
 WHERE run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
     run_waits.looked_at IS NULL)) OR (EXISTS (SELECT *
 FROM event_outcomes
-WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT now_us() AS now_us_6))) AS
+WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT now_us() AS now_us_7))) AS
     triggers, EXISTS (SELECT *
 FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at <= (SELECT now_us() AS
-    now_us_7)) AS webhooks, (SELECT count(*) AS count_1
+    now_us_8)) AS webhooks, (SELECT count(*) AS count_1
 FROM workers
 WHERE workers.status IN ('online', 'draining')) AS workers;
 
@@ -3587,12 +3754,14 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running';
 
 -- next_due
--- Read when the next scheduled or paused run is due.
+-- Read when the next scheduled or paused run is due, or the next run expires.
 SELECT (SELECT min(runs.due_at) AS min_1
 FROM runs
 WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL) - now_us() AS scheduled, (SELECT min(runs.due_at) AS min_2
 FROM runs
-WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL) - now_us() AS paused;
+WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL) - now_us() AS paused, (SELECT min(runs.expires_at) AS min_3
+FROM runs
+WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL) - now_us() AS expiring;
 
 -- next_due_schedule
 -- Read when the next schedule is due.
@@ -3697,6 +3866,12 @@ WHERE runs.tenant = ? AND runs.status = 'running') AS open_runs GROUP BY open_ru
 SELECT chat_turns.turn, chat_turns.run_id
 FROM chat_turns JOIN runs ON runs.id = chat_turns.run_id
 WHERE chat_turns.session_id = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY chat_turns.turn;
+
+-- open_unique_runs
+-- Find the open runs with unique keys.
+SELECT runs.unique_key, runs.id, runs.lane, runs.status, runs.ordering_key
+FROM runs
+WHERE runs.unique_key in (select value from json_each(?)) AND runs.ended_at IS NULL;
 
 -- open_waits
 -- Open waits of an attempt, through the fence.
@@ -3956,10 +4131,10 @@ INSERT INTO webhook_sources (tenant, name, token_hash, verifier, event, options,
 WITH due AS
 (SELECT runs.id AS id
 FROM runs
-WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1) ORDER BY
-    runs.due_at
+WHERE runs.status = 'paused' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1) AND
+    (runs.hooks & 256) = 0 ORDER BY runs.due_at
 LIMIT 1000 OFFSET ?)
-UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
     due.id AND (runs.status || '') = 'paused' RETURNING id, lane, status, hooks, ordering_key, holds_key;
 
 -- queue_due_scheduled
@@ -3967,10 +4142,10 @@ UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 
 WITH due AS
 (SELECT runs.id AS id
 FROM runs
-WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1) ORDER BY
-    runs.due_at
+WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1) AND
+    (runs.hooks & 256) = 0 ORDER BY runs.due_at
 LIMIT 1000 OFFSET ?)
-UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END FROM due WHERE runs.id =
     due.id AND (runs.status || '') = 'scheduled' RETURNING id, lane, status, hooks, ordering_key, holds_key;
 
 -- queued_by_lane_and_target
@@ -4039,6 +4214,12 @@ SELECT run_attempts.run_id, run_attempts.attempt, run_attempts.worker_id, run_at
     run_attempts.ended_at, run_attempts.outcome, run_attempts.error
 FROM run_attempts
 WHERE run_attempts.run_id in (select value from json_each(?)) ORDER BY run_attempts.run_id, run_attempts.attempt;
+
+-- read_batch_items
+-- Read what a batch has collected so far.
+SELECT batch_items.item
+FROM batch_items
+WHERE batch_items.run_id = ?;
 
 -- read_budget
 -- Read the daily cap of a tenant and what is spent of it.
@@ -4156,6 +4337,13 @@ SELECT limit_waits.run_id, limit_waits."key", limit_waits.turn, limit_waits.plac
 FROM heads JOIN limit_waits ON limit_waits."key" = heads."key" AND limit_waits.turn = heads.turn AND limit_waits.place
     <= heads.cutoff JOIN runs ON runs.id = limit_waits.run_id JOIN run_inputs ON run_inputs.run_id = limit_waits.run_id;
 
+-- read_flow_key
+-- Read the state of a key.
+SELECT flow_keys."key", flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_keys.opened_at, flow_keys.due_at,
+    flow_keys.starts, flow_keys.size, flow_keys.most, flow_keys.skipped
+FROM flow_keys
+WHERE flow_keys."key" = ?;
+
 -- read_holders_of_limit
 -- Read some of the runs that are admitted under a concurrency limit.
 SELECT limit_slots.run_id
@@ -4166,7 +4354,7 @@ LIMIT ? OFFSET ?;
 -- read_idempotency_keys
 -- Read the runs stored under idempotency keys.
 SELECT idempotency_keys."key", idempotency_keys.fingerprint, idempotency_keys.run_id, idempotency_keys.created_at,
-    runs.status, runs.lane
+    idempotency_keys.expires_at, idempotency_keys.start_id, runs.status, runs.lane
 FROM idempotency_keys JOIN runs ON runs.id = idempotency_keys.run_id
 WHERE idempotency_keys."key" in (select value from json_each(?));
 
@@ -4343,8 +4531,9 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, run_inputs.input, run_inputs."plan",
-    run_inputs.origin, run_results.result, run_results.error, run_results.state, (SELECT holder.id
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, run_inputs.input, run_inputs."plan", run_inputs.origin, run_results.result,
+    run_results.error, run_results.state, (SELECT holder.id
 FROM runs AS holder
 WHERE runs.status = 'blocked' AND holder.ordering_key = runs.ordering_key AND holder.holds_key = 1 AND holder.id !=
     runs.id) AS blocked_by, coalesce((SELECT run_attempts.started_at
@@ -4627,7 +4816,7 @@ UPDATE bulk_jobs SET next_at=(now_us() + CAST(? * ? AS BIGINT)), lease_until=0, 
 -- release_dependents
 -- Make runs ready whose dependencies are met.
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NULL OR runs.holds_key = 1) THEN CASE WHEN runs.hold THEN
-    'awaiting_approval' WHEN (runs.due_at > now_us()) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN
+    'awaiting_approval' WHEN (runs.due_at > now_us()) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 512) != 0) THEN
     'blocked' ELSE 'queued' END END ELSE 'blocked' END, last_seq=(runs.last_seq + 1), hooks=(runs.hooks & -129) WHERE
     runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0 RETURNING id,
     lane, status, last_seq, attempt, hooks, ordering_key, holds_key;
@@ -4640,7 +4829,7 @@ DELETE FROM lane_holds WHERE lane_holds.lane = ? AND lane_holds.id = ? AND (lane
 -- release_next
 -- Give an ordering key to the next run that waits for it.
 UPDATE runs SET status=CASE WHEN ((runs.hooks & 128) != 0) THEN 'blocked' WHEN runs.hold THEN 'awaiting_approval' WHEN
-    (runs.due_at > now_us()) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END
+    (runs.due_at > now_us()) THEN 'scheduled' ELSE CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END
     END, last_seq=(runs.last_seq + 1), holds_key=? FROM (SELECT batch."key" AS "key", (SELECT min(waiting.key_no) AS
     min_1
 FROM runs AS waiting
@@ -4699,6 +4888,12 @@ DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) A
 UPDATE dead_letters SET state='retrying', handled_by=?, handled_at=now_us(), retry_run_id=? WHERE dead_letters.run_id =
     ? AND dead_letters.state IN ('open', 'acknowledged', 'discarded') RETURNING run_id;
 
+-- replace_inputs
+-- Replace the inputs of debounced runs by those of their last starts.
+UPDATE run_inputs SET input=batch.input, "plan"=batch."plan" FROM (SELECT json_extract(value, '$[0]') AS run_id,
+    json_extract(value, '$[1]') AS input, json_extract(value, '$[2]') AS "plan"
+FROM json_each(?) AS batch_members) AS batch WHERE run_inputs.run_id = batch.run_id;
+
 -- replace_plan
 -- Pin a retried run to other versions.
 UPDATE run_inputs SET "plan"=? WHERE run_inputs.run_id = ?;
@@ -4727,7 +4922,7 @@ DELETE FROM provider_limits WHERE provider_limits.credential = ?;
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
-UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE
+UPDATE runs SET status=CASE WHEN (runs.status = 'paused') THEN CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE
     'queued' END ELSE runs.status END, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (runs.status = 'paused') THEN NULL
     ELSE runs.due_at END WHERE runs.id = ? AND runs.ended_at IS NULL RETURNING id, lane, status, attempt, last_seq,
     hooks, ordering_key, holds_key;
@@ -4747,7 +4942,7 @@ UPDATE dead_letters SET state='retrying', handled_by=?, handled_at=now_us(), ret
 UPDATE runs SET status=CASE WHEN (runs.ordering_key IS NOT NULL AND runs.holds_key = 0 AND (EXISTS (SELECT *
 FROM runs AS other
 WHERE other.ordering_key = runs.ordering_key AND other.holds_key = 1))) THEN 'blocked' WHEN (? > 0) THEN 'scheduled'
-    ELSE CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END END, rank=(runs.rank + CAST(runs.priority
+    ELSE CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END END, rank=(runs.rank + CAST(runs.priority
     - CASE WHEN (CAST(runs.priority - ? AS SMALLINT) < -100) THEN -100 ELSE CAST(runs.priority - ? AS SMALLINT) END AS
     BIGINT) * 600000000), priority=CASE WHEN (CAST(runs.priority - ? AS SMALLINT) < -100) THEN -100 ELSE
     CAST(runs.priority - ? AS SMALLINT) END, failures=?, losses=?, last_seq=(runs.last_seq + 1), due_at=CASE WHEN (? >
@@ -4816,7 +5011,8 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
-    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, coalesce((SELECT run_attempts.started_at
+    runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
+    runs.backlog_key, runs.flow_key, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM runs
@@ -4928,6 +5124,16 @@ WHERE schedule_firings.run_id in (select value from json_each(?)) AND schedule_f
 -- Read the revision of the schema.
 SELECT version_num
 FROM alembic_version;
+
+-- seal_batches
+-- Let due batches collect no more.
+WITH due_batches AS
+(SELECT runs.id AS id
+FROM runs
+WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (SELECT now_us() AS now_us_1) AND
+    (runs.hooks & 256) != 0 ORDER BY runs.due_at
+LIMIT 200 OFFSET ?)
+UPDATE runs SET hooks=(runs.hooks & -257) FROM due_batches WHERE runs.id = due_batches.id RETURNING id;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -5204,6 +5410,16 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     name, json_extract(value, '$[3]') AS sent_id, json_extract(value, '$[4]') AS "key", json_extract(value, '$[5]') AS
     data, json_extract(value, '$[6]') AS source, json_extract(value, '$[7]') AS depth
 FROM json_each(?) AS batch_members) AS batch;
+
+-- store_flow_keys
+-- Store the state of keys of flow control.
+UPDATE flow_keys SET used_on=CAST(now_us() / 86400000000 AS INTEGER), tat=batch.tat, run_id=batch.run_id,
+    opened_at=batch.opened_at, due_at=batch.due_at, starts=batch.starts, size=batch.size, most=batch.most,
+    skipped=batch.skipped FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS tat,
+    json_extract(value, '$[2]') AS run_id, json_extract(value, '$[3]') AS opened_at, json_extract(value, '$[4]') AS
+    due_at, json_extract(value, '$[5]') AS starts, json_extract(value, '$[6]') AS size, json_extract(value, '$[7]') AS
+    most, json_extract(value, '$[8]') AS skipped
+FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key";
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -5731,6 +5947,12 @@ LIMIT ? OFFSET ?;
 -- Remove the assignment of kinds of runs to lanes.
 DELETE FROM lane_kinds WHERE lane_kinds.kind in (select value from json_each(?));
 
+-- unique_key_of_run
+-- Read the unique key of a run that is retried.
+SELECT runs.unique_key, runs.target
+FROM runs
+WHERE runs.id = ?;
+
 -- unmark_children
 -- Clear the mark of child runs whose cancellation was requested.
 UPDATE run_children SET cancel_at=? FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS
@@ -5874,7 +6096,7 @@ WHERE waiting.run_id = run_waits.run_id AND waiting.kind = 'event' AND waiting.n
 
 -- wake_parents
 -- Requeue suspended runs whose children have ended.
-UPDATE runs SET status=CASE WHEN ((runs.hooks & 1024) != 0) THEN 'blocked' ELSE 'queued' END, due_at=? WHERE runs.id in
+UPDATE runs SET status=CASE WHEN ((runs.hooks & 512) != 0) THEN 'blocked' ELSE 'queued' END, due_at=? WHERE runs.id in
     (select value from json_each(?)) AND (runs.status || '') = 'paused' AND runs.due_at IS NOT NULL RETURNING id, lane,
     status, hooks, ordering_key, holds_key;
 

@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from runlane.errors import (
     InvalidDefinitions,
+    InvalidFlowControl,
     InvalidInput,
     InvalidRequest,
     RateLimited,
@@ -30,6 +31,7 @@ from runlane.errors import (
     RunlaneError,
     Unauthorized,
     Unavailable,
+    UniqueConflict,
 )
 
 log = structlog.get_logger(__name__)
@@ -73,6 +75,7 @@ class ErrorBody(BaseModel):
     code: str = Field(description="Stable; for programs.")
     message: str = Field(description="What is wrong and what to do, for people.")
     fields: list[FieldError] | None = Field(default=None, description="With 422: the invalid fields.")
+    run_id: str | None = Field(default=None, description="With unique_conflict: the open run.")
 
 
 class BodyTooLarge(HTTPException):
@@ -92,12 +95,20 @@ class ImpossibleEvent(InvalidRequest):
 
 
 def problem(
-    status: int, code: str, message: str, *, fields: list[dict[str, str]] | None = None, headers: Any = None
+    status: int,
+    code: str,
+    message: str,
+    *,
+    fields: list[dict[str, str]] | None = None,
+    headers: Any = None,
+    run_id: str | None = None,
 ) -> JSONResponse:
     """Return an error response."""
     body: dict[str, Any] = {"detail": message, "code": code, "message": message}
     if fields is not None:
         body["fields"] = fields
+    if run_id is not None:
+        body["run_id"] = run_id
     return JSONResponse(body, status, headers=headers)
 
 
@@ -146,7 +157,10 @@ def refusal(error: RunlaneError) -> JSONResponse:
         fields = [{"field": location, "message": message} for location, message in error.problems]
     if isinstance(error, InvalidInput) and error.fields:
         fields = [{"field": f"body.response.{name}", "message": problem} for name, problem in error.fields.items()]
-    return problem(error.http_status, error.code, message, fields=fields, headers=_headers(error))
+    if isinstance(error, InvalidFlowControl):
+        fields = [{"field": f"body.{name}", "message": problem} for name, problem in error.fields.items()]
+    run_id = error.run_id if isinstance(error, UniqueConflict) else None
+    return problem(error.http_status, error.code, message, fields=fields, headers=_headers(error), run_id=run_id)
 
 
 def _headers(error: RunlaneError) -> dict[str, str] | None:

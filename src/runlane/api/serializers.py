@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from runlane.api.error_responses import rate_headers
+from runlane.domain.flow_keys import StartOutcome
 from runlane.domain.run import Accepted
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.wire import to_json
@@ -17,6 +18,7 @@ ROOT = "/api/v2"
 # The prefix of runs of orchestrations; both prefixes serve the same runs.
 ORCHESTRATIONS = f"{ROOT}/orchestrations/runs"
 RUNS = f"{ROOT}/runs"
+_NOTHING_STARTED = frozenset({StartOutcome.EXISTING, StartOutcome.SKIPPED, StartOutcome.DROPPED})
 
 
 class JsonBody(Response):
@@ -45,7 +47,7 @@ def moment(at_us: int | None) -> str | None:
 def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> dict[str, Any]:
     """Return the body of the response to an accepted run."""
     run_id = accepted.run_id
-    return {
+    body: dict[str, Any] = {
         "run_id": run_id,
         "status": status or accepted.status.value,
         "lane": accepted.lane,
@@ -53,8 +55,25 @@ def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = 
         "stream_url": f"{root}/{run_id}/stream",
         "status_url": f"{root}/{run_id}/status",
     }
+    if accepted.affected:
+        body |= _flow_fields(accepted)
+    return body
+
+
+def _flow_fields(accepted: Accepted) -> dict[str, Any]:
+    """Return what flow control made of the start. A start without a run has no id and no links."""
+    given = {
+        "start_id": accepted.start_id,
+        "due_at": moment(accepted.due_at_us),
+        "replaced_run_id": accepted.replaced_run_id,
+        "debounced": accepted.debounced or None,
+    }
+    fields: dict[str, Any] = {"outcome": accepted.outcome.value}
+    fields |= {name: value for name, value in given.items() if value is not None}
+    return fields if accepted.run_id else {**fields, "run_id": None, "stream_url": None, "status_url": None}
 
 
 def accepted_reply(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> JsonBody:
     """Return the response to an accepted run, with the remaining rate of its tenant."""
-    return JsonBody(accepted_json(accepted, status, root=root), 202, rate_headers(accepted.quota) or None)
+    code = 200 if accepted.outcome in _NOTHING_STARTED else 202
+    return JsonBody(accepted_json(accepted, status, root=root), code, rate_headers(accepted.quota) or None)

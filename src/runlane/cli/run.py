@@ -14,6 +14,7 @@ from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.json_input import read_bytes, read_object
 from runlane.cli.options import After, ApiKey, Json, OnEnd, ServerUrl, Timeout, duration
 from runlane.cli.output import print_result
+from runlane.cli.target import ServerTarget
 from runlane.cli.terminal import write_line
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask
@@ -42,6 +43,16 @@ Input = Annotated[
         "- reads stdin.",
     ),
 ]
+FlowControlRules = Annotated[
+    str | None,
+    typer.Option(
+        "--flow-control",
+        help="Rules in place of the declared ones, as a JSON object by name; null removes one. @FILE reads a file.",
+    ),
+]
+ExpiresAfter = Annotated[
+    float | None, typer.Option(min=0.001, help="Cancel the run if it has not started after this many seconds.")
+]
 _MAX_SECRET = 1024
 SecretFile = Annotated[Path | None, typer.Option(help="Sign the webhook with the secret in this file; - reads stdin.")]
 
@@ -60,6 +71,9 @@ def run(
     after_on: OnEnd = "success",
     tag: Annotated[list[str] | None, typer.Option(help="Tag of the run, for lists. May be repeated.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Requests with the same key start one run.")] = None,
+    flow_control: FlowControlRules = None,
+    unique_key: Annotated[str | None, typer.Option(help="At most one open run of NAME has this key.")] = None,
+    expires_after: ExpiresAfter = None,
     webhook_url: Annotated[str | None, typer.Option(help="Called when the run ends.")] = None,
     webhook_secret_file: SecretFile = None,
     timeout: Timeout = None,
@@ -88,22 +102,31 @@ def run(
         "fairness_key": fairness_key,
         "webhook_url": webhook_url,
         "webhook_secret": _secret(webhook_secret_file),
+        "flow_control": _flow_control(flow_control, unique_key, expires_after),
     }
 
-    async def start() -> Accepted:
-        async with open_client(server.url, server.api_key) as client:
-            return await _start(client, name, message, arguments, options)
-
-    accepted = run_interruptibly(start())
-    if follow:
-        # The run can be found again even if this process dies.
-        write_line(accepted.run_id, err=True)
-        raise typer.Exit(
-            follow_run(
-                accepted.run_id, timeout=timeout, url=server.url, api_key=server.api_key, json=json, may_ask=True
-            )
+    accepted = run_interruptibly(_start_on(server, name, message, arguments, options))
+    if not follow or not accepted.run_id:
+        shown = (
+            f"{accepted.run_id}: {accepted.status}" if accepted.run_id else f"{accepted.outcome}: no run was started"
         )
-    print_result(asdict(accepted), f"{accepted.run_id}: {accepted.status}", json=json)
+        print_result(asdict(accepted), shown, json=json)
+        return
+    # The run can be found again even if this process dies.
+    write_line(accepted.run_id, err=True)
+    end = follow_run(accepted.run_id, timeout=timeout, url=server.url, api_key=server.api_key, json=json, may_ask=True)
+    raise typer.Exit(end)
+
+
+def _flow_control(given: str | None, unique_key: str | None, expires_after: float | None) -> dict[str, Any] | None:
+    """Return the rules of the options. `--unique-key` and `--expires-after` take precedence over `--flow-control`."""
+    rules = read_object(given, "--flow-control", "rules by name")
+    if unique_key is not None:
+        declared: Any = rules.get("unique")
+        rules["unique"] = {**(declared or {}), "key": unique_key}
+    if expires_after is not None:
+        rules["expires_after_seconds"] = expires_after
+    return rules or None
 
 
 def _secret(file: Path | None) -> str | None:
@@ -111,6 +134,13 @@ def _secret(file: Path | None) -> str | None:
     if file is None:
         return None
     return read_bytes(None if str(file) == "-" else file, _MAX_SECRET).decode("utf-8", "replace").strip()
+
+
+async def _start_on(
+    server: ServerTarget, name: str, message: str | None, arguments: dict[str, Any], options: dict[str, Any]
+) -> Accepted:
+    async with open_client(server.url, server.api_key) as client:
+        return await _start(client, name, message, arguments, options)
 
 
 async def _start(

@@ -92,8 +92,6 @@ def _relations(run: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if run["after"]:
         ended = [f"{parent} {status}" for parent, status in run["after"]["runs"].items() if status is not None]
         yield "after", "  ".join([f"{run['after']['on']} of {len(run['after']['runs'])} runs", *ended[:10]])
-        if run["after"]["reason"]:
-            yield "blocked", run["after"]["reason"]
     if run["waiting_reason"]:
         yield "waits", "  ".join([run["waiting_reason"]["message"], *run["waiting_reason"]["runs"]])
     if run["origin"]:

@@ -85,10 +85,23 @@ def count(
 
 
 @app.command(cls=RunCommand)
-def show(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+def show(
+    run: RunId,
+    start: Annotated[str | None, typer.Option(help="Show one start of a batch, with its part of the result.")] = None,
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
     """Show a run with its input, result, attempts and events."""
     from runlane.cli.run_details import print_details, read_details
 
+    if start is not None:
+        from runlane.domain.text import dump_json
+
+        found = with_runs(url, api_key, lambda runs: runs.get_start(run, start))
+        print_result(asdict(found), f"{found.status}: {dump_json(found.error or found.result)}", json=json)
+        return
     details = with_runs(url, api_key, lambda runs: read_details(runs, run))
     if json:
         print_json(details)

@@ -32,7 +32,17 @@ from runlane.domain.options import BulkOptions, OrchestrationOptions, RunOptions
 from runlane.domain.run import Accepted, Run, Status
 from runlane.domain.scaling import Demand
 from runlane.domain.task import input_json
-from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, ServerHealth, StatusCount, Step, WorkerInfo
+from runlane.domain.views import (
+    Attempt,
+    LiveEvent,
+    LogLine,
+    Logs,
+    ServerHealth,
+    StartResult,
+    StatusCount,
+    Step,
+    WorkerInfo,
+)
 from runlane.domain.wait import Question
 
 if TYPE_CHECKING:
@@ -219,6 +229,10 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """Return the run's attempts, each with its worker, times, outcome and error."""
         return await self._http.read_list(Attempt, _run(run_id, "attempts"), "attempts")
+
+    async def get_start(self, run_id: str, start_id: str) -> StartResult:
+        """Return one start that a batch has collected, with its part of the result."""
+        return wire.parse(StartResult, await self._http.read(_run(run_id, f"starts/{part(start_id)}")))
 
     async def steps(self, run_id: str) -> Sequence[Step]:
         """Return the finished steps of a run, in order."""

@@ -30,7 +30,8 @@ def schema_of(kind: Kind) -> dict[str, Any]:
         _widen(parts[named.__name__], named)
     for part in cast("dict[str, dict[str, Any]]", parts).values():
         # Titles repeat the names of fields.
-        for field in cast("dict[str, dict[str, Any]]", part["properties"]).values():
+        # An enum has no properties.
+        for field in cast("dict[str, dict[str, Any]]", part.get("properties", {})).values():
             field.pop("title", None)
     one = {"$ref": f"#/$defs/{model.__name__}"}
     return {

@@ -24,6 +24,7 @@ class EventType(StrEnum):
     DEPENDENCIES_MET = "dependencies_met"
     ADMITTED = "admitted"
     WITHDRAWN = "withdrawn"
+    STARTS_JOINED = "starts_joined"
     CANCEL_REQUESTED = "cancel_requested"
     REVIVED = "revived"
     RESUMED = "resumed"

@@ -95,6 +95,10 @@ FAILURE_CODES: Final[Mapping[str, str]] = {
     "input_too_large": "The input of a called orchestration is too large.",
     "queue_limited": "The tenant has reached its limit of open runs.",
     "quota_reached": "The tenant has reached a quota.",
+    "start_limited": "A rate limit of a called orchestration is reached, or its flow control has left out the start.",
+    "backlog_full": "As many runs of a called orchestration wait as its flow control allows.",
+    "unique_conflict": "A run of a called orchestration with the same unique key is open.",
+    "invalid_flow_control": "The key of a called orchestration's flow control cannot be made of its input.",
     "idempotency_conflict": "A called orchestration was started before with another input.",
     # What a step needs from the platform
     "output_too_large": "The output of a step has more than RUNLANE_MAX_STEP_BYTES.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
+from runlane.domain.flow_control import FlowControl
 from runlane.domain.run import AfterOn, OnDead
 
 
@@ -32,11 +33,14 @@ class RunOptions(NamedTuple):
     after_on: str = AfterOn.SUCCESS
     tags: Sequence[str] = ()
     webhook_secret: str | None = None
+    flow_control: FlowControl | Mapping[str, Any] | None = None
 
     def to_body(self) -> dict[str, Any]:
         """Return the fields of a request body: those that differ from their defaults, without the idempotency key."""
         given = {name: value for name, value in self._asdict().items() if value != _DEFAULTS[name]}
         given.pop("idempotency_key", None)
+        if isinstance(self.flow_control, FlowControl):
+            given["flow_control"] = self.flow_control.model_dump(mode="json", exclude_unset=True)
         return given
 
 
@@ -60,6 +64,7 @@ class BulkOptions(_CommonOptions, total=False):
     hold: bool
     after: Sequence[str]
     after_on: str
+    flow_control: FlowControl | Mapping[str, Any] | None
 
 
 class TaskOptions(BulkOptions, total=False):

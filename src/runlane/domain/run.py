@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import IntFlag, StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import Field, computed_field, with_config
+from pydantic import BeforeValidator, Field, computed_field, with_config
 from typing_extensions import TypedDict
 
+from runlane.domain.flow_keys import StartOutcome
 from runlane.domain.start_tags import PRIORITY_SECONDS
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.wait import Question
@@ -62,7 +63,8 @@ class RunHook(IntFlag):
     DEAD_LETTER = 32  # it repeats a run that failed for good, so its end settles a dead letter
     AFTER = 64  # it starts after other runs
     WAITS_FOR_RUNS = 128  # it is blocked until enough of them have ended; removed when that is decided
-    LIMITS = 1024  # it has concurrency limits: it is queued only with a slot of each
+    COLLECTS = 256  # it collects the inputs of a batch; removed when it is due and its input is complete
+    LIMITS = 512  # it has concurrency limits: it is queued only with a slot of each
 
 
 class Cause(StrEnum):
@@ -83,6 +85,7 @@ class Cause(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     CANCEL = "cancel"
+    EXPIRE = "expire"
     REVIVE = "revive"
 
 
@@ -113,18 +116,22 @@ _QUEUED: Final = frozenset({Status.QUEUED, Status.BLOCKED})
 TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
     (Status.AWAITING_APPROVAL, Cause.APPROVE): _QUEUED | {Status.SCHEDULED},
     (Status.AWAITING_APPROVAL, Cause.CANCEL): frozenset({Status.CANCELLED}),
+    (Status.AWAITING_APPROVAL, Cause.EXPIRE): frozenset({Status.CANCELLED}),
     (Status.SCHEDULED, Cause.DUE): _QUEUED,
     (Status.SCHEDULED, Cause.CANCEL): frozenset({Status.CANCELLED}),
+    (Status.SCHEDULED, Cause.EXPIRE): frozenset({Status.CANCELLED}),
     (Status.BLOCKED, Cause.APPROVE): frozenset({Status.BLOCKED}),
     # It stays blocked while it waits for other runs, for its ordering key, or for its concurrency limits.
     (Status.BLOCKED, Cause.KEY_FREE): _READY | {Status.BLOCKED},
     (Status.BLOCKED, Cause.DEPENDENCIES_MET): _READY | {Status.BLOCKED},
     (Status.BLOCKED, Cause.ADMIT): frozenset({Status.QUEUED}),
     (Status.BLOCKED, Cause.CANCEL): frozenset({Status.CANCELLED}),
+    (Status.BLOCKED, Cause.EXPIRE): frozenset({Status.CANCELLED}),
     # A concurrency limit was lowered below the number of admitted runs.
     (Status.QUEUED, Cause.WITHDRAW): frozenset({Status.BLOCKED}),
     (Status.QUEUED, Cause.CLAIM): frozenset({Status.RUNNING}),
     (Status.QUEUED, Cause.CANCEL): frozenset({Status.CANCELLED}),
+    (Status.QUEUED, Cause.EXPIRE): frozenset({Status.CANCELLED}),
     (Status.RUNNING, Cause.FINISH): frozenset({Status.COMPLETED}),
     (Status.RUNNING, Cause.FAIL): frozenset({Status.FAILED}),
     # A requeue of a cancelled run ends it: a cancelled run is never executed again.
@@ -298,7 +305,7 @@ class Run(RunSummary):
     )
     waiting_reason: Annotated[
         WaitingReason | None,
-        Field(description="Of a run that waits for a limit: which one, and the runs that hold it."),
+        Field(description="Of a run that waits for other runs, a limit or a rule of flow control: which one."),
     ] = None
     schedule_id: Annotated[str | None, Field(description="The schedule that has started the run.")] = None
     slot_us: Annotated[
@@ -307,6 +314,9 @@ class Run(RunSummary):
     previous_slot_us: Annotated[Timestamp | None, Field(alias="previous_slot", description="The slot before it.")] = (
         None
     )
+    expires_at_us: Annotated[
+        Timestamp | None, Field(alias="expires_at", description="If it has not started by then, it is cancelled.")
+    ] = None
     after: Annotated[
         RunDependencies | None,
         Field(description="The runs that it starts after, each with the status it ended with, and how many are open."),
@@ -322,16 +332,37 @@ class Run(RunSummary):
 class Accepted:
     """The result of an accepted request. `replayed` means that its idempotency key had been used before.
 
-    `quota` is what is left of the tenant's rate, if it has one.
+    `quota` is what is left of the tenant's rate, if it has one. `outcome` is what flow control made of the start: with
+    `skipped` and `dropped` there is no run, `run_id` is empty and `status` is `cancelled`. `start_id` names this
+    start in the input and the result of a batch. `replaced_run_id` is the run that was
+    cancelled for this one.
     """
 
-    run_id: str
+    run_id: Annotated[str, BeforeValidator(lambda run_id: run_id or "")]
     status: Status
     lane: str
     replayed: bool = False
     quota: RateQuota | None = None
+    outcome: StartOutcome = StartOutcome.STARTED
+    start_id: str | None = None
+    due_at_us: Annotated[Timestamp | None, Field(alias="due_at")] = None
+    replaced_run_id: str | None = None
+    # How long after the decision that is, by the database's clock.
+    due_in_us: Annotated[int | None, Field(exclude=True)] = None
 
     @property
     def id(self) -> str:
         """The id of the run."""
         return self.run_id
+
+    @property
+    def affected(self) -> bool:
+        """Whether flow control has something to report about the start."""
+        return self.outcome is not StartOutcome.STARTED or not (
+            self.start_id is None and self.due_at_us is None and self.replaced_run_id is None
+        )
+
+    @property
+    def debounced(self) -> bool:
+        """Whether the start became part of a run that an earlier start has begun."""
+        return self.outcome is StartOutcome.DEBOUNCED

@@ -18,9 +18,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from typing_extensions import TypedDict
 
+from runlane.domain.flow_control import FlowControl, parse_flow_control
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.text import check_text
-from runlane.errors import ConfigurationError, InputTooLarge, InvalidInput, nearest
+from runlane.errors import ConfigurationError, InputTooLarge, InvalidFlowControl, InvalidInput, nearest
 
 MAX_TASK_NAME = 200
 MAX_ATTEMPTS = 1000
@@ -42,6 +43,7 @@ class Task:
     signature: str
     origin: str
     arguments: TypeAdapter[dict[str, Any]]
+    flow_control: FlowControl | None = None
 
     def check(self, arguments: Any, max_bytes: int) -> str:
         """Return the arguments as JSON, or raise an error that names the invalid one."""
@@ -94,6 +96,7 @@ def make_task(
     max_attempts: int = 3,
     max_losses: int | None = None,
     timeout_seconds: float | None = None,
+    flow_control: FlowControl | Mapping[str, Any] | None = None,
 ) -> Task:
     """Return the task of a function whose first parameter is its Context, by default under the function's name."""
     if not inspect.isroutine(function):
@@ -114,6 +117,12 @@ def make_task(
         raise ConfigurationError(f"{origin}: max_losses={max_losses} must be between 0 and {MAX_ATTEMPTS}.")
     if timeout_seconds is not None and not 0 < timeout_seconds < math.inf:
         raise ConfigurationError(f"{origin}: timeout_seconds={timeout_seconds} must be more than 0.")
+    rules = None
+    if flow_control is not None:
+        try:
+            rules = parse_flow_control(flow_control)
+        except InvalidFlowControl as error:
+            raise ConfigurationError(f"{origin}: {error}") from None
     return Task(
         name=name,
         function=function,
@@ -125,6 +134,7 @@ def make_task(
         signature=_signature_text(name, function),
         origin=origin,
         arguments=_argument_adapter(function, origin),
+        flow_control=rules or None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
+from runlane.domain.flow_control import FlowControl
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.task import Task, make_task
 from runlane.errors import DuplicateTask
@@ -35,6 +36,7 @@ class TaskRegistry:
         max_attempts: int = 3,
         max_losses: int | None = None,
         timeout_seconds: float | None = None,
+        flow_control: FlowControl | Mapping[str, Any] | None = None,
     ) -> Callable[[F], F]: ...
 
     def task(
@@ -45,10 +47,12 @@ class TaskRegistry:
         max_attempts: int = 3,
         max_losses: int | None = None,
         timeout_seconds: float | None = None,
+        flow_control: FlowControl | Mapping[str, Any] | None = None,
     ) -> F | Callable[[F], F]:
         """Register a function as a task, under its own name by default; `@app.task` needs no parentheses.
 
-        An async function runs in the event loop, any other in a thread.
+        An async function runs in the event loop, any other in a thread. `flow_control` bounds when and how often it is
+        started, per key.
         """
 
         def register(function: F) -> F:
@@ -60,6 +64,7 @@ class TaskRegistry:
                     max_attempts=max_attempts,
                     max_losses=max_losses,
                     timeout_seconds=timeout_seconds,
+                    flow_control=flow_control,
                 )
             )
             return function

@@ -99,6 +99,20 @@ class Attempt:
     error: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class StartResult:
+    """One start that a batch has collected, and its part of the result.
+
+    A result that is an object with the ids of the starts as keys is divided; any other result belongs to every start.
+    """
+
+    run_id: str
+    start_id: str
+    status: Status
+    result: Any = None
+    error: Mapping[str, Any] | None = None
+
+
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class AttemptList:

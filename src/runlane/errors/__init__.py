@@ -6,6 +6,7 @@ RunlaneError
 │   ├── UnknownLane           the lane does not exist
 │   ├── InvalidInput          arguments do not fit the task's signature, or are not JSON
 │   ├── InputTooLarge         over the size limit
+│   ├── InvalidFlowControl    a rule of flow control is not valid, or its key has no value
 │   ├── InvalidDefinitions    definitions have errors; each is listed with its location and fix
 │   ├── UnknownDefinition     the orchestration, agent, tool or MCP server does not exist
 │   ├── UrlTemplateError      a URL or header of a tool is not valid, or an argument is missing
@@ -19,14 +20,17 @@ RunlaneError
 ├── UnknownSession            the chat session does not exist
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  existing data does not allow this
-│   └── VersionMismatch       the object has changed since the caller read it
+│   ├── VersionMismatch       the object has changed since the caller read it
+│   └── UniqueConflict        a run with the same unique key is open
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
 ├── Forbidden                 the key's role does not allow this
 ├── RateLimited               the tenant exceeded its rate; nothing was stored
 │   ├── QueueLimited          the tenant has reached its limit of open runs
 │   ├── ScheduleLimited       the tenant has reached its limit of schedules
 │   ├── ConcurrencyLimited    a concurrency limit is reached that rejects new runs
-│   └── QuotaReached          the tenant has reached another quota
+│   ├── QuotaReached          the tenant has reached another quota
+│   ├── StartLimited          a rate limit of the target's flow control is reached
+│   └── BacklogFull           as many runs wait as the target's flow control allows
 ├── Unavailable               the database cannot be reached; try again
 ├── OutboundError             another server could not be called
 │   ├── OutboundRefused       its address, scheme or redirects are not allowed

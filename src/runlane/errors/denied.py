@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 from runlane.errors.base import RunlaneError
 
 __all__ = [
+    "BacklogFull",
     "ConcurrencyLimited",
     "Conflict",
     "Forbidden",
@@ -17,7 +18,9 @@ __all__ = [
     "RateLimited",
     "RunNotFound",
     "ScheduleLimited",
+    "StartLimited",
     "Unauthorized",
+    "UniqueConflict",
     "UnknownSession",
     "VersionMismatch",
     "WrongState",
@@ -163,3 +166,31 @@ class ConcurrencyLimited(RateLimited):
 
     code = "concurrency_limited"
     limit = "concurrency_key"
+
+
+class StartLimited(RateLimited):
+    """A rate limit of the target's flow control is reached for the key of this start."""
+
+    code = "start_limited"
+    limit = "flow_control"
+
+
+class BacklogFull(RateLimited):
+    """As many runs with the key of this start wait as the target's flow control allows."""
+
+    code = "backlog_full"
+    limit = "flow_control"
+
+
+class UniqueConflict(Conflict):
+    """Another run with the same unique key is open. `run_id` names it."""
+
+    code = "unique_conflict"
+
+    def __init__(self, target: str, label: str, run_id: str) -> None:
+        self.run_id = run_id
+        named = f' with the unique key "{label}"' if label else ""
+        super().__init__(
+            f"Run {run_id} of {target}{named} is open, and at most one may be. Wait for its end, or start with "
+            "on_conflict return, replace or skip."
+        )

@@ -10,6 +10,7 @@ from runlane.errors.base import RunlaneError, listing, nearest
 __all__ = [
     "InputTooLarge",
     "InvalidDefinitions",
+    "InvalidFlowControl",
     "InvalidInput",
     "InvalidPlaceholder",
     "InvalidRequest",
@@ -69,6 +70,17 @@ class InvalidInput(InvalidRequest):
         if fields is not None:
             self.fields = fields
         super().__init__(message)
+
+
+class InvalidFlowControl(InvalidRequest):
+    """A rule of flow control is not valid, or the input lacks what its key needs; `fields` has each problem."""
+
+    code = "invalid_flow_control"
+    fields: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self.fields = fields
+        super().__init__("; ".join(f"{field}: {message}" for field, message in fields.items()))
 
 
 class InputTooLarge(InvalidRequest):

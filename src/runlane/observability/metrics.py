@@ -39,10 +39,10 @@ class LabeledCounter:
         self.labels = tuple(labels)
         self.values: dict[tuple[str, ...], int] = {}
 
-    def add(self, *values: str) -> None:
+    def add(self, *values: str, count: int = 1) -> None:
         if values not in self.values and len(self.values) >= MAX_LABELS:
             values = ("other",) * len(self.labels)
-        self.values[values] = self.values.get(values, 0) + 1
+        self.values[values] = self.values.get(values, 0) + count
 
 
 class Histogram:
@@ -88,7 +88,10 @@ STEP_SECONDS = Histogram("runlane_step_seconds", "How long steps of orchestratio
 DEAD_LETTERS = LabeledCounter(
     "runlane_dead_letters", "Runs that failed for good, recorded by this process.", ("target", "code")
 )
-LABELED_COUNTERS = (DEAD_LETTERS,)
+FLOW_CONTROL = LabeledCounter(
+    "runlane_flow_control", "Starts and runs that a rule of flow control has affected.", ("rule", "outcome")
+)
+LABELED_COUNTERS = (DEAD_LETTERS, FLOW_CONTROL)
 SCHEDULE_STARTS = Counter("runlane_schedule_starts", "Runs that this process started for slots of schedules.")
 SCHEDULE_SKIPS = Counter("runlane_schedule_skips", "Slots that this process skipped, replaced or refused by overlap.")
 SCHEDULE_MISSES = Counter("runlane_schedule_misses", "Slots that this process recorded as missed.")

@@ -10,6 +10,7 @@ from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.run import Status
 from runlane.store.events.waiting import UNSEARCHED
 from runlane.store.failures.bulk_jobs import IS_DUE as BULK_IS_DUE
+from runlane.store.queue.early_ends import NEXT_EXPIRY
 from runlane.store.queue.workers import LIVE, micros
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, now_once, now_us
@@ -45,7 +46,7 @@ _SURVEY = Statement(
     select(
         # The reaper decides whether a silent worker is lost.
         exists().where(workers.c.status.in_(LIVE), or_(workers.c.lease_until < now_us(), _silent)).label("reaper"),
-        or_(_is_due(Status.SCHEDULED), _is_due(Status.PAUSED)).label("timers"),
+        or_(_is_due(Status.SCHEDULED), _is_due(Status.PAUSED), now_once() >= NEXT_EXPIRY).label("timers"),
         exists().where(run_children.c.cancel_at.is_not(None)).label("children"),
         BULK_IS_DUE.label("bulk"),
         exists().where(schedules.c.next_due_at.is_not(None), schedules.c.next_due_at <= now_once()).label("schedules"),

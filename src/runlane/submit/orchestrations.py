@@ -24,6 +24,7 @@ from runlane.store.queue.accept import NewRun
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.queue.search import find_standing
 from runlane.store.sql.database import Database
+from runlane.submit.flow_control import EMPTY_ITEMS, StartFlow, batch_item, start_flow
 from runlane.submit.repeats import forked_run
 from runlane.submit.tasks import MAX_KEY, capped_losses, new_run
 
@@ -70,6 +71,9 @@ async def orchestration_run(
         raise InvalidRequest("The message must be a string.")
     body = {"message": start.message, "input": dict(start.input or {})}
     text = input_json(body, start.name)
+    flow = _flow(definitions[start.target], start, text)
+    if flow is not None and flow.item:
+        text = input_json({"message": "", "input": EMPTY_ITEMS}, start.name)
     if len(text) > max_input_bytes:
         raise InputTooLarge(
             f"The input has {len(text)} bytes as JSON; at most {max_input_bytes} are allowed "
@@ -93,7 +97,20 @@ async def orchestration_run(
         trace=trace,
         plan=dump_json(plan),
         mark=[options.webhook_url, options.session_id],
+        flow=flow,
     )
+
+
+def _flow(declaring: Definition, start: StartRequest, text: bytes) -> StartFlow | None:
+    """Return the flow control of a start: what its definition declares, and what the request has replaced."""
+    declared = declaring.flow_control if isinstance(declaring, (Orchestration, Agent)) else None
+    if declared is None and start.options.flow_control is None:
+        return None
+    body: dict[str, Any] = load_json(text.decode())
+    flow = start_flow(declared, start.options, body["input"], body["message"])
+    if flow is None or flow.rules.batch is None:
+        return flow
+    return batch_item(flow, {"start_id": flow.start_id, **body})
 
 
 def _check_tasks(definition: object, tasks: Collection[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runlane.definitions.schema.definition import Kind
+from runlane.domain.flow_keys import RunFlow, UniqueKey, label_of_key
 from runlane.domain.ids import new_id
 from runlane.domain.options import RunOptions
 from runlane.domain.run import AGENT, MIN_PRIORITY, RunHook, Status
@@ -97,8 +98,15 @@ async def restarted_run(database: Database, run_id: str, *, delay_us: int = 0, l
         tenant=source["tenant"],
         plan=dump_json(plan) if plan else None,
         origin=dump_json({**origin, "restart_of": run_id}),
+        flow=_unique_flow(source),
     )
     return _with_letter(source, fresh)
+
+
+def _unique_flow(source: Row) -> RunFlow | None:
+    """Return the rule that a restart keeps, its unique key; the other rules were for the first start."""
+    key: str | None = source["unique_key"]
+    return None if key is None else RunFlow(unique=UniqueKey(key, label_of_key(key)))
 
 
 async def current_pins(database: Database, source: Row) -> dict[str, str]:

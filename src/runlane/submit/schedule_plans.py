@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from runlane.domain.firing import FiringKind, SlotTime
+from runlane.domain.flow_control import parse_flow_control
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.options import RunOptions
 from runlane.domain.run import RunHook
@@ -25,6 +26,7 @@ from runlane.store.schedules.rows import StoredSchedule
 from runlane.store.schedules.starting import PreparedRun, StartFailure, start_failure
 from runlane.store.sql.database import Database
 from runlane.submit.chat import ChatRequest, chat_run
+from runlane.submit.flow_control import StartFlow, rule_input, start_flow
 from runlane.submit.orchestrations import StartRequest, orchestration_run
 from runlane.submit.tasks import SubmitRules, TaskRequest, capped_losses, new_run, task_run
 
@@ -119,7 +121,14 @@ class SchedulePlanner:
         task = self.tasks.get(target.name) if target.kind == "task" else None
         if task is None:
             return None
-        return {"lane": task.lane, "max_attempts": task.max_attempts, "max_losses": task.max_losses}
+        template: dict[str, Any] = {
+            "lane": task.lane,
+            "max_attempts": task.max_attempts,
+            "max_losses": task.max_losses,
+        }
+        if task.flow_control is not None:
+            template["flow_control"] = task.flow_control.model_dump(mode="json", exclude_unset=True)
+        return template
 
     def _template(self, schedule: StoredSchedule) -> str | None:
         template = self.template(schedule.settings.target)
@@ -192,15 +201,17 @@ class SchedulePlanner:
             request = TaskRequest(target.name, arguments, options)
             return task_run(task, request, self.max_input_bytes, self.max_losses, tenant=schedule.tenant)
         template = schedule.template or {}
+        text, flow = _by_template(template, target.name, options, arguments)
         return new_run(
             target.name,
-            input_json(arguments, target.name).decode(),
+            text,
             options,
             lane=template.get("lane", DEFAULT_LANE),
             max_attempts=template.get("max_attempts", _MAX_ATTEMPTS),
             max_losses=capped_losses(template.get("max_losses"), self.max_losses),
             tenant=schedule.tenant,
             trace=None,
+            flow=flow,
         )
 
     async def _pinned(self, tenant: str, kind: Literal["agent", "orchestration"], name: str) -> dict[str, str]:
@@ -208,3 +219,15 @@ class SchedulePlanner:
         if key not in self._pins:
             self._pins[key] = await pins(self.database, tenant, name, kind)
         return self._pins[key]
+
+
+def _by_template(
+    template: Mapping[str, Any], name: str, options: RunOptions, arguments: Mapping[str, Any]
+) -> tuple[str, StartFlow | None]:
+    """Return the input of a run, and the flow control that its task had when a process with the task planned it."""
+    text = input_json(arguments, name).decode()
+    declared = template.get("flow_control")
+    if declared is None:
+        return text, None
+    flow = start_flow(parse_flow_control(declared), options, arguments)
+    return (text, None) if flow is None else rule_input(flow, text)

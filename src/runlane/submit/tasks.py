@@ -8,18 +8,20 @@ from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
 
+from runlane.domain.flow_control import merge_flow_control, parse_flow_control
 from runlane.domain.ids import is_whole_run_id, new_id
 from runlane.domain.options import RunOptions
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, AfterOn, OnDead, RunHook
 from runlane.domain.start_tags import MAX_FAIRNESS_KEY
 from runlane.domain.tags import check_tags
-from runlane.domain.task import Task
+from runlane.domain.task import Task, input_json
 from runlane.domain.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
 from runlane.domain.text import check_text
 from runlane.domain.webhook import check_url
 from runlane.errors import InvalidRequest, RunNotFound
 from runlane.store.queue.accept import NewRun
 from runlane.store.webhooks.run_webhooks import RunWebhook
+from runlane.submit.flow_control import StartFlow, resolve, rule_input, start_flow
 
 MAX_KEY = 512
 MAX_TRACE = 512
@@ -59,7 +61,12 @@ def task_run(
     trace: str | None = None,
 ) -> NewRun:
     """Return a run of a task, after checking that the arguments fit its function."""
-    text = task.check({} if request.input is None else request.input, max_input_bytes)
+    given: Mapping[str, Any] = {} if request.input is None else request.input
+    flow = None
+    if task.flow_control is not None or request.options.flow_control is not None:
+        text, flow = _by_rules(task, request, given, max_input_bytes)
+    else:
+        text = task.check(given, max_input_bytes)
     return new_run(
         request.task,
         text,
@@ -69,7 +76,25 @@ def task_run(
         max_losses=capped_losses(task.max_losses, max_losses),
         tenant=tenant,
         trace=trace,
+        flow=flow,
     )
+
+
+def _by_rules(
+    task: Task, request: TaskRequest, given: Mapping[str, Any], max_input_bytes: int
+) -> tuple[str, StartFlow | None]:
+    """Return the input of a run with flow control. The function of a batch gets the inputs of its starts as `items`."""
+    rules = merge_flow_control(task.flow_control, request.options.flow_control)
+    if rules.batch is None:
+        text = task.check(given, max_input_bytes)
+        return text, start_flow(task.flow_control, request.options, orjson.loads(text), rules=rules)
+    values: dict[str, Any] = orjson.loads(input_json(given, task.name))
+    flow = start_flow(task.flow_control, request.options, values, rules=rules)
+    if flow is None:
+        return task.check(given, max_input_bytes), None
+    # As a batch of this start alone.
+    task.check({"items": [{"start_id": flow.start_id, "input": values}]}, max_input_bytes)
+    return rule_input(flow, orjson.dumps(values).decode())
 
 
 def capped_losses(requested: int | None, most: int) -> int:
@@ -89,6 +114,7 @@ def new_run(
     trace: str | None,
     plan: str | None = None,
     mark: Any = None,
+    flow: StartFlow | None = None,
 ) -> NewRun:
     """Return a run whose input is this JSON, after checking that its options are within their bounds.
 
@@ -102,15 +128,15 @@ def new_run(
     if ordering_key is not None:
         check_text(ordering_key, "The ordering key", MAX_KEY)
     rare = _rare_fields(options)
+    by_key, limits = (None, ()) if flow is None else resolve(flow, tenant, target)
     fingerprint = ""
     if idempotency_key is not None:
         check_text(idempotency_key, "The idempotency key", MAX_KEY)
+        given = orjson.loads(text) if flow is None or not flow.item else flow.values
         # Sorted and in stored units, so that equal requests have equal fingerprints however they are written.
-        body = [target, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
-        if mark is not None:
-            body.append(mark)
-        if rare:
-            body.append(_compared(rare))
+        body = [target, given, priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
+        body += [] if mark is None else [mark]
+        body += _compared(rare, options)
         fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
     return NewRun(
         id=new_id("run"),
@@ -129,18 +155,21 @@ def new_run(
         tenant=check_tenant_id(tenant),
         trace=trace if trace is None else check_text(trace, "The trace", MAX_TRACE),
         plan=plan,
+        flow=by_key,
+        limits=limits,
         **rare,
     )
 
 
 # The options that follow are rare. A request without them is checked by one comparison.
 _FIRST_RARE = RunOptions._fields.index("fairness_key")
-_NO_RARE = RunOptions()[_FIRST_RARE:]
+_LAST_RARE = RunOptions._fields.index("flow_control")
+_NO_RARE = RunOptions()[_FIRST_RARE:_LAST_RARE]
 
 
 def _rare_fields(options: RunOptions) -> dict[str, Any]:
     """Return the fields of a run that few requests set, after checking them."""
-    if options.webhook_url is None and options[_FIRST_RARE:] == _NO_RARE:
+    if options.webhook_url is None and options[_FIRST_RARE:_LAST_RARE] == _NO_RARE:
         return {}
     if options.fairness_key is not None:
         check_text(options.fairness_key, "The fairness key", MAX_FAIRNESS_KEY)
@@ -156,11 +185,16 @@ def _rare_fields(options: RunOptions) -> dict[str, Any]:
     }
 
 
-def _compared(rare: Mapping[str, Any]) -> list[Any]:
-    """Return what requests with the same idempotency key must have in common."""
-    webhook: RunWebhook | None = rare["webhook"]
-    url = None if webhook is None else webhook.url
-    return [rare["fairness_key"], sorted(rare["after"]), rare["after_on"], sorted(rare["tags"]), url]
+def _compared(rare: Mapping[str, Any], options: RunOptions) -> list[Any]:
+    """Return what else requests with the same idempotency key must have in common."""
+    found: list[Any] = []
+    if rare:
+        webhook: RunWebhook | None = rare["webhook"]
+        url = None if webhook is None else webhook.url
+        found.append([rare["fairness_key"], sorted(rare["after"]), rare["after_on"], sorted(rare["tags"]), url])
+    if options.flow_control is not None:
+        found.append(parse_flow_control(options.flow_control).model_dump(mode="json", exclude_unset=True))
+    return found
 
 
 def _dependencies(after: Sequence[str], after_on: str) -> tuple[tuple[str, ...], str]:

@@ -149,7 +149,7 @@ class TriggerEvaluator(PeriodicService):
         budget = RenderBudget(settings.max_input_bytes, "RUNLANE_MAX_INPUT_BYTES")
         values: dict[str, Any] = render_value(trigger.input, scope, budget)
         key = None if trigger.ordering_key is None else render(trigger.ordering_key, scope, budget)
-        options = RunOptions(priority=trigger.priority, ordering_key=key or None)
+        options = RunOptions(priority=trigger.priority, ordering_key=key or None, flow_control=trigger.flow_control)
         if trigger.task is not None:
             task = self._tasks.get(trigger.task)
             if task is None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from runlane import queries
@@ -22,7 +22,7 @@ from runlane.api.sse_encoding import line_json
 from runlane.domain.ids import RUN_ID_PREFIX
 from runlane.domain.run import Run, Status
 from runlane.domain.tags import MAX_TAGS
-from runlane.domain.views import AttemptList, Logs, RunCounts, RunPage, RunStatus, StepPage
+from runlane.domain.views import AttemptList, Logs, RunCounts, RunPage, RunStatus, StartResult, StepPage
 from runlane.store.queue import run_counts
 from runlane.store.queue.events import read_page
 from runlane.store.queue.search import RunFilter
@@ -123,6 +123,19 @@ async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> 
     await require_visible(parts, principal, run_id)
     attempts = await queries.get_attempts(parts.database, run_id)
     return ValueBody(AttemptList(run_id, tuple(attempts)))
+
+
+@single.get("/{run_id}/starts/{start_id}", response_model=StartResult, responses=answers(404))
+async def get_start(
+    request: Request,
+    principal: RunsRead,
+    run_id: RunId,
+    start_id: Annotated[Name, Path(description="The `start_id` of the response to the start.")],
+) -> ValueBody:
+    """Return one start that a batch has collected, with its part of the result."""
+    parts = parts_of(request)
+    await require_visible(parts, principal, run_id)
+    return ValueBody(await queries.get_start(parts.database, run_id, start_id))
 
 
 @single.get("/{run_id}/steps", response_model=StepPage, responses=answers(404))

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.fields import (
     MAX_BATCH,
+    At,
     Delay,
     FairnessKey,
     Key,
@@ -23,6 +24,8 @@ from runlane.api.schemas.fields import (
     WebhookUrl,
 )
 from runlane.api.schemas.listing import Listing
+from runlane.domain.flow_control import FlowControl
+from runlane.domain.flow_keys import StartOutcome
 from runlane.domain.options import RunOptions
 from runlane.domain.run import AfterOn, OnDead, Status
 from runlane.domain.task import Task
@@ -67,6 +70,9 @@ class RunBody(OptionsBody):
     tags: Tags = ()
     webhook_url: WebhookUrl | None = None
     webhook_secret: WebhookSecretText | None = None
+    flow_control: FlowControl | None = Field(
+        default=None, description="Rules in place of those that the target declares by the same name; null removes one."
+    )
 
 
 class TaskRunRequest(RunBody):
@@ -112,12 +118,19 @@ class Links(ResponseModel):
         }
     )
 
-    run_id: str
+    run_id: str | None
     status: Status
     lane: str
-    stream_url: str
-    status_url: str
+    stream_url: str | None
+    status_url: str | None
     replayed: bool = Field(description="The Idempotency-Key had been used before; this is that run.")
+    outcome: StartOutcome | None = Field(
+        default=None, description="With flow control: the result of the start. Without a run, run_id is null."
+    )
+    debounced: bool | None = Field(default=None, description="With debounce: the run is that of several starts.")
+    start_id: str | None = Field(default=None, description="With batch: its name in the run's input and result.")
+    due_at: At | None = Field(default=None, description="With throttle, debounce and batch: when the run is due.")
+    replaced_run_id: str | None = Field(default=None, description="With unique: the run that this one replaces.")
 
 
 class Batch(ResponseModel):

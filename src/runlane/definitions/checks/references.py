@@ -12,6 +12,7 @@ from runlane.definitions.checks.conditions import check_conditions
 from runlane.definitions.checks.cycles import check_nesting
 from runlane.definitions.checks.environment import Environment, check_environment
 from runlane.definitions.checks.flow import check_flow
+from runlane.definitions.checks.flow_control import check_flow_control
 from runlane.definitions.checks.placeholders import check_instructions, check_placeholders
 from runlane.definitions.checks.schedules import check_schedule
 from runlane.definitions.checks.scripted_answers import check_agent_answers, check_answers
@@ -41,6 +42,7 @@ def check(
         definition, location = parsed.definition, parsed.location
         check_secrets(definition, definition.model_dump(mode="json"), location, problems)
         check_schemas(definition, location, problems)
+        check_flow_control(definition, location, problems)
         if environment is not None:
             check_environment(definition, environment, location, problems)
         match definition:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from runlane.definitions.schema.base import DefinitionModel, Id, Seconds, StateKey
 from runlane.definitions.schema.step import Step
 from runlane.definitions.schema.trigger import Trigger
+from runlane.domain.flow_control import FlowControl
 from runlane.domain.lane import DEFAULT_LANE, MAX_NAME
 from runlane.domain.schedule import ScheduleSettings
 
@@ -26,6 +27,7 @@ _EFFECT: Final = (
     "What happens when the worker died during a call, so that its effect is unknown: repeatable calls the tool again; "
     "once and ask let a person decide. With ask, a person must also approve every call."
 )
+_FLOW_CONTROL: Final = "When and how often its runs start, per key."
 _MAX_OUTPUT: Final = 1024 * 1024
 
 
@@ -78,6 +80,7 @@ class Orchestration(DefinitionModel):
     answers: dict[str, list[Any]] = Field(
         default_factory=dict, description="Scripts by name, for models named scripted:NAME."
     )
+    flow_control: FlowControl | None = Field(None, description=_FLOW_CONTROL)
     avatar: str | None = Field(None, description="For editors.")
     trigger: Literal["manual", "scheduled"] = Field("manual", description="For editors.")
     created_at: str | None = Field(None, description="For people.")
@@ -145,6 +148,7 @@ class Agent(DefinitionModel):
         None, gt=0, description="No model is called once all its tasks of a day (UTC) have cost this much."
     )
     on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked to raise it.")
+    flow_control: FlowControl | None = Field(None, description=f"{_FLOW_CONTROL} Turns of a chat are not affected.")
     answers: list[Any] = Field(default_factory=list, description="Script of the model named scripted.")
     skip_default_tools: bool = Field(True, description="Kept for imported definitions.")
     repos: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")

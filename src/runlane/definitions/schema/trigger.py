@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from runlane.definitions.schema.base import DefinitionModel, Id
+from runlane.domain.flow_control import FlowControl
 from runlane.domain.run import AGENT, MAX_PRIORITY, MIN_PRIORITY, ORCHESTRATION
 from runlane.domain.tenant_event import LISTEN_PATTERN, MAX_EVENT_NAME, RUN_EVENT, RUN_EVENTS
 
@@ -40,6 +41,9 @@ class Trigger(DefinitionModel):
     priority: int = Field(0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Priority of the run.")
     ordering_key: str | None = Field(
         None, max_length=512, description="Ordering key of the run. Placeholders over `event`, such as {{event.key}}."
+    )
+    flow_control: FlowControl | None = Field(
+        None, description="Rules for the runs it starts, in place of those that their target declares by the same name."
     )
 
     @property

@@ -270,6 +270,10 @@ async def decide_pair(database: Database, pair: ClaimedPair, decision: Decision)
             if not isinstance(verdict, Accepted):
                 return verdict
             accepted = verdict
+        if accepted is not None and not accepted.run_id:
+            reason = f"Flow control has {accepted.outcome} the start."
+            await session.fetch(_DECIDE, **named, decided=Outcome.FILTERED.value, run_id=None, reason=reason)
+            return None
         run_id = None if accepted is None else accepted.run_id
         await session.fetch(_DECIDE, **named, decided=decision.outcome.value, run_id=run_id, reason=decision.reason)
         return accepted

@@ -31,6 +31,7 @@ _SOURCE = Statement(
         run_inputs.c.input,
         run_inputs.c.plan,
         run_inputs.c.origin,
+        runs.c.unique_key,
         exists().where(chat_turns.c.run_id == runs.c.id).label("is_turn"),
     )
     .select_from(runs.join(run_inputs, run_inputs.c.run_id == runs.c.id))

@@ -16,14 +16,16 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from runlane.domain.concurrency import ConcurrencyLimit
+from runlane.domain.flow_keys import RunFlow
 from runlane.domain.run import Accepted, AfterOn, RunHook, Status
 from runlane.domain.tags import schedule_mark
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import load_json
-from runlane.errors import IdempotencyConflict, RateQuota
+from runlane.errors import IdempotencyConflict, RateQuota, RunlaneError, Unavailable
 from runlane.store.queue.accept_keys import free_keys, replays
 from runlane.store.queue.accept_statements import ACCEPT, ACCEPT_ALONE
 from runlane.store.queue.dependencies import prepare_dependencies, store_dependencies
+from runlane.store.queue.flow_starts import finish_starts, limited_tenants, lock_keys_of, plan_starts, verdicts_of
 from runlane.store.queue.limit_gate import NO_LIMITS, LimitGate, grouped, open_gate, store_gate
 from runlane.store.queue.start_tags import NO_TAG, Placement, TagRequest, assign_tags
 from runlane.store.queue.tags import add_tags, tags_json
@@ -37,7 +39,10 @@ from runlane.store.webhooks.run_webhooks import RunWebhook, add_run_webhooks
 
 
 class NewRun(NamedTuple):
-    """A validated request to start a run. `input` is JSON. A tuple, since bulk requests create many."""
+    """A validated request to start a run. `input` is JSON. A tuple, since bulk requests create many.
+
+    `limits` are its concurrency limits. Flow control sets `due_at_us` when the run is accepted.
+    """
 
     id: str
     target: str
@@ -63,7 +68,9 @@ class NewRun(NamedTuple):
     after_on: str = AfterOn.SUCCESS
     tags: tuple[str, ...] = ()
     webhook: RunWebhook | None = None
+    flow: RunFlow | None = None
     limits: tuple[ConcurrencyLimit, ...] = ()
+    due_at_us: int | None = None
 
 
 _STORED = Statement(
@@ -72,7 +79,7 @@ _STORED = Statement(
     purpose="Find those of some runs that are stored.",
 )
 
-Verdict = Accepted | IdempotencyConflict | Refusal
+Verdict = Accepted | IdempotencyConflict | Refusal | RunlaneError
 
 
 async def accept(
@@ -98,13 +105,18 @@ async def accept(
     fresh = [run for run in requests if run.id not in replayed and run.id not in twins]
     gate = NO_LIMITS
     if any(run.limits for run in fresh):
+        # First, so that a start that a limit rejects counts for no other rule.
         gate = await open_gate(session, grouped(requests, sizes, {**replayed, **twins}), holds_locks=holds_limits)
         await _free_refused(session, fresh, gate.refused)
         fresh = [run for run in fresh if run.id not in gate.refused]
-    verdicts: dict[str, Verdict] = {**replayed, **gate.refused, **await _store_unlimited(session, fresh, sharing, gate)}
-    left_out = {run.id for run in fresh if run.id not in verdicts}
-    if left_out:
-        verdicts |= await _store_limited(session, _groups(requests, sizes, left_out), gate)
+    verdicts: dict[str, Verdict] = {**replayed, **gate.refused}
+    if any(run.flow is not None for run in fresh):
+        verdicts |= await _store_by_rules(session, requests, sizes, fresh, sharing, gate)
+    else:
+        verdicts |= await _store_unlimited(session, fresh, sharing, gate)
+        left_out = {run.id for run in fresh if run.id not in verdicts}
+        if left_out:
+            verdicts |= await _store_limited(session, _groups(requests, sizes, left_out), gate)
     await store_gate(session, gate, verdicts)
     if dependencies.rows:
         # Imported here: the end of a run may start the next slot of a schedule, which accepts a run.
@@ -139,7 +151,7 @@ def _tag_requests(fresh: Iterable[NewRun], gate: LimitGate) -> list[TagRequest]:
     return [
         TagRequest(
             run.id, run.target, run.lane, run.tenant, run.fairness_key or "", run.priority, run.limited,
-            is_ready=run.delay_us == 0 and not run.hold and run.id not in gate.waits,
+            is_ready=run.delay_us == 0 and not run.hold and run.due_at_us is None and run.id not in gate.waits,
         )
         for run in fresh
     ]  # fmt: skip
@@ -170,8 +182,53 @@ def _marks(run: NewRun) -> tuple[str, ...]:
     return run.tags if schedule_id is None else (*run.tags, schedule_mark(schedule_id))
 
 
+async def _store_by_rules(
+    session: Session,
+    requests: Sequence[NewRun],
+    sizes: Sequence[int] | None,
+    fresh: Sequence[NewRun],
+    sharing: MutableSet[str] | None,
+    gate: LimitGate,
+) -> dict[str, Verdict]:
+    """Store the runs that the limits of their tenants and then their rules of flow control let start."""
+    keys = await lock_keys_of(session, fresh)
+    limited = await limited_tenants(session, {run.tenant for run in fresh}) if keys.limited else set[str]()
+    counted = {run.id for run in fresh if run.tenant in limited}
+    admission = await _admit(session, _groups(requests, sizes, counted)) if counted else _Admission([], {}, {})
+    ready = {run.id: run for run in fresh if run.tenant not in limited} | {run.id: run for run in admission.runs}
+    groups = [[ready[run.id] for run in group] for group in _groups(requests, sizes, ready)]
+    plan = await plan_starts(session, groups, keys.states)
+    stored = await _store_unlimited(session, [run for run in plan.new.values() if not run.limited], sharing, gate)
+    stored |= await _store_admitted(session, [run for run in plan.new.values() if run.limited], admission, gate)
+    if len(stored) < len(plan.new):
+        raise Unavailable("The limits of a tenant were changed at this moment; the next try checks them.")
+    await finish_starts(session, plan, list(ready.values()))
+    return {**admission.refused, **plan.refused, **verdicts_of(plan, stored)}
+
+
+class _Admission(NamedTuple):
+    """The runs that the limits of their tenants admit, and the rate that is left by run."""
+
+    runs: list[NewRun]
+    quotas: dict[str, RateQuota | None]
+    refused: dict[str, Verdict]
+
+
 async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]], gate: LimitGate) -> dict[str, Verdict]:
     """Store the groups that are within the limits of their tenants."""
+    admission = await _admit(session, groups)
+    return {**admission.refused, **await _store_admitted(session, admission.runs, admission, gate)}
+
+
+async def _store_admitted(
+    session: Session, admitted: Sequence[NewRun], admission: _Admission, gate: LimitGate
+) -> dict[str, Accepted]:
+    places = await assign_tags(session, _tag_requests(admitted, gate))
+    stored = await _store(session, admitted, places, gate)
+    return {run_id: replace(item, quota=admission.quotas[run_id]) for run_id, item in stored.items()}
+
+
+async def _admit(session: Session, groups: Sequence[Sequence[NewRun]]) -> _Admission:
     refused: dict[str, Verdict] = {}
     admitted: list[NewRun] = []
     reasons = await refusals(session, [(group[0].tenant, [run.input for run in group]) for group in groups])
@@ -183,9 +240,7 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]], g
         else:
             refused |= {run.id: reason for run in group}
     await _free_refused(session, (run for group in groups for run in group), refused)
-    places = await assign_tags(session, _tag_requests(admitted, gate))
-    stored = await _store(session, admitted, places, gate)
-    return {**refused, **{run_id: replace(item, quota=quotas[run_id]) for run_id, item in stored.items()}}
+    return _Admission(admitted, quotas, refused)
 
 
 async def _free_refused(session: Session, new_runs: Iterable[NewRun], refused: Collection[str]) -> None:
@@ -216,6 +271,7 @@ def stand_alone(requests: Iterable[NewRun]) -> bool:
         and run.fairness_key is None
         and not run.after
         and not run.tags
+        and run.flow is None
         for run in requests
     )
 
@@ -256,8 +312,23 @@ def _members(requests: Sequence[NewRun], places: Mapping[str, Placement], gate: 
         place = (run.id in places, *places.get(run.id, NO_TAG))
         hooks, tags = int(run.hooks | RunHook.LIMITS if run.limits else run.hooks), tags_json(run.tags)
         limits = (gate.limits_text(run.id), run.id in gate.waits) if run.limits else (None, False)
-        members.append((*plain_columns(run), run.limited, run.origin, hooks, tags, *keys, *place, *limits))
+        described = (run.limited, run.origin, hooks, tags)
+        members.append((*plain_columns(run), *described, *keys, *place, *limits, *_flow_columns(run)))
     return members
+
+
+def _flow_columns(run: NewRun) -> tuple[object, ...]:
+    flow = run.flow
+    if flow is None:
+        return (None,) * 5
+    timed = flow.throttle or flow.debounce or flow.batch
+    return (
+        run.due_at_us,
+        flow.expires_us,
+        None if flow.unique is None else flow.unique.key,
+        None if flow.max_backlog is None else flow.max_backlog.key,
+        None if timed is None or run.due_at_us is None else timed.key,
+    )
 
 
 def accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import FromClause, Text, delete, select, true
+from sqlalchemy import BigInteger, FromClause, Text, delete, select, true
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.base import Executable
 
@@ -24,23 +24,24 @@ KeyVerdict = Accepted | IdempotencyConflict
 
 
 def _claim_keys(batch: FromClause) -> Executable:
-    # Both dialects spell ON CONFLICT the same.
+    # Both dialects spell ON CONFLICT the same. A key whose window has ended belongs to the new run from now on.
     b = batch.c
-    return (
-        postgresql.insert(idempotency_keys)
-        .from_select(
-            ["key", "fingerprint", "run_id", "created_at"],
-            select(b.key, b.fingerprint, b.run_id, now_us()).select_from(batch).where(true()),
-        )
-        .on_conflict_do_nothing(index_elements=["key"])
-        .returning(idempotency_keys.c.key, idempotency_keys.c.run_id, MARK)
+    new = postgresql.insert(idempotency_keys).from_select(
+        ["key", "fingerprint", "run_id", "created_at", "expires_at"],
+        select(b.key, b.fingerprint, b.run_id, now_us(), now_us() + b.window_us).select_from(batch).where(true()),
     )
+    names = ("fingerprint", "run_id", "created_at", "expires_at")
+    return new.on_conflict_do_update(
+        index_elements=["key"],
+        set_={**{name: new.excluded[name] for name in names}, "start_id": None},
+        where=idempotency_keys.c.expires_at <= now_us(),
+    ).returning(idempotency_keys.c.key, idempotency_keys.c.run_id, MARK)
 
 
 _CLAIM_KEYS = Statement(
     "claim_idempotency_keys",
     _claim_keys,
-    {"key": Text(), "fingerprint": Text(), "run_id": Text()},
+    {"key": Text(), "fingerprint": Text(), "run_id": Text(), "window_us": BigInteger()},
     purpose="Reserve idempotency keys for new runs.",
 )
 _READ_KEYS = Statement(
@@ -67,21 +68,26 @@ async def replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[st
     keyed = {run.id: run for run in requests if run.idempotency_key is not None}
     if not keyed:
         return verdicts, twins
-    # Sorted, so that two processes with the same keys wait for each other and do not deadlock.
-    members = sorted((run.idempotency_key, run.fingerprint, run.id) for run in keyed.values())
+    first_of: dict[str | None, NewRun] = {}
+    for run in keyed.values():
+        first_of.setdefault(run.idempotency_key, run)
+    # Sorted, so that two processes with the same keys wait for each other and do not deadlock. Each key once, because
+    # a statement may change a row once.
+    members = sorted((run.idempotency_key, run.fingerprint, run.id, _window_us(run)) for run in first_of.values())
     won = {row["run_id"] for row in await session.fetch(_CLAIM_KEYS, members)}
     lost = [run for run in keyed.values() if run.id not in won]
     if not lost:
         return verdicts, twins
     keys = sorted({run.idempotency_key for run in lost if run.idempotency_key is not None})
     known = {row["key"]: row for row in await session.fetch(_READ_KEYS, keys=session.texts(keys))}
-    first_of = {run.idempotency_key: run for run in keyed.values() if run.id in won}
+    first_of = {key: run for key, run in first_of.items() if run.id in won}
     for run in lost:
         key = run.idempotency_key or ""
         row = known.get(key)
         if row is not None:
             owner, same = row["run_id"], row["fingerprint"] == run.fingerprint
-            verdicts[run.id] = Accepted(owner, Status(row["status"]), row["lane"], replayed=True)
+            status, start_id = Status(row["status"]), row["start_id"]
+            verdicts[run.id] = Accepted(owner, status, row["lane"], replayed=True, start_id=start_id)
         else:
             first = first_of.get(key)
             if first is None:
@@ -92,6 +98,10 @@ async def replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[st
             twins.pop(run.id, None)
             verdicts[run.id] = IdempotencyConflict(bare_key(key), owner)
     return verdicts, twins
+
+
+def _window_us(run: NewRun) -> int | None:
+    return None if run.flow is None else run.flow.idempotency_us
 
 
 async def free_keys(session: Session, run_ids: Collection[str]) -> None:

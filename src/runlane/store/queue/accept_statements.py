@@ -68,6 +68,11 @@ _RUN_COLUMNS = {
     "start_tag": BigInteger(),
     "limits": Text(),
     "limit_is_full": Boolean(),
+    "due_at": BigInteger(),
+    "expires_us": BigInteger(),
+    "unique_key": Text(),
+    "backlog_key": Text(),
+    "flow_key": Text(),
 }
 
 
@@ -167,8 +172,11 @@ def _insert_runs(admitted: FromClause) -> Executable:
     )
     keyed = t.ordering_key.is_not(None)
     rows = new_rows(t)
+    # A due time of flow control that has passed meanwhile is left to the timers, which complete a batch.
+    rows["status"] = case((and_(~t.hold, t.due_at.is_not(None)), lit(Status.SCHEDULED)), else_=rows["status"])
+    rows["due_at"] = func.coalesce(t.due_at, rows["due_at"])
     waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
-    waits = or_(waits, and_(t.limit_is_full, _is_ready(t)))
+    waits = or_(waits, and_(t.limit_is_full, _is_ready(t), t.due_at.is_(None)))
     rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
     rows["ordering_key"] = t.ordering_key
     rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
@@ -179,6 +187,10 @@ def _insert_runs(admitted: FromClause) -> Executable:
     rows["rank"] = func.coalesce(t.rank, rows["rank"])
     rows["start_tag"] = t.start_tag
     rows["tags"] = t.tags
+    rows["expires_at"] = t.at + t.expires_us
+    rows["unique_key"] = t.unique_key
+    rows["backlog_key"] = t.backlog_key
+    rows["flow_key"] = t.flow_key
     # This process makes the ids, so an existing run was stored by an earlier try whose result was lost. `where true`
     # keeps SQLite's parser from reading ON as a join.
     return (

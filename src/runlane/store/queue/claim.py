@@ -47,6 +47,7 @@ from runlane.store.queue.claim_survey import (
     READY_LIMITED,
     READY_QUARANTINED,
 )
+from runlane.store.queue.early_ends import may_start
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import MARK, json_of, lit, member, now_us
@@ -121,7 +122,7 @@ _CLAIMED = {
 def _take(*conditions: ColumnElement[bool]) -> Executable:
     picked = (
         select(runs.c.id)
-        .where(*conditions)
+        .where(*conditions, may_start())
         .order_by(runs.c.rank)
         .limit(bindparam("slots", type_=Integer()))
         .with_for_update(skip_locked=True)

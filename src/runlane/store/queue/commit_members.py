@@ -29,7 +29,11 @@ class AcceptMember:
 
     @property
     def delays_us(self) -> Iterable[int]:
-        return (run.delay_us for run in self.runs if run.delay_us > 0)
+        expiring = (run.flow.expires_us for run in self.runs if run.flow is not None)
+        return [
+            *(run.delay_us for run in self.runs if run.delay_us > 0),
+            *(after_us for after_us in expiring if after_us is not None),
+        ]
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 
 from runlane.domain.events import Notice
-from runlane.domain.run import Status
+from runlane.domain.run import Accepted, Status
 from runlane.domain.start_tags import CLOCK_SECONDS
 from runlane.errors import LeaseLost, RunlaneError, StorageRefused, Unavailable
 from runlane.failpoints import failpoint
@@ -23,6 +23,7 @@ from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, st
 from runlane.store.queue.accept_shared import accept_shared, is_plain
 from runlane.store.queue.commit_members import AcceptMember, CommitMember, CommitResult, RecordMember, merge_entries
 from runlane.store.queue.dependencies import lock_in_order, parents_of
+from runlane.store.queue.flow_starts import count_flow_control
 from runlane.store.queue.limit_accept import accept_limited
 from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.ordering import key_locks
@@ -229,6 +230,7 @@ class Committer:
         metrics.BATCH_SIZE.observe(sum(member.size for member in batch))
         ready = {item.lane for item in result.released if item.status is Status.QUEUED}
         finished = False
+        waits_us = list[int]()
         accepts = iter(result.accepted)
         for member in batch:
             if isinstance(member, AcceptMember):
@@ -239,6 +241,7 @@ class Committer:
                     if not isinstance(verdict, Exception) and verdict.status is Status.QUEUED
                 )
                 metrics.ACCEPTS.add(len(verdicts))
+                waits_us += _count_verdicts(verdicts)
                 if not member.answer.done():
                     member.answer.set_result(verdicts)
                 failpoint("accept.committed")
@@ -265,6 +268,7 @@ class Committer:
         if notices:
             self._publish(notices)
         delays_us = [delay_us for member in batch for delay_us in member.delays_us]
+        delays_us += waits_us
         if delays_us:
             self._report_timer(min(delays_us) / 1_000_000)
 
@@ -281,6 +285,16 @@ def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
         batch.append(run)
     if batch:
         yield batch
+
+
+def _count_verdicts(verdicts: Sequence[Verdict]) -> list[int]:
+    """Count what flow control made of starts; return the times after which runs are due by it."""
+    waits_us: list[int] = []
+    for verdict in verdicts:
+        count_flow_control(verdict)
+        if isinstance(verdict, Accepted) and verdict.due_in_us is not None:
+            waits_us.append(verdict.due_in_us)
+    return waits_us
 
 
 class _Lost(LeaseLost):

@@ -17,11 +17,13 @@ from sqlalchemy.types import BigInteger
 from runlane.domain.dead_letter import OPEN_KEPT_DAYS, LetterState
 from runlane.store.chat.turns import COPY_TURN_RESULTS
 from runlane.store.queue.admission import forget_turns
+from runlane.store.queue.flow_starts import forget_flow_keys
 from runlane.store.queue.start_tags import forget_shares
 from runlane.store.queue.workers import DELETE_OLD_WORKERS
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once
 from runlane.store.sql.schema import (
+    batch_items,
     dead_letters,
     idempotency_keys,
     run_attempts,
@@ -94,6 +96,7 @@ _DELETES = [
             run_children,
             run_dependencies,
             run_tags,
+            batch_items,
             idempotency_keys,
         )
     ),
@@ -177,9 +180,10 @@ async def delete_runs(session: Session, ids: Sequence[str]) -> None:
 
 
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:
-    """Delete dead letters past their retention, workers that ended a day ago, finish tags and turns without effect."""
+    """Delete dead letters past their retention, workers that ended a day ago, and what has no effect any more."""
     await forget_shares(session)
     await forget_turns(session)
+    await forget_flow_keys(session)
     await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
     await session.fetch(DELETE_OLD_WORKERS, keep_seconds=_WORKERS_KEPT_SECONDS)
 

@@ -25,6 +25,7 @@ from runlane.domain.events import EventType
 from runlane.domain.run import MIN_PRIORITY, PRIORITY_STEP_US, RunHook, Status
 from runlane.store.orchestration.steps import SNAPSHOT_PATH
 from runlane.store.queue.dead_letters import letter_revived
+from runlane.store.queue.flow_starts import take_unique_key
 from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.queue.run_changes import (
     CHANGED,
@@ -140,7 +141,8 @@ async def retry_run(database: Database, run_id: str, how: Revival = AS_BEFORE, *
 
 
 async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, actor: str) -> RunChange:
-    """Retry a failed run."""
+    """Retry a failed run. UniqueConflict while another run with its unique key is open."""
+    await take_unique_key(session, run_id)
     await place_run(session, run_id)
     parameters = {"delay_us": how.delay_us, "lowered": how.lowered_priority, "attempt": how.attempt}
     for row in await session.fetch(_REVIVE, run_id=run_id, **parameters):

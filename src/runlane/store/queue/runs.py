@@ -87,10 +87,11 @@ async def find_run(database: Database, run_id: str) -> Run:
     if not rows:
         raise RunNotFound(run_id)
     run = run_value(rows[0], whole=True)
-    hooks = rows[0]["hooks"]
-    if hooks & RunHook.AFTER:
+    if rows[0]["hooks"] & RunHook.AFTER:
         run = replace(run, after=await read_dependencies(database, run_id))
-    return replace(run, waiting_reason=await read_waiting_reason(database, run, hooks))
+    if not run.status.waiting:
+        return run
+    return replace(run, waiting_reason=await read_waiting_reason(database, run, rows[0]))
 
 
 async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:

@@ -1,4 +1,7 @@
-"""Timers: requeue scheduled runs that are due, and paused runs that waited for a time or whose deadline has passed."""
+"""Timers: requeue scheduled runs that are due, and paused runs that waited for a time or whose deadline has passed.
+
+Batches that are due get their input first, and runs that have expired are cancelled.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, func, select, update
 
-from runlane.domain.run import Status
+from runlane.domain.run import RunHook, Status
+from runlane.store.queue.early_ends import NEXT_EXPIRY
+from runlane.store.queue.flow_starts import seal_batches
 from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.queue.start_tags import place_due
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import by_key_only, lit, now_once, now_us
+from runlane.store.sql.expressions import by_key_only, has_bits, lit, now_once, now_us
 from runlane.store.sql.schema import runs
 from runlane.store.sql.statement import Statement
 
@@ -20,7 +25,12 @@ AT_ONCE = 1000
 def _queue_due(status: Status) -> Statement:
     due = (
         select(runs.c.id)
-        .where(runs.c.status == lit(status), runs.c.due_at.is_not(None), runs.c.due_at <= now_once())
+        .where(
+            runs.c.status == lit(status),
+            runs.c.due_at.is_not(None),
+            runs.c.due_at <= now_once(),
+            ~has_bits(runs.c.hooks, RunHook.COLLECTS),
+        )
         .order_by(runs.c.due_at)
         .limit(lit(AT_ONCE))
         .with_for_update(skip_locked=True)
@@ -47,13 +57,18 @@ def _first_due(status: Status) -> ColumnElement[int]:
 
 _NEXT_DUE = Statement(
     "next_due",
-    select(_first_due(Status.SCHEDULED).label("scheduled"), _first_due(Status.PAUSED).label("paused")),
-    purpose="Read when the next scheduled or paused run is due.",
+    select(
+        _first_due(Status.SCHEDULED).label("scheduled"),
+        _first_due(Status.PAUSED).label("paused"),
+        (NEXT_EXPIRY - now_us()).label("expiring"),
+    ),
+    purpose="Read when the next scheduled or paused run is due, or the next run expires.",
 )
 
 
 async def queue_due(session: Session) -> Sequence[str]:
     """Requeue due runs, a bounded number at once; return the lane of each."""
+    await seal_batches(session)
     await place_due(session, AT_ONCE)
     rows = [*await session.fetch(_QUEUE_SCHEDULED), *await session.fetch(_QUEUE_PAUSED)]
     await wait_for_limits(session, rows)
@@ -61,7 +76,7 @@ async def queue_due(session: Session) -> Sequence[str]:
 
 
 async def next_due_seconds(session: Session) -> float | None:
-    """Return the time until the next run is due, or None if there is none."""
+    """Return the time until the next run is due or expires, or None if there is none."""
     (row,) = await session.fetch(_NEXT_DUE)
-    dues = [row[column] for column in ("scheduled", "paused") if row[column] is not None]
+    dues = [row[column] for column in ("scheduled", "paused", "expiring") if row[column] is not None]
     return max(0.0, min(dues) / 1_000_000) if dues else None

@@ -7,11 +7,14 @@ from typing import Final
 from sqlalchemy import Integer, bindparam, case, func, select
 
 from runlane.domain.concurrency import describe_full, limits_of_text
+from runlane.domain.flow_keys import FlowRule, rule_of_key
 from runlane.domain.run import Run, RunHook, Status, WaitingReason
+from runlane.domain.timestamps import format_timestamp
+from runlane.store.queue.flow_statements import READ_KEY
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import concurrency_limits, limit_slots, limit_waits, run_inputs, runs
-from runlane.store.sql.statement import Statement
+from runlane.store.sql.statement import Row, Statement
 
 # The number of runs in a reason.
 MAX_SHOWN: Final = 10
@@ -49,11 +52,38 @@ _HOLDERS = Statement(
 )
 
 
-async def read_waiting_reason(database: Database, run: Run, hooks: int) -> WaitingReason | None:
-    """Return why a run waits that could start otherwise; None if nothing but its own state keeps it."""
-    if run.status is Status.BLOCKED and hooks & RunHook.LIMITS:
+async def read_waiting_reason(database: Database, run: Run, row: Row) -> WaitingReason | None:
+    """Return why a run waits that could start otherwise; None if nothing but its own state keeps it.
+
+    `row` has the columns of the run. Only limits and batches need a statement of their own.
+    """
+    if run.blocked_by is not None:
+        message = f"waits for run {run.blocked_by}, which holds its ordering key"
+        return {"code": "ordering_key", "message": message, "runs": [run.blocked_by]}
+    if run.after is not None and run.after["reason"] is not None:
+        still_open = [run_id for run_id, status in run.after["runs"].items() if status is None]
+        return {"code": "after", "message": run.after["reason"], "runs": still_open[:MAX_SHOWN]}
+    if run.status is Status.BLOCKED and row["hooks"] & RunHook.LIMITS:
         return await _full_limit(database, run.id)
+    if run.status is Status.SCHEDULED and row["flow_key"] is not None and run.attempt == 0:
+        return await _delayed(database, run, row["flow_key"])
     return None
+
+
+async def _delayed(database: Database, run: Run, key: str) -> WaitingReason:
+    """Return which rule of flow control delays a run."""
+    due, rule = format_timestamp(run.due_at_us or 0), rule_of_key(key)
+    match rule:
+        case FlowRule.DEBOUNCE:
+            message = f"debounced until {due}"
+        case FlowRule.BATCH:
+            found = await database.query(READ_KEY, key=key)
+            message = "its batch is complete"
+            if found and found[0]["run_id"] == run.id:
+                message = f"collecting a batch until {due}: {found[0]['starts']} of {found[0]['most']}"
+        case _:
+            message = f"throttled until {due}"
+    return {"code": rule.value, "message": message, "runs": []}
 
 
 async def _full_limit(database: Database, run_id: str) -> WaitingReason | None:

@@ -145,7 +145,12 @@ async def start_buffered(
 def _may_start(row: Row, prepared: PreparedRun, held: Collection[str] | None) -> bool:
     if held is None:
         return True
-    return bool(row["free"]) and (prepared.run.ordering_key is None or prepared.run.ordering_key in held)
+    # Keys of flow control are locked before the rows of runs, and this transaction has ended some.
+    return (
+        bool(row["free"])
+        and prepared.run.flow is None
+        and (prepared.run.ordering_key is None or prepared.run.ordering_key in held)
+    )
 
 
 async def _start(session: Session, heads: Sequence[Row], prepared: Mapping[str, PreparedRun]) -> list[ReleasedRun]:

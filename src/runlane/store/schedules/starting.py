@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
+from runlane.domain.concurrency import ConcurrencyLimit
+from runlane.domain.flow_keys import RunFlow
 from runlane.domain.run import Accepted
 from runlane.domain.text import clean_text, dump_json, load_json
 from runlane.errors import RunlaneError, Unavailable
 from runlane.store.chat.posting import post_in
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.sql.database import Session
+from runlane.store.webhooks.run_webhooks import RunWebhook
 
 _MAX_DETAIL: Final = 2000
 
@@ -35,8 +38,18 @@ class PreparedRun:
     @classmethod
     def of_text(cls, text: str) -> PreparedRun:
         """Return a stored one."""
-        run, session_id, agent, message = load_json(text)
-        return cls(NewRun(*run), session_id, agent, message)
+        fields, session_id, agent, message = load_json(text)
+        run = NewRun(*fields)
+        return cls(
+            run._replace(
+                webhook=None if run.webhook is None else RunWebhook(cast("dict[str, str]", run.webhook)["url"]),
+                flow=RunFlow.of_list(run.flow),
+                limits=tuple(ConcurrencyLimit(*limit) for limit in run.limits),
+            ),
+            session_id,
+            agent,
+            message,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,12 @@ async def start_runs(session: Session, prepared: Sequence[PreparedRun]) -> list[
     started: list[Accepted | StartFailure] = []
     for item in prepared:
         verdict = next(verdicts) if item.session_id is None else await _post(session, item, item.session_id)
-        started.append(start_failure(verdict) if isinstance(verdict, RunlaneError) else verdict)
+        if isinstance(verdict, RunlaneError):
+            started.append(start_failure(verdict))
+        elif verdict.run_id:
+            started.append(verdict)
+        else:
+            started.append(StartFailure(verdict.outcome.value, f"Flow control has {verdict.outcome} the start."))
     return started
 
 

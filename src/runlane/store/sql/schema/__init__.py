@@ -23,6 +23,7 @@ from runlane.store.sql.schema.events import (
     webhook_sources,
 )
 from runlane.store.sql.schema.failures import bulk_items, bulk_jobs, dead_letters
+from runlane.store.sql.schema.flow_control import batch_items, flow_keys
 from runlane.store.sql.schema.limits import concurrency_limits, limit_slots, limit_turns, limit_waits
 from runlane.store.sql.schema.providers import (
     provider_leases,
@@ -61,6 +62,7 @@ __all__ = [
     "api_answers",
     "api_keys",
     "audit",
+    "batch_items",
     "bulk_items",
     "bulk_jobs",
     "chat_sessions",
@@ -73,6 +75,7 @@ __all__ = [
     "event_ids",
     "event_outcomes",
     "event_rates",
+    "flow_keys",
     "idempotency_keys",
     "lane_clocks",
     "lane_holds",

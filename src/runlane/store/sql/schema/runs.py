@@ -51,6 +51,13 @@ runs = Table(
     Column("recorded_at", BigInteger),
     # The tags as a JSON list, for readers; null without tags. Lists by tag use `run_tags`, which changes with it.
     Column("tags", Text),
+    # A run that has not started by then is cancelled.
+    Column("expires_at", BigInteger),
+    # Keys of flow control, each with tenant, rule and target: of the open run that is unique, of the backlog that it
+    # counts for, and of the rule that has set its due time.
+    Column("unique_key", Text),
+    Column("backlog_key", Text),
+    Column("flow_key", Text),
 )
 
 # Each ready run is in one of three indexes: those of tenants without limits, those of tenants with limits, and
@@ -174,6 +181,21 @@ Index(
     postgresql_where=text("limited and ended_at is null"),
     sqlite_where=text("limited = 1 and ended_at is null"),
 )
+
+# Flow control is derived from live rows, so that the end or the start of a run needs no further write. Runs without its
+# rules are in none of these.
+_OPEN_UNIQUE = "unique_key is not null and ended_at is null"
+Index(
+    "runs_unique",
+    runs.c.unique_key,
+    unique=True,
+    postgresql_where=text(_OPEN_UNIQUE),
+    sqlite_where=text(_OPEN_UNIQUE),
+)
+_IN_BACKLOG = "backlog_key is not null and attempt = 0 and ended_at is null"
+Index("runs_backlog", runs.c.backlog_key, postgresql_where=text(_IN_BACKLOG), sqlite_where=text(_IN_BACKLOG))
+_EXPIRES = "expires_at is not null and attempt = 0 and ended_at is null"
+Index("runs_expiring", runs.c.expires_at, postgresql_where=text(_EXPIRES), sqlite_where=text(_EXPIRES))
 
 run_inputs = Table(
     "run_inputs",
@@ -325,6 +347,10 @@ idempotency_keys = Table(
     Column("fingerprint", Text, nullable=False),
     Column("run_id", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    # The end of the key's window; null for a key that is kept as long as its run.
+    Column("expires_at", BigInteger),
+    # Of a start that a batch has collected: its part of the run.
+    Column("start_id", Text),
 )
 Index("idempotency_keys_run", idempotency_keys.c.run_id)
 
