@@ -67,6 +67,27 @@ def test_run_without_following(folder: Path, server: ServerProcess) -> None:
     assert (first["status"], again["replayed"]) == ("scheduled", True)
 
 
+def test_rules_of_flow_control_are_options_and_the_reason_for_waiting_is_shown(
+    folder: Path, server: ServerProcess
+) -> None:
+    given = ("run", "talk", "--input", '{"count": 1}', "--json")
+    rules = '{"debounce": {"key": "cli", "delay_seconds": 3600}}'
+    first, second = [
+        json.loads(command(folder, *given, "--flow-control", rules, RUNLANE_URL=server.url).stdout) for _ in range(2)
+    ]
+    assert (first["run_id"], second["outcome"]) == (second["run_id"], "debounced")
+    shown = command(folder, "runs", "show", first["run_id"], RUNLANE_URL=server.url)
+    assert "waiting_reason  debounced until " in shown.stdout
+    once = (*given, "--unique-key", "cli", "--hold", "--expires-after", "3600")
+    assert command(folder, *once, RUNLANE_URL=server.url).returncode == 0
+    refused = command(folder, *once, RUNLANE_URL=server.url)
+    assert refused.returncode != 0
+    assert 'with the unique key "cli" is open' in refused.stderr
+    skipping = ("--flow-control", '{"unique": {"on_conflict": "skip"}}', "--unique-key", "cli")
+    skipped = command(folder, *given[:-1], *skipping, RUNLANE_URL=server.url)
+    assert skipped.stdout.strip() == "skipped: no run was started"
+
+
 @pytest.mark.parametrize("over_http", [True, False])
 def test_reads_and_changes_are_the_same_over_http_and_on_the_database(
     folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
