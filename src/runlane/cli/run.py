@@ -14,12 +14,12 @@ from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.json_input import read_bytes, read_object
 from runlane.cli.options import After, ApiKey, Json, OnEnd, ServerUrl, Timeout, duration
 from runlane.cli.output import print_result
-from runlane.cli.target import ServerTarget
 from runlane.cli.terminal import write_line
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask
 
 if TYPE_CHECKING:
+    from runlane.cli.target import ServerTarget
     from runlane.client import Client
 
 Message = Annotated[
@@ -50,9 +50,7 @@ FlowControlRules = Annotated[
         help="Rules in place of the declared ones, as a JSON object by name; null removes one. @FILE reads a file.",
     ),
 ]
-ExpiresAfter = Annotated[
-    float | None, typer.Option(min=0.001, help="Cancel the run if it has not started after this many seconds.")
-]
+ExpiresAfter = Annotated[float | None, duration("Cancel the run if it has not started after this time, such as 15m.")]
 _MAX_SECRET = 1024
 SecretFile = Annotated[Path | None, typer.Option(help="Sign the webhook with the secret in this file; - reads stdin.")]
 

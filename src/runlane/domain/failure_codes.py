@@ -95,6 +95,7 @@ FAILURE_CODES: Final[Mapping[str, str]] = {
     "input_too_large": "The input of a called orchestration is too large.",
     "queue_limited": "The tenant has reached its limit of open runs.",
     "quota_reached": "The tenant has reached a quota.",
+    "concurrency_limited": "A concurrency limit of a called orchestration is reached, and rejects new runs.",
     "start_limited": "A rate limit of a called orchestration is reached, or its flow control has left out the start.",
     "backlog_full": "As many runs of a called orchestration wait as its flow control allows.",
     "unique_conflict": "A run of a called orchestration with the same unique key is open.",
