@@ -175,6 +175,7 @@ CREATING = {
         "secrets set",
         "lanes set",
         "limits set",
+        "concurrency-limits set",
         "keys create",
         "tenants create",
         "roles set",
