@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from runlane.domain.concurrency import ConcurrencyRule, ConcurrencyStrategy
+from runlane.domain.concurrency import MAX_LIMITS, ConcurrencyRule, ConcurrencyStrategy
 from runlane.errors import InvalidFlowControl, nearest
 
 MAX_FLOW_KEY: Final = 256
@@ -21,7 +21,6 @@ MAX_STARTS: Final = 1_000_000
 MAX_BATCH_SIZE: Final = 1000
 MAX_BATCH_BYTES: Final = 1024 * 1024
 MAX_RULE_BACKLOG: Final = 1_000_000
-MAX_LIMITS: Final = 10
 DEFAULT_BACKLOG: Final = 10_000
 # A debounced run starts at the latest after this many delays, unless the rule has another bound.
 DELAYS_AT_MOST: Final = 10
@@ -129,6 +128,8 @@ class ConcurrencyLimitRule(BaseModel):
     def _one_number(self) -> ConcurrencyLimitRule:
         if (self.max_running is None) == (self.limit is None):
             raise ValueError("give exactly one of max_running and limit")
+        if self.limit is not None and self.key:
+            raise ValueError("leave out the key: every run of a target that names a shared limit counts for it")
         return self
 
     @property

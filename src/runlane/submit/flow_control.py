@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from runlane.domain.concurrency import ConcurrencyLimit, ConcurrencyRule
+from runlane.domain.concurrency import ConcurrencyLimit, ConcurrencyRule, shared_limit_key
 from runlane.domain.flow_control import (
     DELAYS_AT_MOST,
     MAX_BATCH_BYTES,
@@ -196,11 +196,11 @@ class _Keys:
         )
 
     def _limit(self, position: int, rule: ConcurrencyRule) -> ConcurrencyLimit:
-        label = self._rendered(f"concurrency.{position}.key", rule.key)
         if rule.limit is not None:
-            # Every target that names the limit shares it; with a key, each key has a share of its own.
-            key = scoped_flow_key(self._tenant, FlowRule.CONCURRENCY, f"limit:{rule.limit}", label)
-            return ConcurrencyLimit(key, None, label or rule.limit, rule.limit, rule.strategy)
+            return ConcurrencyLimit(
+                shared_limit_key(self._tenant, rule.limit), None, rule.limit, rule.limit, rule.strategy
+            )
+        label = self._rendered(f"concurrency.{position}.key", rule.key)
         # The template is part of the key, because two limits of a target may have equal values.
         key = scoped_flow_key(self._tenant, FlowRule.CONCURRENCY, self._target, f"{rule.key}\x1f{label}")
         return ConcurrencyLimit(key, rule.max_running, label or self._target, None, rule.strategy)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runlane import App, Client, Context, InvalidRequest
+from runlane import App, Client, Context, InvalidRequest, NotFound, Status
 from runlane.api.services import WorkerOptions
 from runlane.errors import BacklogFull, InvalidFlowControl, RateLimited, UniqueConflict
 from runlane.settings import Settings
@@ -25,6 +25,10 @@ def make_app(settings: Settings) -> App:
     @app.task("plain")
     async def plain(ctx: Context, customer: str = "", text: str = "") -> str:
         return text
+
+    @app.task("render", flow_control={"concurrency": [{"key": "{{customer}}", "max_running": 1}, {"limit": "gpu"}]})
+    async def render(ctx: Context, customer: str) -> str:
+        return customer
 
     @app.task("index", flow_control={"batch": {"max_size": 3, "max_wait_seconds": 600}})
     async def index(ctx: Context, items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -233,3 +237,59 @@ async def test_an_invalid_key_of_a_definition_is_reported_with_its_location(idle
     async with await client_of(idle) as client:
         with pytest.raises(InvalidRequest, match=r"flow_control\.unique\.key"):
             await client.sync({"orchestrations": [broken]})
+
+
+async def test_declared_concurrency_limits_bound_what_starts(idle: Api) -> None:
+    async with await client_of(idle) as client:
+        with pytest.raises(NotFound, match='"gpu" does not exist'):
+            await client.enqueue("render", {"customer": "customer-7"})
+        async with Client(idle.url, await idle.key("operator")) as operator:
+            await operator.set_concurrency_limit("gpu", 2)
+        first = await client.enqueue("render", {"customer": "customer-7"})
+        second = await client.enqueue("render", {"customer": "customer-7"})
+        other = await client.enqueue("render", {"customer": "customer-8"})
+        assert [run.status for run in (first, second, other)] == [Status.QUEUED, Status.BLOCKED, Status.QUEUED]
+        assert described(await client.get(second.run_id)) == "1 of 1 runs for customer-7 are queued or running"
+        third = await client.enqueue("render", {"customer": "customer-9"})
+        reason = (await client.get(third.run_id)).waiting_reason
+        assert reason is not None
+        assert (reason["code"], reason["message"]) == ("concurrency_limit", "2 of 2 runs for gpu are queued or running")
+        assert set(reason["runs"]) == {first.run_id, other.run_id}
+        await client.cancel(first.run_id)
+
+        async def admitted() -> bool:
+            return (await client.get(third.run_id)).status is Status.QUEUED or (
+                (await client.get(second.run_id)).status is Status.QUEUED
+            )
+
+        await eventually(admitted)
+
+
+async def test_a_limit_given_with_the_start_may_reject_it(idle: Api) -> None:
+    async with await client_of(idle) as client:
+        once = {"concurrency": [{"max_running": 1, "strategy": "reject_new"}]}
+        await client.enqueue("plain", {}, flow_control=once)
+        with pytest.raises(RateLimited) as refused:
+            await client.enqueue("plain", {}, flow_control=once)
+        assert refused.value.code == "concurrency_limited"
+        with pytest.raises(InvalidRequest, match="leave out the key"):
+            await client.enqueue("plain", {}, flow_control={"concurrency": [{"key": "a", "limit": "gpu"}]})
+
+
+async def test_thirty_runs_of_one_customer_run_two_at_a_time(settings: Settings) -> None:
+    app = App(settings)
+    running, most = 0, 0
+
+    @app.task("count", flow_control={"concurrency": [{"key": "{{customer}}", "max_running": 2}]})
+    async def count(ctx: Context, customer: str) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await ctx.log("counted")
+        running -= 1
+
+    async with serving(app, worker=WorkerOptions()) as api, await client_of(api) as client:
+        runs = await client.enqueue_many([("count", {"customer": "a"})] * 30)
+        ended = [await client.wait(run.run_id, 60) for run in runs]
+    assert {run.status for run in ended} == {Status.COMPLETED}
+    assert most == 2
