@@ -77,7 +77,7 @@ def test_rules_of_flow_control_are_options_and_the_reason_for_waiting_is_shown(
     ]
     assert (first["run_id"], second["outcome"]) == (second["run_id"], "debounced")
     shown = command(folder, "runs", "show", first["run_id"], RUNLANE_URL=server.url)
-    assert "waiting_reason  debounced until " in shown.stdout
+    assert "waits  debounced until " in shown.stdout
     once = (*given, "--unique-key", "cli", "--hold", "--expires-after", "3600")
     assert command(folder, *once, RUNLANE_URL=server.url).returncode == 0
     refused = command(folder, *once, RUNLANE_URL=server.url)

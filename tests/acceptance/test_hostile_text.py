@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import tempfile
+import termios
 import time
 import warnings
 from collections.abc import Generator, Mapping, Sequence
@@ -164,6 +165,9 @@ def call(
         stdin.write(given.encode())
         stdin.seek(0)
         ours, theirs = os.pipe() if typed is None else pty.openpty()
+        if typed is not None:
+            # A prompt that is longer than a line is scrolled, and its beginning is not shown.
+            termios.tcsetwinsize(theirs, (50, 400))
         child = os.fork()
         if child == 0:
             streams = (stdin.fileno(), theirs, errors.fileno()) if typed is None else (theirs, theirs, theirs)
