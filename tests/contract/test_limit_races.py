@@ -31,10 +31,10 @@ def limited(store: Store) -> LimitedStore:
     return LimitedStore(store)
 
 
+# SQLite has one write transaction at a time.
+@pytest.mark.parametrize("settings", ["postgres"], indirect=True)
 async def test_an_accept_that_counted_before_an_end_is_admitted_after_it(limited: LimitedStore) -> None:
     """The end commits while the accept is open, so the accept stores a waiting run that the end cannot see."""
-    if limited.store.database.dialect == "sqlite":
-        pytest.skip("SQLite has one write transaction at a time")
     await limited.add(limit("a", 1))
     claimed = await limited.store.claim_one()
     late = new_run(limits=(limit("a", 1),))
