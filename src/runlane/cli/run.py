@@ -108,7 +108,10 @@ def run(
         shown = (
             f"{accepted.run_id}: {accepted.status}" if accepted.run_id else f"{accepted.outcome}: no run was started"
         )
-        print_result(asdict(accepted), shown, json=json)
+        fields = asdict(accepted)
+        # Only the process that accepted the run uses it.
+        del fields["due_in_us"]
+        print_result(fields, shown, json=json)
         return
     # The run can be found again even if this process dies.
     write_line(accepted.run_id, err=True)
