@@ -41,6 +41,9 @@ RUN := $(UV) run --frozen --no-sync
 run: $(READY)
 	@$(RUN) python $(EXAMPLE) $(ARGS)
 
+# Prompts are tested at a terminal, and readline reads its type once, when pytest starts.
+test soak durations: export TERM := xterm-256color
+
 test: $(READY)
 ifeq ($(ARGS),)
 	$(RUN) pytest $(SPREAD) 4

@@ -112,6 +112,19 @@ def in_new_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         thread.submit(lambda: asyncio.run(work())).result()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def uncached_loggers() -> Generator[None]:
+    """Let every logger follow the configuration of its test: one that a command has cached would keep the command's."""
+    configure: Callable[..., None] = structlog.configure
+
+    def configure_without_cache(**options: Any) -> None:
+        configure(**{**options, "cache_logger_on_first_use": False})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", configure_without_cache)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def quiet_logs() -> None:
     """Keep log lines of workers out of the test report; a command that a test ran here has configured logs."""
@@ -181,7 +194,11 @@ class DatabaseCleaner:
     )
     # The migration creates this tenant, and no run can be accepted without it.
     _DEFAULT_TENANT = "insert into tenants (id, name, created_at, updated_at) values ('default', 'default', 0, 0)"
-    _STATEMENT = "; ".join([_TERMINATE_OTHERS, *(f"delete from {table}" for table in TABLES), _DEFAULT_TENANT])
+    # A test clock would stay where its test has left it.
+    _REMOVE_CLOCK = "drop function if exists public.clock_timestamp(); drop table if exists public.runlane_test_clock"
+    _STATEMENT = "; ".join(
+        [_TERMINATE_OTHERS, _REMOVE_CLOCK, *(f"delete from {table}" for table in TABLES), _DEFAULT_TENANT]
+    )
 
     def __init__(self, url: str) -> None:
         self.url = url
