@@ -55,7 +55,6 @@ AGENT: Final = "agent:"
 class RunHook(IntFlag):
     """What else the end of a run settles in the same transaction. Most runs have none, so their end costs nothing."""
 
-    FLOW = 1  # it holds or waits for a limit of flow control
     SCHEDULE = 2  # a schedule started it
     DEPENDENTS = 4  # other runs start after it
     WEBHOOK = 8  # it has a webhook URL of its own
@@ -333,9 +332,8 @@ class Accepted:
     """The result of an accepted request. `replayed` means that its idempotency key had been used before.
 
     `quota` is what is left of the tenant's rate, if it has one. `outcome` is what flow control made of the start: with
-    `skipped` and `dropped` there is no run, `run_id` is empty and `status` is `cancelled`. `start_id` names this
-    start in the input and the result of a batch. `replaced_run_id` is the run that was
-    cancelled for this one.
+    `skipped` and `dropped` no run exists, `run_id` is empty and `status` is `cancelled`. `start_id` names this start in
+    the input and the result of a batch. `replaced_run_id` is the run that was cancelled for this one.
     """
 
     run_id: Annotated[str, BeforeValidator(lambda run_id: run_id or "")]
