@@ -105,18 +105,20 @@ def run(
 
     accepted = run_interruptibly(_start_on(server, name, message, arguments, options))
     if not follow or not accepted.run_id:
-        shown = (
-            f"{accepted.run_id}: {accepted.status}" if accepted.run_id else f"{accepted.outcome}: no run was started"
-        )
-        fields = asdict(accepted)
-        # Only the process that accepted the run uses it.
-        del fields["due_in_us"]
-        print_result(fields, shown, json=json)
+        _print_start(accepted, json=json)
         return
     # The run can be found again even if this process dies.
     write_line(accepted.run_id, err=True)
     end = follow_run(accepted.run_id, timeout=timeout, url=server.url, api_key=server.api_key, json=json, may_ask=True)
     raise typer.Exit(end)
+
+
+def _print_start(accepted: Accepted, *, json: bool) -> None:
+    shown = f"{accepted.run_id}: {accepted.status}" if accepted.run_id else f"{accepted.outcome}: no run was started"
+    fields = asdict(accepted)
+    # Only the process that accepted the run uses it.
+    del fields["due_in_us"]
+    print_result(fields, shown, json=json)
 
 
 def _flow_control(given: str | None, unique_key: str | None, expires_after: float | None) -> dict[str, Any] | None:
