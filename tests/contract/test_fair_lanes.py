@@ -338,6 +338,37 @@ async def test_a_mixed_request_is_placed_by_tenant_and_lane(store: Store, commit
     ]
 
 
+async def test_a_shared_lane_without_fair_shares_needs_no_transaction_for_an_accept(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await two_tenants(store)
+    await set_lane(store.database, "default", LaneChange(fair=False))
+    committer = Committer(store.database, lambda lanes: None)
+    await committer.start()
+    transact = store.database.transact
+    transactions = 0
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal transactions
+        transactions += 1
+        return await transact(*arguments)
+
+    try:
+        # The first accepts find out that the tenant shares lanes, and read the clocks.
+        for _ in range(2):
+            await committer.accept([new_run(tenant=GREEDY)], 30)
+        monkeypatch.setattr(store.database, "transact", counted)
+        accepted = [await committer.accept([new_run(tenant=GREEDY)], 30) for _ in range(3)]
+    finally:
+        monkeypatch.undo()
+        await committer.stop()
+    assert len(accepted) == 3
+    # The statement is for Postgres; with SQLite there are no round trips.
+    assert transactions == 0 or store.database.dialect == "sqlite"
+    rows = await store.sql("select start_tag from runs")
+    assert [row["start_tag"] for row in rows] == [None] * 5
+
+
 async def test_a_tenant_that_gets_limits_is_not_stored_past_them(store: Store, committer: Committer) -> None:
     await set_tenant(store.database, MODEST, TenantChange(max_queued=1), actor="test")
     (first,) = await committer.accept([new_run(tenant=MODEST)], 30)

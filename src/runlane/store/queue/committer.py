@@ -65,6 +65,8 @@ class Committer:
         self._stopping = False
         # Tenants whose runs get start tags.
         self._sharing: set[str] = set()
+        # Tenants whose last run could not be stored alone: they share lanes without fair shares, or have limits.
+        self._not_alone: set[str] = set()
         self._clocks_read_at = float("-inf")
         self.commits = 0
         self.members = 0
@@ -205,13 +207,18 @@ class Committer:
             return None
         limited = any(run.limits for run in new_runs)
         store = accept_limited if limited else accept_alone
-        if any(run.tenant in self._sharing for run in new_runs):
+        tenants = {run.tenant for run in new_runs}
+        if not tenants.isdisjoint(self._sharing) or not (limited or tenants.isdisjoint(self._not_alone)):
             if limited or self._database.dialect == "sqlite" or not is_plain(new_runs) or self._must_read_clocks():
                 return None
             store = accept_shared
         failpoint("accept.before_commit")
         stored = await store(self._database, new_runs)
         if stored is None:
+            if store is accept_alone and self._database.dialect != "sqlite":
+                self._not_alone |= tenants
+            else:
+                self._not_alone -= tenants
             return None
         return CommitResult(accepted=[[stored[run.id] for run in member.runs] for member in batch])
 
