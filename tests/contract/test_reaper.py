@@ -170,6 +170,24 @@ async def test_the_lock_of_a_living_worker_does_not_save_an_expired_lease(store:
         await line.close()
 
 
+async def test_a_lost_worker_leaves_no_lock_file_behind(store: Store) -> None:
+    path = store.settings.sqlite_path
+    frozen = await lock_line(store, "wrk_frozen")
+    killed = await store.worker()
+    try:
+        if path is not None:
+            # A process that is killed does not remove its file, and the kernel releases its lock.
+            (path.parent / f"{path.name}.workers" / killed).touch()
+        for worker_id in ("wrk_frozen", killed):
+            await store.expire(worker_id)
+        await reaper_of(store).run_once()
+        assert await status_of(store, "wrk_frozen") == await status_of(store, killed) == "lost"
+        if path is not None:
+            assert {file.name for file in (path.parent / f"{path.name}.workers").iterdir()} == {"wrk_frozen"}
+    finally:
+        await frozen.close()
+
+
 async def test_a_draining_worker_keeps_its_runs_while_its_lease_holds(store: Store) -> None:
     run_id = await store.add()
     worker = await store.worker()

@@ -16,7 +16,7 @@ from runlane.failpoints import failpoint
 from runlane.observability import metrics
 from runlane.settings import Settings
 from runlane.store.orchestration.children import wake_parents
-from runlane.store.queue.liveness_lock import lock_is_free
+from runlane.store.queue.liveness_lock import lock_is_free, remove_lock_files
 from runlane.store.queue.reaping import (
     RECONNECT_SECONDS,
     ReapedRuns,
@@ -59,6 +59,8 @@ class Reaper:
             failpoint("reaper.committed")
             metrics.LOST_WORKERS.add(len(taken.workers))
             metrics.TAKEOVERS.add(taken.runs)
+            # The lock of a worker whose lease has expired was not tried.
+            remove_lock_files(self._settings, taken.workers)
             log.warning("workers_lost", workers=list(taken.workers), runs=taken.runs)
             self._bus.ring(taken.ready_lanes)
             self._bus.publish(taken.notices)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -75,6 +76,15 @@ async def lock_is_free(session: Session, settings: Settings, worker_id: str) -> 
         return False
     lock.drop()
     return True
+
+
+def remove_lock_files(settings: Settings, workers: Iterable[str]) -> None:
+    """Remove the lock files of workers that are lost. That of a process which still runs stays until its end."""
+    if settings.sqlite_path is not None:
+        for worker_id in workers:
+            lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
+            if lock.try_take():
+                lock.drop()
 
 
 class _SessionLine:
