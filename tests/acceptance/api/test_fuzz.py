@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 from runlane.access.keyring import new_key
 from runlane.app import App
@@ -32,6 +33,8 @@ async def test_the_api_keeps_to_its_description_for_any_request(settings: Settin
     command = ("serve", "tests.acceptance.api.shop:app", "--port", "0", "--worker")
     with process(*command, settings=settings, RUNLANE_SECRET_KEY=new_key()) as server:
         url = server.wait_for("serving")["url"]
+        # The first answer takes seconds, and the reader of the description waits for ten.
+        await asyncio.to_thread(lambda: urlopen(f"{url}/openapi.json", timeout=180).read())
         fuzzing = [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json",
             "--phases", "examples,fuzzing", "--max-examples", str(scaled(4, 25)), "--checks", _CHECKS, "--seed", "7",
