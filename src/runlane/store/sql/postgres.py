@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import asyncpg
 from sqlalchemy import text
@@ -58,6 +58,8 @@ _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg
 _TRIES = 5
 _ITERATIONS_TO_CLOSE = 5
 
+# Each is parsed by the server anew; more of them are bound as a list.
+_MOST_FIRST_LOCKS: Final = 8
 _LOCK = Statement(
     "lock",
     text(
@@ -87,12 +89,13 @@ _WITNESS = Statement(
 
 
 class PostgresSession:
-    """One open transaction on one connection."""
+    """One transaction on one connection. `begin` is sent with the first locks, or before the first statement."""
 
     dialect: Dialect = "postgresql"
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, begin: str | None = None) -> None:
         self._connection = connection
+        self._begin = begin
         self._marked: Sequence[Row] = ()
         self.freed: set[str] = set()
 
@@ -118,7 +121,15 @@ class PostgresSession:
             return []
         return await self._fetch(*compound.bound(params, members))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the server has an open transaction of this session."""
+        return self._begin is None
+
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            await self._connection.execute(begin)
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
         if rows and not self._marked and "mark" in rows[0]:
             self._marked = rows
@@ -126,8 +137,13 @@ class PostgresSession:
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
         wanted = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
-        if wanted:
-            keys = sorted(wanted)
+        keys = sorted(wanted)
+        if self._begin is not None and 0 < len(keys) <= _MOST_FIRST_LOCKS:
+            # In one round trip. Keys are numbers, so nothing has to be bound.
+            begin, self._begin = self._begin, None
+            locks = (f"select pg_advisory_xact_lock{'' if wanted[key] else '_shared'}('{key:d}')" for key in keys)
+            await self._connection.execute(";".join([begin, *locks]))
+        elif keys:
             await self.fetch(_LOCK, keys=keys, exclusive=[wanted[key] for key in keys])
 
     async def try_lock(self, key: int) -> bool:
@@ -283,20 +299,21 @@ class PostgresDatabase:
 
     async def _transact_once(self, work: Callable[[Session], Awaitable[T]]) -> T:
         connection = await self._take()
-        session = PostgresSession(connection)
+        session = PostgresSession(connection, self._begin)
         committing = False
         try:
-            await connection.execute(self._begin)
             result = await work(session)
-            committing = True
-            await connection.execute("commit")
+            if session.has_begun:
+                committing = True
+                await connection.execute("commit")
         except CONNECTION_ERRORS as error:
             connection.terminate()
             if committing:
                 raise CommitInDoubt(session.mark) from error
             raise Unavailable(f"The database does not answer: {_describe_error(error)}.") from error
         except Exception:
-            await self._roll_back(connection)
+            if session.has_begun:
+                await self._roll_back(connection)
             raise
         except BaseException:
             # Cancelled between two statements or inside one: ending the connection ends the transaction.
