@@ -44,7 +44,7 @@ WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) OR
     CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, coalesce(admitted.due_at, CASE WHEN (admitted.delay_us >
     0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS coalesce_3, admitted.hold, admitted.on_dead,
@@ -123,7 +123,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
     admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant
@@ -182,7 +182,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     THEN admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
     admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant, CASE WHEN

@@ -95,7 +95,8 @@ def _free(batch: FromClause, has_tag: ColumnElement[bool]) -> ColumnElement[bool
     return exists().where(tenants.c.id == batch.c.tenant, FREE, has_tag)
 
 
-def _admit_alone(batch: FromClause) -> FromClause:
+def admit_alone(batch: FromClause) -> FromClause:
+    """Return the members whose tenants have no limits and share no lanes, with the time of their acceptance."""
     return timed(batch, _free(batch, ~tenants.c.shares_lanes))
 
 
@@ -105,9 +106,12 @@ def _admit(batch: FromClause) -> FromClause:
 
 def new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
     """Return the columns of a new run without keys."""
-    moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target).scalar_subquery()
+    # Without `correlate_except`, a subquery in a subquery would read all rows of the statement instead of its own.
+    kind = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target)
+    moved = kind.correlate_except(lane_kinds).scalar_subquery()
     lane = func.coalesce(moved, t.lane)
-    seconds = select(lanes.c.priority_seconds).where(lanes.c.name == lane).scalar_subquery()
+    named = select(lanes.c.priority_seconds).where(lanes.c.name == lane)
+    seconds = named.correlate_except(lanes).scalar_subquery()
     point = func.coalesce(seconds, lit(PRIORITY_SECONDS)) * lit(1_000_000)
     return {
         "id": t.id,
@@ -142,14 +146,16 @@ def _insert_runs_alone(admitted: FromClause) -> Executable:
     )
 
 
-def _is_ready(t: ColumnCollection[str, Any]) -> ColumnElement[bool]:
+def is_ready(t: ColumnCollection[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that a new run waits for no approval and no time."""
     return and_(~t.hold, t.delay_us <= lit(0))
 
 
-def _insert_runs_limited(admitted: FromClause) -> Executable:
+def insert_runs_limited(admitted: FromClause) -> Executable:
+    """Store runs with concurrency limits and no keys, blocked where `limit_is_full`."""
     t = admitted.c
     rows = new_rows(t)
-    rows["status"] = case((and_(t.limit_is_full, _is_ready(t)), lit(Status.BLOCKED)), else_=rows["status"])
+    rows["status"] = case((and_(t.limit_is_full, is_ready(t)), lit(Status.BLOCKED)), else_=rows["status"])
     rows["hooks"] = case((t.limit_key.is_(None), lit(0)), else_=lit(RunHook.LIMITS))
     return (
         insert(runs)
@@ -176,7 +182,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
     rows["status"] = case((and_(~t.hold, t.due_at.is_not(None)), lit(Status.SCHEDULED)), else_=rows["status"])
     rows["due_at"] = func.coalesce(t.due_at, rows["due_at"])
     waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
-    waits = or_(waits, and_(t.limit_is_full, _is_ready(t), t.due_at.is_(None)))
+    waits = or_(waits, and_(t.limit_is_full, is_ready(t), t.due_at.is_(None)))
     rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
     rows["ordering_key"] = t.ordering_key
     rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
@@ -210,7 +216,8 @@ def insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Execut
     )
 
 
-def _insert_inputs_limited(batch: FromClause | None, changed: FromClause) -> Executable:
+def insert_inputs_limited(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: store the inputs of runs with their concurrency limits."""
     assert batch is not None  # noqa: S101 - this compound write has a batch
     b = batch.c
     return insert(run_inputs).from_select(
@@ -219,12 +226,13 @@ def _insert_inputs_limited(batch: FromClause | None, changed: FromClause) -> Exe
     )
 
 
-def _insert_slots(batch: FromClause | None, changed: FromClause) -> Executable:
+def insert_slots(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: store the slots of the runs that are admitted."""
     assert batch is not None  # noqa: S101 - this compound write has a batch
     b = batch.c
     return insert(limit_slots).from_select(
         ["key", "run_id"],
-        select(b.limit_key, b.id).select_from(batch).where(b.limit_key.is_not(None), ~b.limit_is_full, _is_ready(b)),
+        select(b.limit_key, b.id).select_from(batch).where(b.limit_key.is_not(None), ~b.limit_is_full, is_ready(b)),
     )
 
 
@@ -262,11 +270,11 @@ ACCEPT = CompoundWrite(
 )
 ACCEPT_LIMITED = CompoundWrite(
     "accept_limited",
-    _insert_runs_limited,
+    insert_runs_limited,
     columns=_LIMITED_COLUMNS,
     returns={**RETURNS, "mark": Text()},
-    links=[_insert_inputs_limited, insert_first_events, _insert_slots],
-    admit=_admit_alone,
+    links=[insert_inputs_limited, insert_first_events, insert_slots],
+    admit=admit_alone,
     purpose="Store new runs that have concurrency limits and no keys, with the slots of their first limits.",
 )
 ACCEPT_ALONE = CompoundWrite(
@@ -275,6 +283,6 @@ ACCEPT_ALONE = CompoundWrite(
     columns=ALONE_COLUMNS,
     returns=RETURNS,
     links=[insert_inputs_alone, insert_first_events],
-    admit=_admit_alone,
+    admit=admit_alone,
     purpose="Store new runs without keys, as one statement without a transaction.",
 )

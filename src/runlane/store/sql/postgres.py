@@ -58,13 +58,19 @@ _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg
 _TRIES = 5
 _ITERATIONS_TO_CLOSE = 5
 
+# The conditions call the function for each number and are never true, so no rows are sent back.
 _LOCK = Statement(
     "lock",
+    text("select key from unnest(cast(:keys as bigint[])) as wanted(key) where pg_advisory_xact_lock(key) is null"),
+    purpose="Wait for exclusive advisory locks in one order.",
+)
+_LOCK_MIXED = Statement(
+    "lock_mixed",
     text(
-        "select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end "
-        "from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive)"
+        "select key from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive) "
+        "where (case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end) is null"
     ),
-    purpose="Wait for advisory locks in one order.",
+    purpose="Wait for exclusive and shared advisory locks in one order.",
 )
 _TRY_LOCK = Statement(
     "try_lock", text("select pg_try_advisory_xact_lock(:key) as got"), purpose="Take an advisory lock if it is free."
@@ -87,12 +93,13 @@ _WITNESS = Statement(
 
 
 class PostgresSession:
-    """One open transaction on one connection."""
+    """One transaction on one connection. `begin`, if given, opens it before the first statement."""
 
     dialect: Dialect = "postgresql"
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, begin: str | None = None) -> None:
         self._connection = connection
+        self._begin = begin
         self._marked: Sequence[Row] = ()
         self.freed: set[str] = set()
 
@@ -118,7 +125,14 @@ class PostgresSession:
             return []
         return await self._fetch(*compound.bound(params, members))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a statement was sent, so that there is something to commit."""
+        return self._begin is None
+
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
+        if self._begin is not None:
+            await self._open()
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
         if rows and not self._marked and "mark" in rows[0]:
             self._marked = rows
@@ -126,15 +140,31 @@ class PostgresSession:
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
         wanted = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
-        if wanted:
-            keys = sorted(wanted)
-            await self.fetch(_LOCK, keys=keys, exclusive=[wanted[key] for key in keys])
+        if not wanted:
+            return
+        keys = sorted(wanted)
+        if not all(wanted.values()):
+            await self.fetch(_LOCK_MIXED, keys=keys, exclusive=[wanted[key] for key in keys])
+        elif self._begin is None:
+            await self.fetch(_LOCK, keys=keys)
+        else:
+            await self._open(_lock_text(keys))
+
+    async def _open(self, first: str = "") -> None:
+        """Begin the transaction, with its first statement in the same round trip."""
+        begin, self._begin = self._begin, None
+        await self._connection.execute(f"{begin}; {first}")
 
     async def try_lock(self, key: int) -> bool:
         return bool((await self.fetch(_TRY_LOCK, key=key))[0]["got"])
 
     def texts(self, values: Sequence[str]) -> Any:
         return text_list("postgresql", values)
+
+
+def _lock_text(keys: Iterable[int]) -> str:
+    """Return `_LOCK` with its numbers in the text: a message with parameters cannot begin a transaction as well."""
+    return _LOCK.compiled("postgresql").sql.replace("$1", f"'{{{','.join(map(str, keys))}}}'")
 
 
 class PostgresDatabase:
@@ -283,20 +313,21 @@ class PostgresDatabase:
 
     async def _transact_once(self, work: Callable[[Session], Awaitable[T]]) -> T:
         connection = await self._take()
-        session = PostgresSession(connection)
+        session = PostgresSession(connection, self._begin)
         committing = False
         try:
-            await connection.execute(self._begin)
             result = await work(session)
-            committing = True
-            await connection.execute("commit")
+            if session.is_open:
+                committing = True
+                await connection.execute("commit")
         except CONNECTION_ERRORS as error:
             connection.terminate()
             if committing:
                 raise CommitInDoubt(session.mark) from error
             raise Unavailable(f"The database does not answer: {_describe_error(error)}.") from error
         except Exception:
-            await self._roll_back(connection)
+            if session.is_open:
+                await self._roll_back(connection)
             raise
         except BaseException:
             # Cancelled between two statements or inside one: ending the connection ends the transaction.
