@@ -39,6 +39,7 @@ def test_the_statements_were_found() -> None:
         "accept_alone",
         "accept_counted",
         "accept_limited",
+        "accept_ruled",
         "accept_shared",
         *CLAIMS,
         "grant_slots",

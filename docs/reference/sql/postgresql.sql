@@ -30,8 +30,8 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
-    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key, ordering_key, key_no, holds_key, limited,
+    hooks, fairness_key, start_tag, tags) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
     lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
@@ -49,16 +49,17 @@ FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
     priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
     coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
-    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
-    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_3, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key, admitted.ordering_key AS ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL)
+    THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
-    backlog_key, admitted.flow_key AS flow_key
+    tags
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -97,8 +98,8 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
-    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key, ordering_key, key_no, holds_key, limited,
+    hooks, fairness_key, start_tag, tags) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
     lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
@@ -116,16 +117,17 @@ FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
     priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
     coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
-    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
-    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_3, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key, admitted.ordering_key AS ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL)
+    THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
-    backlog_key, admitted.flow_key AS flow_key
+    tags
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -426,6 +428,104 @@ link_3 AS
 (INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
 FROM admitted
 WHERE admitted.limit_key IS NOT NULL AND NOT admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
+FROM changed;
+
+-- accept_ruled
+-- Store new runs that have rules of flow control and nothing else that needs further columns.
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.due_at AS
+    due_at, batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key,
+    batch.flow_key AS flow_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
+    $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::BIGINT[], $15::BIGINT[],
+    $16::TEXT[], $17::TEXT[], $18::TEXT[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us,
+    hold, on_dead, input, tenant, trace, plan, due_at, expires_us, unique_key, backlog_key, flow_key)
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, admitted.plan AS plan
+FROM admitted
+WHERE true ON CONFLICT (run_id) DO NOTHING),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS
+    target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (NOT admitted.hold AND admitted.due_at
+    IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0)
+    THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE
+    admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_2, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_4, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key
+FROM admitted
+WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
+    pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
+FROM changed;
+
+-- accept_ruled (one member)
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.due_at AS
+    due_at, batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key,
+    batch.flow_key AS flow_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
+    max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
+    $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan, $14::BIGINT AS due_at,
+    $15::BIGINT AS expires_us, $16::VARCHAR AS unique_key, $17::VARCHAR AS backlog_key, $18::VARCHAR AS flow_key) AS
+    batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, admitted.plan AS plan
+FROM admitted
+WHERE true ON CONFLICT (run_id) DO NOTHING),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS
+    target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (NOT admitted.hold AND admitted.due_at
+    IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0)
+    THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE
+    admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_2, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_4, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key
+FROM admitted
+WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
+    pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
 FROM changed;
 
@@ -6620,6 +6720,15 @@ UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 10000
     size=batch.size, most=batch.most, skipped=batch.skipped FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat,
     $3::VARCHAR AS run_id, $4::BIGINT AS opened_at, $5::BIGINT AS due_at, $6::INTEGER AS starts, $7::INTEGER AS size,
     $8::INTEGER AS most, $9::BIGINT AS skipped) AS batch WHERE flow_keys.key = batch.key;
+
+-- store_flow_rates
+-- Store the state of keys of which nothing but the rate has changed.
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat FROM unnest($1::TEXT[], $2::BIGINT[]) AS batch(key, tat) WHERE flow_keys.key = batch.key;
+
+-- store_flow_rates (one member)
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat) AS batch WHERE flow_keys.key = batch.key;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.

@@ -1,4 +1,4 @@
-"""The statements that store new runs: with keys, alone, and with nothing but concurrency limits.
+"""The statements that store new runs: with keys, alone, with nothing but rules or nothing but concurrency limits.
 
 The lane is the operator's assignment or else the declared one. The insert checks that a tenant has no limits, and that
 its runs have their start tags if it shares lanes with other tenants.
@@ -6,6 +6,7 @@ its runs have their start tags if it shares lanes with other tenants.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -54,6 +55,14 @@ ALONE_COLUMNS = {
     "trace": Text(),
     "plan": Text(),
 }
+_FLOW_COLUMNS = {
+    "due_at": BigInteger(),
+    "expires_us": BigInteger(),
+    "unique_key": Text(),
+    "backlog_key": Text(),
+    "flow_key": Text(),
+}
+_RULED_COLUMNS = {**ALONE_COLUMNS, **_FLOW_COLUMNS}
 _RUN_COLUMNS = {
     **ALONE_COLUMNS,
     "limited": Boolean(),
@@ -68,14 +77,8 @@ _RUN_COLUMNS = {
     "start_tag": BigInteger(),
     "limits": Text(),
     "limit_is_full": Boolean(),
-    "due_at": BigInteger(),
-    "expires_us": BigInteger(),
-    "unique_key": Text(),
-    "backlog_key": Text(),
-    "flow_key": Text(),
+    **_FLOW_COLUMNS,
 }
-
-
 _LIMITED_COLUMNS = {**ALONE_COLUMNS, "limits": Text(), "limit_key": Text(), "limit_is_full": Boolean()}
 
 
@@ -177,10 +180,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
         .scalar_subquery()
     )
     keyed = t.ordering_key.is_not(None)
-    rows = new_rows(t)
-    # A due time of flow control that has passed meanwhile is left to the timers, which complete a batch.
-    rows["status"] = case((and_(~t.hold, t.due_at.is_not(None)), lit(Status.SCHEDULED)), else_=rows["status"])
-    rows["due_at"] = func.coalesce(t.due_at, rows["due_at"])
+    rows = _ruled_rows(t)
     waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
     waits = or_(waits, and_(t.limit_is_full, is_ready(t), t.due_at.is_(None)))
     rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
@@ -193,10 +193,27 @@ def _insert_runs(admitted: FromClause) -> Executable:
     rows["rank"] = func.coalesce(t.rank, rows["rank"])
     rows["start_tag"] = t.start_tag
     rows["tags"] = t.tags
+    return _insert_new(rows, admitted)
+
+
+def _insert_runs_ruled(admitted: FromClause) -> Executable:
+    return _insert_new(_ruled_rows(admitted.c), admitted)
+
+
+def _ruled_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
+    """Return the columns of a new run with rules of flow control."""
+    rows = new_rows(t)
+    # A due time of flow control that has passed meanwhile is left to the timers, which complete a batch.
+    rows["status"] = case((and_(~t.hold, t.due_at.is_not(None)), lit(Status.SCHEDULED)), else_=rows["status"])
+    rows["due_at"] = func.coalesce(t.due_at, rows["due_at"])
     rows["expires_at"] = t.at + t.expires_us
     rows["unique_key"] = t.unique_key
     rows["backlog_key"] = t.backlog_key
     rows["flow_key"] = t.flow_key
+    return rows
+
+
+def _insert_new(rows: Mapping[str, ColumnElement[Any]], admitted: FromClause) -> Executable:
     # This process makes the ids, so an existing run was stored by an earlier try whose result was lost. `where true`
     # keeps SQLite's parser from reading ON as a join.
     return (
@@ -237,17 +254,18 @@ def insert_slots(batch: FromClause | None, changed: FromClause) -> Executable:
 
 
 def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
-    assert batch is not None  # noqa: S101 - this compound write has a batch
-    return (
-        postgresql.insert(run_inputs)
-        .from_select(
-            ["run_id", "input", "trace", "plan", "origin", "limits"],
-            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan, batch.c.origin, batch.c.limits)
-            .select_from(batch)
-            .where(true()),
-        )
-        .on_conflict_do_nothing(index_elements=["run_id"])
-    )
+    return _insert_inputs_with(batch, "input", "trace", "plan", "origin", "limits")
+
+
+def _insert_inputs_ruled(batch: FromClause | None, changed: FromClause) -> Executable:
+    return _insert_inputs_with(batch, "input", "trace", "plan")
+
+
+def _insert_inputs_with(batch: FromClause | None, *columns: str) -> Executable:
+    assert batch is not None  # noqa: S101 - these compound writes have a batch
+    rows = select(batch.c.id, *(batch.c[name] for name in columns)).select_from(batch).where(true())
+    new = postgresql.insert(run_inputs).from_select(["run_id", *columns], rows)
+    return new.on_conflict_do_nothing(index_elements=["run_id"])
 
 
 def insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
@@ -267,6 +285,15 @@ ACCEPT = CompoundWrite(
     links=[_insert_inputs, insert_first_events],
     admit=_admit,
     purpose="Store new runs with their inputs and first events.",
+)
+ACCEPT_RULED = CompoundWrite(
+    "accept_ruled",
+    _insert_runs_ruled,
+    columns=_RULED_COLUMNS,
+    returns={**RETURNS, "mark": Text()},
+    links=[_insert_inputs_ruled, insert_first_events],
+    admit=admit_alone,
+    purpose="Store new runs that have rules of flow control and nothing else that needs further columns.",
 )
 ACCEPT_LIMITED = CompoundWrite(
     "accept_limited",
