@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from runlane.domain.run import PRIORITY_STEP_US, Accepted, Status
-from runlane.store.queue.lanes import declare_lanes, move_kinds, unassign_kinds
+from runlane.store.queue.committer import Committer
+from runlane.store.queue.lanes import LaneChange, declare_lanes, move_kinds, set_lane, unassign_kinds
 from tests.harness import Store, new_run
+from tests.limits import limit
 from tests.scale import scaled
 
 MANY = scaled(1_000, 5_000)
@@ -78,6 +82,22 @@ async def test_an_operators_lane_wins_over_the_declared_one(store: Store) -> Non
     await unassign_kinds(store.database, ["job"])
     (verdict,) = await store.add_all(new_run(lane="media"))
     assert verdict.lane == "media"
+
+
+@pytest.mark.parametrize("keys", [{}, {"tags": ("a",)}, {"limits": (limit("a", 1),)}])
+async def test_a_batch_with_priorities_of_a_moved_kind_is_stored(store: Store, keys: dict[str, Any]) -> None:
+    """The points of a priority are those of the lane of each run."""
+    await declare_lanes(store.database, ["bulk"])
+    await set_lane(store.database, "bulk", LaneChange(priority_seconds=7))
+    await move_kinds(store.database, ["job"], "bulk")
+    committer = Committer(store.database, lambda lanes: None)
+    await committer.start()
+    wanted = [new_run(priority=priority, **keys) for priority in (1, 2)] + [new_run(target="other", priority=3, **keys)]
+    await committer.accept(wanted, 30)
+    await committer.stop()
+    rows = await store.sql("select id, accepted_at - rank as ahead from runs order by id")
+    ahead = {row["id"]: row["ahead"] for row in rows}
+    assert [ahead[run.id] for run in wanted] == [7_000_000, 14_000_000, 3 * PRIORITY_STEP_US]
 
 
 @pytest.mark.parametrize("text", ["grün 🙂", "tab\tline\nquote'\"\\", "{}[]%$1:name", "\u2028\x01"])

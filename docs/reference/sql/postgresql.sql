@@ -30,8 +30,8 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
-    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key, ordering_key, key_no, holds_key, limited,
+    hooks, fairness_key, start_tag, tags) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
     lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
@@ -45,20 +45,21 @@ WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (ad
     AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
     priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
     coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
-    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
-    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_3, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key, admitted.ordering_key AS ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL)
+    THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
-    backlog_key, admitted.flow_key AS flow_key
+    tags
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -97,8 +98,8 @@ FROM admitted
 WHERE true ON CONFLICT (run_id) DO NOTHING),
 changed AS
 (INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
-    unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key, ordering_key, key_no, holds_key, limited,
+    hooks, fairness_key, start_tag, tags) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT
     lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
@@ -112,20 +113,21 @@ WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) OR (ad
     AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
     priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
     coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
-    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.ordering_key AS
-    ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT max(waiting.key_no) AS max_1
+    coalesce_3, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_3, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key, admitted.ordering_key AS ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL)
+    THEN coalesce((SELECT max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_4, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_4, admitted.limited AS limited,
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key))) AS anon_5, admitted.limited AS limited,
     admitted.hooks AS hooks, admitted.fairness_key AS fairness_key, admitted.start_tag AS start_tag, admitted.tags AS
-    tags, admitted.at + admitted.expires_us AS anon_5, admitted.unique_key AS unique_key, admitted.backlog_key AS
-    backlog_key, admitted.flow_key AS flow_key
+    tags
 FROM admitted
 WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
     pg_current_xact_id()::text AS mark),
@@ -163,7 +165,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
     admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
@@ -202,7 +204,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
     admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
@@ -213,6 +215,125 @@ link_2 AS
     changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
 FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at
+FROM changed;
+
+-- accept_counted
+-- Store new runs with the limit of one key each and no other keys, queued where their limits have room.
+WITH admitted AS materialized
+(SELECT counted.id AS id, counted.target AS target, counted.lane AS lane, counted.priority AS priority,
+    counted.max_attempts AS max_attempts, counted.max_losses AS max_losses, counted.delay_us AS delay_us, counted.hold
+    AS hold, counted.on_dead AS on_dead, counted.input AS input, counted.tenant AS tenant, counted.trace AS trace,
+    counted.plan AS plan, counted.limits AS limits, counted.limit_key AS limit_key, counted.limit_no AS limit_no,
+    counted.limit_room AS limit_room, counted.limit_is_full AS limit_is_full, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
+FROM (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts
+    AS max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limits AS
+    limits, batch.limit_key AS limit_key, batch.limit_no AS limit_no, batch.limit_room AS limit_room, batch.limit_key IS
+    NOT NULL AND (SELECT array_agg(CASE WHEN ((EXISTS (SELECT *
+FROM limit_waits)) AND (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits.key = wanted.key))) THEN 4611686018427387904 ELSE (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = wanted.key) END) AS array_agg_1
+FROM unnest($1::TEXT[]) AS wanted(key))[batch.limit_no] >= batch.limit_room AS limit_is_full
+FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[], $5::SMALLINT[], $6::INTEGER[], $7::INTEGER[], $8::BIGINT[],
+    $9::BOOLEAN[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::TEXT[], $15::TEXT[], $16::TEXT[],
+    $17::INTEGER[], $18::INTEGER[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us, hold,
+    on_dead, input, tenant, trace, plan, limits, limit_key, limit_no, limit_room)) AS counted
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = counted.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan, limits) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.limits AS limits
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, hooks) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.limit_is_full AND NOT
+    admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN
+    (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN
+    admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 512 END
+    AS anon_5
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at, pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed),
+link_3 AS
+(INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
+FROM admitted
+WHERE admitted.limit_key IS NOT NULL AND NOT admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
+FROM changed;
+
+-- accept_counted (one member)
+WITH admitted AS materialized
+(SELECT counted.id AS id, counted.target AS target, counted.lane AS lane, counted.priority AS priority,
+    counted.max_attempts AS max_attempts, counted.max_losses AS max_losses, counted.delay_us AS delay_us, counted.hold
+    AS hold, counted.on_dead AS on_dead, counted.input AS input, counted.tenant AS tenant, counted.trace AS trace,
+    counted.plan AS plan, counted.limits AS limits, counted.limit_key AS limit_key, counted.limit_no AS limit_no,
+    counted.limit_room AS limit_room, counted.limit_is_full AS limit_is_full, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
+FROM (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts
+    AS max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.limits AS
+    limits, batch.limit_key AS limit_key, batch.limit_no AS limit_no, batch.limit_room AS limit_room, batch.limit_key IS
+    NOT NULL AND (SELECT array_agg(CASE WHEN ((EXISTS (SELECT *
+FROM limit_waits)) AND (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits.key = wanted.key))) THEN 4611686018427387904 ELSE (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = wanted.key) END) AS array_agg_1
+FROM unnest($1::TEXT[]) AS wanted(key))[batch.limit_no] >= batch.limit_room AS limit_is_full
+FROM (SELECT $2::VARCHAR AS id, $3::VARCHAR AS target, $4::VARCHAR AS lane, $5::SMALLINT AS priority, $6::INTEGER AS
+    max_attempts, $7::INTEGER AS max_losses, $8::BIGINT AS delay_us, $9::BOOLEAN AS hold, $10::VARCHAR AS on_dead,
+    $11::VARCHAR AS input, $12::VARCHAR AS tenant, $13::VARCHAR AS trace, $14::VARCHAR AS plan, $15::VARCHAR AS limits,
+    $16::VARCHAR AS limit_key, $17::INTEGER AS limit_no, $18::INTEGER AS limit_room) AS batch) AS counted
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = counted.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan, limits) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.plan AS plan, admitted.limits AS limits
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, hooks) SELECT admitted.id AS id, admitted.target AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.limit_is_full AND NOT
+    admitted.hold AND admitted.delay_us <= 0) THEN 'blocked' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN
+    (admitted.delay_us > 0) THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN
+    admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
+    (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
+    admitted.on_dead AS on_dead, admitted.tenant AS tenant, CASE WHEN (admitted.limit_key IS NULL) THEN 0 ELSE 512 END
+    AS anon_5
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at, pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed),
+link_3 AS
+(INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
+FROM admitted
+WHERE admitted.limit_key IS NOT NULL AND NOT admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
 FROM changed;
 
 -- accept_limited
@@ -245,7 +366,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
     admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
@@ -292,7 +413,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
     admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_4, admitted.hold AS hold,
@@ -307,6 +428,104 @@ link_3 AS
 (INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
 FROM admitted
 WHERE admitted.limit_key IS NOT NULL AND NOT admitted.limit_is_full AND NOT admitted.hold AND admitted.delay_us <= 0)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
+FROM changed;
+
+-- accept_ruled
+-- Store new runs that have rules of flow control and nothing else that needs further columns.
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.due_at AS
+    due_at, batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key,
+    batch.flow_key AS flow_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::SMALLINT[], $5::INTEGER[], $6::INTEGER[], $7::BIGINT[],
+    $8::BOOLEAN[], $9::TEXT[], $10::TEXT[], $11::TEXT[], $12::TEXT[], $13::TEXT[], $14::BIGINT[], $15::BIGINT[],
+    $16::TEXT[], $17::TEXT[], $18::TEXT[]) AS batch(id, target, lane, priority, max_attempts, max_losses, delay_us,
+    hold, on_dead, input, tenant, trace, plan, due_at, expires_us, unique_key, backlog_key, flow_key)
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, admitted.plan AS plan
+FROM admitted
+WHERE true ON CONFLICT (run_id) DO NOTHING),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS
+    target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (NOT admitted.hold AND admitted.due_at
+    IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0)
+    THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE
+    admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_2, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_4, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key
+FROM admitted
+WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
+    pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed)
+SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
+FROM changed;
+
+-- accept_ruled (one member)
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch.plan AS plan, batch.due_at AS
+    due_at, batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key,
+    batch.flow_key AS flow_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS target, $3::VARCHAR AS lane, $4::SMALLINT AS priority, $5::INTEGER AS
+    max_attempts, $6::INTEGER AS max_losses, $7::BIGINT AS delay_us, $8::BOOLEAN AS hold, $9::VARCHAR AS on_dead,
+    $10::VARCHAR AS input, $11::VARCHAR AS tenant, $12::VARCHAR AS trace, $13::VARCHAR AS plan, $14::BIGINT AS due_at,
+    $15::BIGINT AS expires_us, $16::VARCHAR AS unique_key, $17::VARCHAR AS backlog_key, $18::VARCHAR AS flow_key) AS
+    batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, admitted.plan AS plan
+FROM admitted
+WHERE true ON CONFLICT (run_id) DO NOTHING),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key) SELECT admitted.id AS id, admitted.target AS
+    target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (NOT admitted.hold AND admitted.due_at
+    IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0)
+    THEN 'scheduled' ELSE 'queued' END END AS anon_2, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE
+    admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_3, admitted.priority AS priority,
+    admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at,
+    coalesce(admitted.due_at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS
+    coalesce_2, admitted.hold AS hold, admitted.on_dead AS on_dead, admitted.tenant AS tenant, admitted.at +
+    admitted.expires_us AS anon_4, admitted.unique_key AS unique_key, admitted.backlog_key AS backlog_key,
+    admitted.flow_key AS flow_key
+FROM admitted
+WHERE true ON CONFLICT (id) DO NOTHING RETURNING runs.id, runs.status, runs.lane, runs.accepted_at,
+    pg_current_xact_id()::text AS mark),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
 FROM changed;
 
@@ -407,7 +626,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
     priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_7, admitted.hold AS hold,
@@ -516,7 +735,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority AS
     priority, admitted.max_attempts AS max_attempts, admitted.max_losses AS max_losses, 1, admitted.at AS at, CASE WHEN
     (admitted.delay_us > 0) THEN admitted.at + admitted.delay_us ELSE NULL END AS anon_7, admitted.hold AS hold,
@@ -4071,9 +4290,8 @@ WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.i
 LIMIT 500;
 
 -- lock
--- Wait for advisory locks in one order.
-select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end from
-    unnest(cast($1 as bigint[]), cast($2 as boolean[])) as wanted(key, exclusive);
+-- Wait for exclusive advisory locks in one order.
+select key from unnest(cast($1 as bigint[])) as wanted(key) where pg_advisory_xact_lock(key) is null;
 
 -- lock_answered_run
 -- Lock a run while one of its waits is answered.
@@ -4112,6 +4330,11 @@ SELECT runs.id, runs.lane, runs.status
 FROM runs
 WHERE runs.id = any ($1::TEXT[]) AND (runs.status || '') IN ('scheduled', 'blocked', 'awaiting_approval') AND
     runs.attempt = 0 AND runs.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint FOR UPDATE SKIP LOCKED;
+
+-- lock_mixed
+-- Wait for exclusive and shared advisory locks in one order.
+select key from unnest(cast($1 as bigint[]), cast($2 as boolean[])) as wanted(key, exclusive) where (case when exclusive
+    then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end) is null;
 
 -- lock_open_runs
 -- Lock runs that a newer slot of their schedule cancels.
@@ -6497,6 +6720,15 @@ UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 10000
     size=batch.size, most=batch.most, skipped=batch.skipped FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat,
     $3::VARCHAR AS run_id, $4::BIGINT AS opened_at, $5::BIGINT AS due_at, $6::INTEGER AS starts, $7::INTEGER AS size,
     $8::INTEGER AS most, $9::BIGINT AS skipped) AS batch WHERE flow_keys.key = batch.key;
+
+-- store_flow_rates
+-- Store the state of keys of which nothing but the rate has changed.
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat FROM unnest($1::TEXT[], $2::BIGINT[]) AS batch(key, tat) WHERE flow_keys.key = batch.key;
+
+-- store_flow_rates (one member)
+UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
+    tat=batch.tat FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat) AS batch WHERE flow_keys.key = batch.key;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.

@@ -30,8 +30,8 @@ FROM tenants
 WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
     AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND (batch.placed = 1 OR tenants.shares_lanes = 0))))
 INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, ordering_key, key_no, holds_key, limited, hooks, fairness_key, start_tag, tags, expires_at,
-    unique_key, backlog_key, flow_key) SELECT admitted.id, admitted.target, coalesce((SELECT lane_kinds.lane
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key, ordering_key, key_no, holds_key, limited,
+    hooks, fairness_key, start_tag, tags) SELECT admitted.id, admitted.target, coalesce((SELECT lane_kinds.lane
 FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.ordering_key IS NOT NULL AND
     (admitted.key_position > 1 OR (EXISTS (SELECT *
@@ -44,19 +44,19 @@ WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) OR
     CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END) AS coalesce_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, coalesce(admitted.due_at, CASE WHEN (admitted.delay_us >
     0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS coalesce_3, admitted.hold, admitted.on_dead,
-    admitted.tenant, admitted.ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT
+    admitted.tenant, admitted.at + admitted.expires_us AS anon_2, admitted.unique_key, admitted.backlog_key,
+    admitted.flow_key, admitted.ordering_key, CASE WHEN (admitted.ordering_key IS NOT NULL) THEN coalesce((SELECT
     max(waiting.key_no) AS max_1
 FROM runs AS waiting
 WHERE waiting.ordering_key = admitted.ordering_key AND waiting.status = 'blocked'), 0) + admitted.key_position ELSE NULL
-    END AS anon_2, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
+    END AS anon_3, admitted.ordering_key IS NOT NULL AND NOT (admitted.key_position > 1 OR (EXISTS (SELECT *
 FROM runs AS holder
-WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) AS anon_3, admitted.limited,
-    admitted.hooks, admitted.fairness_key, admitted.start_tag, admitted.tags, admitted.at + admitted.expires_us AS
-    anon_4, admitted.unique_key, admitted.backlog_key, admitted.flow_key
+WHERE holder.ordering_key = admitted.ordering_key AND holder.holds_key = 1))) AS anon_4, admitted.limited,
+    admitted.hooks, admitted.fairness_key, admitted.start_tag, admitted.tags
 FROM admitted
 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING RETURNING id, status, lane, accepted_at, null AS mark;
 
@@ -123,7 +123,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
     admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant
@@ -182,7 +182,7 @@ WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHE
     THEN admitted.at ELSE admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
 FROM lanes
 WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds, admitted
+FROM lane_kinds
 WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
     admitted.max_attempts, admitted.max_losses, 1, admitted.at, CASE WHEN (admitted.delay_us > 0) THEN admitted.at +
     admitted.delay_us ELSE NULL END AS anon_3, admitted.hold, admitted.on_dead, admitted.tenant, CASE WHEN
@@ -237,6 +237,76 @@ WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued I
 INSERT INTO limit_slots ("key", run_id) SELECT admitted.limit_key, admitted.id
 FROM admitted
 WHERE admitted.limit_key IS NOT NULL AND admitted.limit_is_full = 0 AND admitted.hold = 0 AND admitted.delay_us <= 0;
+
+-- accept_ruled
+-- Store new runs that have rules of flow control and nothing else that needs further columns.
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.due_at AS
+    due_at, batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key,
+    batch.flow_key AS flow_key, now_us() AS at
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
+    lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
+    '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
+    json_extract(value, '$[8]') AS on_dead, json_extract(value, '$[9]') AS input, json_extract(value, '$[10]') AS
+    tenant, json_extract(value, '$[11]') AS trace, json_extract(value, '$[12]') AS "plan", json_extract(value, '$[13]')
+    AS due_at, json_extract(value, '$[14]') AS expires_us, json_extract(value, '$[15]') AS unique_key,
+    json_extract(value, '$[16]') AS backlog_key, json_extract(value, '$[17]') AS flow_key
+FROM json_each(?) AS batch_members) AS batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND tenants.shares_lanes = 0))
+INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, expires_at, unique_key, backlog_key, flow_key) SELECT admitted.id, admitted.target,
+    coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane) AS coalesce_1, CASE WHEN (admitted.hold = 0 AND admitted.due_at
+    IS NOT NULL) THEN 'scheduled' ELSE CASE WHEN admitted.hold THEN 'awaiting_approval' WHEN (admitted.delay_us > 0)
+    THEN 'scheduled' ELSE 'queued' END END AS anon_1, CASE WHEN (admitted.priority = 0) THEN admitted.at ELSE
+    admitted.at - CAST(admitted.priority AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = admitted.target), admitted.lane)), 600) * 1000000 END AS anon_2, admitted.priority,
+    admitted.max_attempts, admitted.max_losses, 1, admitted.at, coalesce(admitted.due_at, CASE WHEN (admitted.delay_us >
+    0) THEN admitted.at + admitted.delay_us ELSE NULL END) AS coalesce_2, admitted.hold, admitted.on_dead,
+    admitted.tenant, admitted.at + admitted.expires_us AS anon_3, admitted.unique_key, admitted.backlog_key,
+    admitted.flow_key
+FROM admitted
+WHERE 1 = 1 ON CONFLICT (id) DO NOTHING RETURNING id, status, lane, accepted_at, null AS mark;
+
+-- accept_ruled (link 1)
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
+    max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
+    on_dead, batch.input AS input, batch.tenant AS tenant, batch.trace AS trace, batch."plan" AS "plan", batch.due_at AS
+    due_at, batch.expires_us AS expires_us, batch.unique_key AS unique_key, batch.backlog_key AS backlog_key,
+    batch.flow_key AS flow_key, now_us() AS at
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS target, json_extract(value, '$[2]') AS
+    lane, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS max_attempts, json_extract(value,
+    '$[5]') AS max_losses, json_extract(value, '$[6]') AS delay_us, json_extract(value, '$[7]') AS hold,
+    json_extract(value, '$[8]') AS on_dead, json_extract(value, '$[9]') AS input, json_extract(value, '$[10]') AS
+    tenant, json_extract(value, '$[11]') AS trace, json_extract(value, '$[12]') AS "plan", json_extract(value, '$[13]')
+    AS due_at, json_extract(value, '$[14]') AS expires_us, json_extract(value, '$[15]') AS unique_key,
+    json_extract(value, '$[16]') AS backlog_key, json_extract(value, '$[17]') AS flow_key
+FROM json_each(?) AS batch_members) AS batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = batch.tenant AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AND tenants.shares_lanes = 0))
+INSERT INTO run_inputs (run_id, input, trace, "plan") SELECT admitted.id, admitted.input, admitted.trace,
+    admitted."plan"
+FROM admitted
+WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
+
+-- accept_ruled (link 2)
+INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id, 1, 0, 'queued', changed.accepted_at,
+    (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS status, json_extract(value, '$[2]') AS
+    lane, json_extract(value, '$[3]') AS accepted_at, json_extract(value, '$[4]') AS mark
+FROM json_each(?) AS changed_members) AS changed;
 
 -- active_holds
 -- Read the active holds of all lanes.
@@ -5419,6 +5489,12 @@ UPDATE flow_keys SET used_on=CAST(now_us() / 86400000000 AS INTEGER), tat=batch.
     json_extract(value, '$[2]') AS run_id, json_extract(value, '$[3]') AS opened_at, json_extract(value, '$[4]') AS
     due_at, json_extract(value, '$[5]') AS starts, json_extract(value, '$[6]') AS size, json_extract(value, '$[7]') AS
     most, json_extract(value, '$[8]') AS skipped
+FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key";
+
+-- store_flow_rates
+-- Store the state of keys of which nothing but the rate has changed.
+UPDATE flow_keys SET used_on=CAST(now_us() / 86400000000 AS INTEGER), tat=batch.tat FROM (SELECT json_extract(value,
+    '$[0]') AS "key", json_extract(value, '$[1]') AS tat
 FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key";
 
 -- store_no_result

@@ -7,6 +7,7 @@ the tags of the run. `domain/flow_keys.py` has the rules of one run, with their 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -132,7 +133,7 @@ class ConcurrencyLimitRule(BaseModel):
             raise ValueError("leave out the key: every run of a target that names a shared limit counts for it")
         return self
 
-    @property
+    @cached_property
     def rule(self) -> ConcurrencyRule:
         """The rule as the store counts it."""
         return ConcurrencyRule(self.key, self.max_running, self.limit, self.strategy)
@@ -165,6 +166,11 @@ class FlowControl(BaseModel):
         if len(timed) > 1:
             raise ValueError(f"{' and '.join(timed)} exclude each other: each sets the due time. Keep one of them")
         return self
+
+    @cached_property
+    def has_only_limits(self) -> bool:
+        """Whether concurrency limits are the only rules."""
+        return all(getattr(self, name) is None for name in type(self).model_fields if name != "concurrency")
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) is not None for name in type(self).model_fields)

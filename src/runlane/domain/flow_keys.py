@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 
 SECOND_US: Final = 1_000_000
@@ -125,7 +126,7 @@ class RunFlow(NamedTuple):
 
 def scoped_flow_key(tenant: str, rule: FlowRule, target: str, key: str) -> str:
     """Return a key as it is stored: it belongs to a tenant, a rule and a target."""
-    return _BETWEEN.join((tenant, rule.value, target, key))
+    return _BETWEEN.join((tenant, rule, target, key))
 
 
 def rule_of_key(stored: str) -> FlowRule:
@@ -138,6 +139,7 @@ def label_of_key(stored: str) -> str:
     return stored.split(_BETWEEN, 3)[3]
 
 
+@lru_cache(maxsize=1024)
 def interval_ns(most: int, per_seconds: float) -> int:
     """Return the time that one start uses. Rounded up, so that a period never has more than `most`."""
     return math.ceil(per_seconds * SECOND_NS / most)

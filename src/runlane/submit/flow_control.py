@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -117,6 +117,8 @@ def resolve(flow: StartFlow, tenant: str, target: str) -> tuple[RunFlow | None, 
     """Return the rules of the run with their keys, and its concurrency limits."""
     keys = _Keys(flow, tenant, target)
     rules = flow.rules
+    if rules.has_only_limits:
+        return None, keys.limits()
     run = RunFlow(
         None if rules.unique is None else _unique(rules.unique, keys),
         None if rules.rate_limit is None else _rate(rules.rate_limit, keys),
@@ -186,28 +188,27 @@ class _Keys:
 
     def of(self, rule: FlowRule, template: str) -> tuple[str, str]:
         """Return the key of a rule as it is stored, and as people read it."""
-        label = self._rendered(f"{rule}.key", template)
+        label = self._rendered(template, rule)
         return scoped_flow_key(self._tenant, rule, self._target, label), label
 
     def limits(self) -> tuple[ConcurrencyLimit, ...]:
         """Return the concurrency limits."""
-        return tuple(
-            self._limit(position, given.rule) for position, given in enumerate(self._flow.rules.concurrency or ())
-        )
+        found = self._flow.rules.concurrency or ()
+        return tuple([self._limit(position, given.rule) for position, given in enumerate(found)])
 
     def _limit(self, position: int, rule: ConcurrencyRule) -> ConcurrencyLimit:
         if rule.limit is not None:
             return ConcurrencyLimit(
                 shared_limit_key(self._tenant, rule.limit), None, rule.limit, rule.limit, rule.strategy
             )
-        label = self._rendered(f"concurrency.{position}.key", rule.key)
+        label = self._rendered(rule.key, FlowRule.CONCURRENCY, position)
         # The template is part of the key, because two limits of a target may have equal values.
         key = scoped_flow_key(self._tenant, FlowRule.CONCURRENCY, self._target, f"{rule.key}\x1f{label}")
         return ConcurrencyLimit(key, rule.max_running, label or self._target, None, rule.strategy)
 
-    def _rendered(self, field: str, template: str) -> str:
+    def _rendered(self, template: str, *location: str | int) -> str:
+        """Return a key; an error names the location of its rule."""
         path = _only_placeholder(template)
-        where = f"flow_control.{field}"
         try:
             if path is not None:
                 text = text_of(look_up(path, self._flow.values))
@@ -218,9 +219,15 @@ class _Keys:
             known = ", ".join(error.known[:20]) or "none"
             raise InvalidFlowControl(
                 {
-                    where: f'the input has no "{error.missing}", which the key {template!r} refers to. Give it in the '
+                    _where(
+                        location
+                    ): f'the input has no "{error.missing}", which the key {template!r} refers to. Give it in the '
                     f"input, or change the key. Known: {known}."
                 }
             ) from None
         except (TemplateError, InvalidInput) as error:
-            raise InvalidFlowControl({where: str(error)}) from None
+            raise InvalidFlowControl({_where(location): str(error)}) from None
+
+
+def _where(location: Iterable[str | int]) -> str:
+    return ".".join(["flow_control", *map(str, location), "key"])

@@ -23,7 +23,7 @@ from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import load_json
 from runlane.errors import IdempotencyConflict, RateQuota, RunlaneError, Unavailable
 from runlane.store.queue.accept_keys import free_keys, replays
-from runlane.store.queue.accept_statements import ACCEPT, ACCEPT_ALONE
+from runlane.store.queue.accept_statements import ACCEPT, ACCEPT_ALONE, ACCEPT_RULED
 from runlane.store.queue.dependencies import prepare_dependencies, store_dependencies
 from runlane.store.queue.flow_starts import finish_starts, limited_tenants, lock_keys_of, plan_starts, verdicts_of
 from runlane.store.queue.limit_gate import NO_LIMITS, LimitGate, grouped, open_gate, store_gate
@@ -163,7 +163,10 @@ async def _store(
     """Store the runs that may be stored now, and find those that an earlier try has stored."""
     if not fresh:
         return {}
-    rows = list(await session.write(ACCEPT, _members(fresh, places, gate)))
+    if not places and not gate.limits and _has_only_rules(fresh):
+        rows = list(await session.write(ACCEPT_RULED, [(*plain_columns(run), *_flow_columns(run)) for run in fresh]))
+    else:
+        rows = list(await session.write(ACCEPT, _members(fresh, places, gate)))
     hooked = {run.id: (run.id, run.tenant, run.webhook) for run in fresh if run.webhook is not None}
     if hooked:
         await add_run_webhooks(session, [hooked[row["id"]] for row in rows if row["id"] in hooked])
@@ -259,6 +262,20 @@ def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Col
                 by_tenant.setdefault(run.tenant, []).append(run)
         groups += by_tenant.values()
     return groups
+
+
+def _has_only_rules(requests: Iterable[NewRun]) -> bool:
+    """Return whether the runs have rules of flow control, and nothing that their short statement lacks."""
+    return all(
+        run.flow is not None
+        and run.ordering_key is None
+        and run.origin is None
+        and run.hooks == 0
+        and run.fairness_key is None
+        and not run.tags
+        and not run.limited
+        for run in requests
+    )
 
 
 def stand_alone(requests: Iterable[NewRun]) -> bool:

@@ -1,4 +1,4 @@
-"""The statements that store new runs: with keys, alone, and with nothing but concurrency limits.
+"""The statements that store new runs: with keys, alone, with nothing but rules or nothing but concurrency limits.
 
 The lane is the operator's assignment or else the declared one. The insert checks that a tenant has no limits, and that
 its runs have their start tags if it shares lanes with other tenants.
@@ -6,6 +6,7 @@ its runs have their start tags if it shares lanes with other tenants.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -54,6 +55,14 @@ ALONE_COLUMNS = {
     "trace": Text(),
     "plan": Text(),
 }
+_FLOW_COLUMNS = {
+    "due_at": BigInteger(),
+    "expires_us": BigInteger(),
+    "unique_key": Text(),
+    "backlog_key": Text(),
+    "flow_key": Text(),
+}
+_RULED_COLUMNS = {**ALONE_COLUMNS, **_FLOW_COLUMNS}
 _RUN_COLUMNS = {
     **ALONE_COLUMNS,
     "limited": Boolean(),
@@ -68,14 +77,8 @@ _RUN_COLUMNS = {
     "start_tag": BigInteger(),
     "limits": Text(),
     "limit_is_full": Boolean(),
-    "due_at": BigInteger(),
-    "expires_us": BigInteger(),
-    "unique_key": Text(),
-    "backlog_key": Text(),
-    "flow_key": Text(),
+    **_FLOW_COLUMNS,
 }
-
-
 _LIMITED_COLUMNS = {**ALONE_COLUMNS, "limits": Text(), "limit_key": Text(), "limit_is_full": Boolean()}
 
 
@@ -95,7 +98,8 @@ def _free(batch: FromClause, has_tag: ColumnElement[bool]) -> ColumnElement[bool
     return exists().where(tenants.c.id == batch.c.tenant, FREE, has_tag)
 
 
-def _admit_alone(batch: FromClause) -> FromClause:
+def admit_alone(batch: FromClause) -> FromClause:
+    """Return the members whose tenants have no limits and share no lanes, with the time of their acceptance."""
     return timed(batch, _free(batch, ~tenants.c.shares_lanes))
 
 
@@ -105,9 +109,12 @@ def _admit(batch: FromClause) -> FromClause:
 
 def new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
     """Return the columns of a new run without keys."""
-    moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target).scalar_subquery()
+    # Without `correlate_except`, a subquery in a subquery would read all rows of the statement instead of its own.
+    kind = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target)
+    moved = kind.correlate_except(lane_kinds).scalar_subquery()
     lane = func.coalesce(moved, t.lane)
-    seconds = select(lanes.c.priority_seconds).where(lanes.c.name == lane).scalar_subquery()
+    named = select(lanes.c.priority_seconds).where(lanes.c.name == lane)
+    seconds = named.correlate_except(lanes).scalar_subquery()
     point = func.coalesce(seconds, lit(PRIORITY_SECONDS)) * lit(1_000_000)
     return {
         "id": t.id,
@@ -142,14 +149,16 @@ def _insert_runs_alone(admitted: FromClause) -> Executable:
     )
 
 
-def _is_ready(t: ColumnCollection[str, Any]) -> ColumnElement[bool]:
+def is_ready(t: ColumnCollection[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that a new run waits for no approval and no time."""
     return and_(~t.hold, t.delay_us <= lit(0))
 
 
-def _insert_runs_limited(admitted: FromClause) -> Executable:
+def insert_runs_limited(admitted: FromClause) -> Executable:
+    """Store runs with concurrency limits and no keys, blocked where `limit_is_full`."""
     t = admitted.c
     rows = new_rows(t)
-    rows["status"] = case((and_(t.limit_is_full, _is_ready(t)), lit(Status.BLOCKED)), else_=rows["status"])
+    rows["status"] = case((and_(t.limit_is_full, is_ready(t)), lit(Status.BLOCKED)), else_=rows["status"])
     rows["hooks"] = case((t.limit_key.is_(None), lit(0)), else_=lit(RunHook.LIMITS))
     return (
         insert(runs)
@@ -171,12 +180,9 @@ def _insert_runs(admitted: FromClause) -> Executable:
         .scalar_subquery()
     )
     keyed = t.ordering_key.is_not(None)
-    rows = new_rows(t)
-    # A due time of flow control that has passed meanwhile is left to the timers, which complete a batch.
-    rows["status"] = case((and_(~t.hold, t.due_at.is_not(None)), lit(Status.SCHEDULED)), else_=rows["status"])
-    rows["due_at"] = func.coalesce(t.due_at, rows["due_at"])
+    rows = _ruled_rows(t)
     waits = or_(and_(keyed, held), has_bits(t.hooks, RunHook.WAITS_FOR_RUNS))
-    waits = or_(waits, and_(t.limit_is_full, _is_ready(t), t.due_at.is_(None)))
+    waits = or_(waits, and_(t.limit_is_full, is_ready(t), t.due_at.is_(None)))
     rows["status"] = case((waits, lit(Status.BLOCKED)), else_=rows["status"])
     rows["ordering_key"] = t.ordering_key
     rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
@@ -187,10 +193,27 @@ def _insert_runs(admitted: FromClause) -> Executable:
     rows["rank"] = func.coalesce(t.rank, rows["rank"])
     rows["start_tag"] = t.start_tag
     rows["tags"] = t.tags
+    return _insert_new(rows, admitted)
+
+
+def _insert_runs_ruled(admitted: FromClause) -> Executable:
+    return _insert_new(_ruled_rows(admitted.c), admitted)
+
+
+def _ruled_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
+    """Return the columns of a new run with rules of flow control."""
+    rows = new_rows(t)
+    # A due time of flow control that has passed meanwhile is left to the timers, which complete a batch.
+    rows["status"] = case((and_(~t.hold, t.due_at.is_not(None)), lit(Status.SCHEDULED)), else_=rows["status"])
+    rows["due_at"] = func.coalesce(t.due_at, rows["due_at"])
     rows["expires_at"] = t.at + t.expires_us
     rows["unique_key"] = t.unique_key
     rows["backlog_key"] = t.backlog_key
     rows["flow_key"] = t.flow_key
+    return rows
+
+
+def _insert_new(rows: Mapping[str, ColumnElement[Any]], admitted: FromClause) -> Executable:
     # This process makes the ids, so an existing run was stored by an earlier try whose result was lost. `where true`
     # keeps SQLite's parser from reading ON as a join.
     return (
@@ -210,7 +233,8 @@ def insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Execut
     )
 
 
-def _insert_inputs_limited(batch: FromClause | None, changed: FromClause) -> Executable:
+def insert_inputs_limited(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: store the inputs of runs with their concurrency limits."""
     assert batch is not None  # noqa: S101 - this compound write has a batch
     b = batch.c
     return insert(run_inputs).from_select(
@@ -219,27 +243,29 @@ def _insert_inputs_limited(batch: FromClause | None, changed: FromClause) -> Exe
     )
 
 
-def _insert_slots(batch: FromClause | None, changed: FromClause) -> Executable:
+def insert_slots(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: store the slots of the runs that are admitted."""
     assert batch is not None  # noqa: S101 - this compound write has a batch
     b = batch.c
     return insert(limit_slots).from_select(
         ["key", "run_id"],
-        select(b.limit_key, b.id).select_from(batch).where(b.limit_key.is_not(None), ~b.limit_is_full, _is_ready(b)),
+        select(b.limit_key, b.id).select_from(batch).where(b.limit_key.is_not(None), ~b.limit_is_full, is_ready(b)),
     )
 
 
 def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
-    assert batch is not None  # noqa: S101 - this compound write has a batch
-    return (
-        postgresql.insert(run_inputs)
-        .from_select(
-            ["run_id", "input", "trace", "plan", "origin", "limits"],
-            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan, batch.c.origin, batch.c.limits)
-            .select_from(batch)
-            .where(true()),
-        )
-        .on_conflict_do_nothing(index_elements=["run_id"])
-    )
+    return _insert_inputs_with(batch, "input", "trace", "plan", "origin", "limits")
+
+
+def _insert_inputs_ruled(batch: FromClause | None, changed: FromClause) -> Executable:
+    return _insert_inputs_with(batch, "input", "trace", "plan")
+
+
+def _insert_inputs_with(batch: FromClause | None, *columns: str) -> Executable:
+    assert batch is not None  # noqa: S101 - these compound writes have a batch
+    rows = select(batch.c.id, *(batch.c[name] for name in columns)).select_from(batch).where(true())
+    new = postgresql.insert(run_inputs).from_select(["run_id", *columns], rows)
+    return new.on_conflict_do_nothing(index_elements=["run_id"])
 
 
 def insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
@@ -260,13 +286,22 @@ ACCEPT = CompoundWrite(
     admit=_admit,
     purpose="Store new runs with their inputs and first events.",
 )
+ACCEPT_RULED = CompoundWrite(
+    "accept_ruled",
+    _insert_runs_ruled,
+    columns=_RULED_COLUMNS,
+    returns={**RETURNS, "mark": Text()},
+    links=[_insert_inputs_ruled, insert_first_events],
+    admit=admit_alone,
+    purpose="Store new runs that have rules of flow control and nothing else that needs further columns.",
+)
 ACCEPT_LIMITED = CompoundWrite(
     "accept_limited",
-    _insert_runs_limited,
+    insert_runs_limited,
     columns=_LIMITED_COLUMNS,
     returns={**RETURNS, "mark": Text()},
-    links=[_insert_inputs_limited, insert_first_events, _insert_slots],
-    admit=_admit_alone,
+    links=[insert_inputs_limited, insert_first_events, insert_slots],
+    admit=admit_alone,
     purpose="Store new runs that have concurrency limits and no keys, with the slots of their first limits.",
 )
 ACCEPT_ALONE = CompoundWrite(
@@ -275,6 +310,6 @@ ACCEPT_ALONE = CompoundWrite(
     columns=ALONE_COLUMNS,
     returns=RETURNS,
     links=[insert_inputs_alone, insert_first_events],
-    admit=_admit_alone,
+    admit=admit_alone,
     purpose="Store new runs without keys, as one statement without a transaction.",
 )

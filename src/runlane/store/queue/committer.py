@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet, Sequence
 
 from runlane.domain.events import Notice
 from runlane.domain.run import Accepted, Status
@@ -169,6 +169,10 @@ class Committer:
             result = await _store(session, batch, self._sharing)
             return result
 
+        def keep(uncommitted: CommitResult) -> None:
+            nonlocal result
+            result = uncommitted
+
         mark: str | None = None
         while True:
             try:
@@ -181,7 +185,7 @@ class Committer:
                         return CommitResult()
                 accepts = [member for member in batch if isinstance(member, AcceptMember)]
                 if len(accepts) == len(batch):
-                    at_once = await self._accept_at_once(accepts)
+                    at_once = await self._accept_at_once(accepts, keep)
                     if at_once is not None:
                         return at_once
                 return await self._database.transact(work)
@@ -200,27 +204,37 @@ class Committer:
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _accept_at_once(self, batch: list[AcceptMember]) -> CommitResult | None:
-        """Store the runs in one round trip if possible; with concurrency limits in a short transaction."""
+    async def _accept_at_once(
+        self, batch: list[AcceptMember], keep: Callable[[CommitResult], None]
+    ) -> CommitResult | None:
+        """Store the runs in one round trip if possible; with concurrency limits in a short transaction.
+
+        `keep` gets the result before the commit of that transaction, which may be in doubt.
+        """
         new_runs = [run for member in batch for run in member.runs]
         if not stand_alone(new_runs):
             return None
         limited = any(run.limits for run in new_runs)
-        store = accept_limited if limited else accept_alone
+        store = accept_alone
         tenants = {run.tenant for run in new_runs}
         if not tenants.isdisjoint(self._sharing) or not (limited or tenants.isdisjoint(self._not_alone)):
             if limited or self._database.dialect == "sqlite" or not is_plain(new_runs) or self._must_read_clocks():
                 return None
             store = accept_shared
         failpoint("accept.before_commit")
-        stored = await store(self._database, new_runs)
-        if stored is None:
-            if store is accept_alone and self._database.dialect != "sqlite":
-                self._not_alone |= tenants
-            else:
-                self._not_alone -= tenants
-            return None
-        return CommitResult(accepted=[[stored[run.id] for run in member.runs] for member in batch])
+        if limited:
+            stored = await accept_limited(self._database, new_runs, lambda early: keep(_result_of(batch, early)))
+        else:
+            stored = await store(self._database, new_runs)
+            self._note_refused(tenants, alone=store is accept_alone, refused=stored is None)
+        return None if stored is None else _result_of(batch, stored)
+
+    def _note_refused(self, tenants: set[str], *, alone: bool, refused: bool) -> None:
+        """Remember the tenants whose runs cannot be stored alone, so that the next try uses the other statement."""
+        if refused and alone and self._database.dialect != "sqlite":
+            self._not_alone |= tenants
+        elif refused:
+            self._not_alone -= tenants
 
     def _must_read_clocks(self) -> bool:
         """Return once a minute whether the next accept reads the clocks of shared lanes, which takes a transaction."""
@@ -278,6 +292,10 @@ class Committer:
         delays_us += waits_us
         if delays_us:
             self._report_timer(min(delays_us) / 1_000_000)
+
+
+def _result_of(batch: Iterable[AcceptMember], stored: Mapping[str, Accepted]) -> CommitResult:
+    return CommitResult(accepted=[[stored[run.id] for run in member.runs] for member in batch])
 
 
 def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:

@@ -67,9 +67,8 @@ class JoinedRun(NamedTuple):
     plan: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StartDecision:
-    """What becomes of one start. `run_id` is empty if it has no run."""
+class StartDecision(NamedTuple):
+    """What becomes of one start. `run_id` is empty if it has no run. A tuple, since bulk requests create many."""
 
     run_id: str
     outcome: StartOutcome = StartOutcome.STARTED

@@ -9,10 +9,10 @@ worker or a process that dies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from runlane.domain.events import EventType
 from runlane.domain.flow_keys import FlowRule, StartOutcome, label_of_key
@@ -33,7 +33,8 @@ from runlane.store.sql.statement import Row
 if TYPE_CHECKING:
     from runlane.store.queue.accept import NewRun
 
-_STATE = KeyState._fields[1:]
+_AFTER_RATE = KeyState._fields.index("tat") + 1
+_state_of = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*KeyState._fields))
 
 
 class LockedByOthers(Unavailable):
@@ -63,7 +64,7 @@ async def lock_flow_keys(session: Session, keys: Iterable[str], tenants: Collect
     if missing := sorted(wanted - {row["key"] for row in rows}):
         await session.fetch(sql.ADD_KEYS, [(key,) for key in missing])
         rows += await session.fetch(sql.LOCK_KEYS, keys=session.texts(missing), tenants=named)
-    states = {row["key"]: KeyState(row["now"], *(row[name] for name in _STATE)) for row in rows}
+    states = {row["key"]: KeyState._make(_state_of(row)) for row in rows}
     return LockedKeys(states, limited=any(row["limited"] for row in rows))
 
 
@@ -86,14 +87,23 @@ async def plan_starts(session: Session, groups: Sequence[Sequence[NewRun]], stat
     plan.joinable = await _joinable(session, states)
     for group in groups:
         plan.decide(group)
-    changed = [
-        (key, *state[1:-1])
-        for key, state in plan.states.items()
-        if state is not states[key] or state.used_on != state.now // DAY_US
-    ]
-    await session.fetch(sql.STORE_KEYS, sorted(changed, key=itemgetter(0)))
+    await _store_keys(session, plan, states)
     await _cancel_replaced(session, plan, plan.replaced.keys() - plan.new.keys())
     return plan
+
+
+async def _store_keys(session: Session, plan: FlowPlan, states: Mapping[str, KeyState]) -> None:
+    """Store the keys that the starts have changed or used for the first time today."""
+    changed = [
+        (key, state)
+        for key, state in sorted(plan.states.items(), key=itemgetter(0))
+        if state is not states[key] or state.used_on != state.now // DAY_US
+    ]
+    # The common case, of rate limits and throttles, has two columns instead of nine.
+    if all(state[_AFTER_RATE:] == states[key][_AFTER_RATE:] for key, state in changed):
+        await session.fetch(sql.STORE_RATES, [(key, state.tat) for key, state in changed])
+    else:
+        await session.fetch(sql.STORE_KEYS, [(key, *state[1:-1]) for key, state in changed])
 
 
 async def _open_unique(session: Session, keys: Sequence[str]) -> dict[str, OpenRun]:

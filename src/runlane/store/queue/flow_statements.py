@@ -118,6 +118,18 @@ STORE_KEYS = Statement(
     },
     purpose="Store the state of keys of flow control.",
 )
+
+
+def _store_rates(batch: FromClause) -> Executable:
+    return update(flow_keys).where(flow_keys.c.key == batch.c.key).values(used_on=_today, tat=batch.c.tat)
+
+
+STORE_RATES = Statement(
+    "store_flow_rates",
+    _store_rates,
+    {"key": Text(), "tat": BigInteger()},
+    purpose="Store the state of keys of which nothing but the rate has changed.",
+)
 OPEN_UNIQUE = Statement(
     "open_unique_runs",
     select(runs.c.unique_key, runs.c.id, runs.c.lane, runs.c.status, runs.c.ordering_key).where(

@@ -50,7 +50,8 @@ MAX_COUNTED: Final = 10_000
 MAX_KEYS: Final = 200
 
 
-def _admitted(key: ColumnElement[str]) -> ColumnElement[int]:
+def count_admitted(key: ColumnElement[str]) -> ColumnElement[int]:
+    """Return how many runs are admitted under a key."""
     return select(func.count()).where(limit_slots.c.key == key).scalar_subquery()
 
 
@@ -62,7 +63,7 @@ def _read_room(batch: FromClause) -> Executable:
     any_shared = exists().select_from(concurrency_limits)
     return select(
         key,
-        _admitted(key).label("admitted"),
+        count_admitted(key).label("admitted"),
         and_(any_waits, exists().where(limit_waits.c.key == key)).label("waited"),
         case((any_shared, most), else_=null()).label("most"),
     ).select_from(batch)
@@ -347,7 +348,7 @@ _waiting_of = (
 )
 _use = (
     concurrency_limits,
-    _admitted(concurrency_limits.c.key).label("admitted"),
+    count_admitted(concurrency_limits.c.key).label("admitted"),
     select(func.count()).select_from(_waiting_of).scalar_subquery().label("waiting"),
 )
 FIND_LIMIT = Statement(

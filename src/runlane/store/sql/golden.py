@@ -27,6 +27,7 @@ _POSTGRES_ONLY = (
     "runlane.store.sql.postgres",
     "runlane.store.queue.liveness_lock",
     "runlane.store.queue.accept_shared",
+    "runlane.store.queue.accept_counted",
 )
 
 

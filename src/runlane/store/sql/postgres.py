@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import asyncpg
 from sqlalchemy import text
@@ -58,15 +58,19 @@ _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg
 _TRIES = 5
 _ITERATIONS_TO_CLOSE = 5
 
-# Each is parsed by the server anew; more of them are bound as a list.
-_MOST_FIRST_LOCKS: Final = 8
+# The conditions call the function for each number and are never true, so no rows are sent back.
 _LOCK = Statement(
     "lock",
+    text("select key from unnest(cast(:keys as bigint[])) as wanted(key) where pg_advisory_xact_lock(key) is null"),
+    purpose="Wait for exclusive advisory locks in one order.",
+)
+_LOCK_MIXED = Statement(
+    "lock_mixed",
     text(
-        "select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end "
-        "from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive)"
+        "select key from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive) "
+        "where (case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end) is null"
     ),
-    purpose="Wait for advisory locks in one order.",
+    purpose="Wait for exclusive and shared advisory locks in one order.",
 )
 _TRY_LOCK = Statement(
     "try_lock", text("select pg_try_advisory_xact_lock(:key) as got"), purpose="Take an advisory lock if it is free."
@@ -89,7 +93,7 @@ _WITNESS = Statement(
 
 
 class PostgresSession:
-    """One transaction on one connection. `begin` is sent with the first locks, or before the first statement."""
+    """One transaction on one connection. `begin`, if given, opens it before the first statement."""
 
     dialect: Dialect = "postgresql"
 
@@ -122,14 +126,13 @@ class PostgresSession:
         return await self._fetch(*compound.bound(params, members))
 
     @property
-    def has_begun(self) -> bool:
-        """Whether the server has an open transaction of this session."""
+    def is_open(self) -> bool:
+        """Whether a statement was sent, so that there is something to commit."""
         return self._begin is None
 
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
         if self._begin is not None:
-            begin, self._begin = self._begin, None
-            await self._connection.execute(begin)
+            await self._open()
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
         if rows and not self._marked and "mark" in rows[0]:
             self._marked = rows
@@ -137,20 +140,34 @@ class PostgresSession:
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
         wanted = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
+        if not wanted:
+            return
         keys = sorted(wanted)
-        if self._begin is not None and 0 < len(keys) <= _MOST_FIRST_LOCKS:
-            # In one round trip. Keys are numbers, so nothing has to be bound.
-            begin, self._begin = self._begin, None
-            locks = (f"select pg_advisory_xact_lock{'' if wanted[key] else '_shared'}('{key:d}')" for key in keys)
-            await self._connection.execute(";".join([begin, *locks]))
-        elif keys:
-            await self.fetch(_LOCK, keys=keys, exclusive=[wanted[key] for key in keys])
+        exclusive_flags = [wanted[key] for key in keys]
+        if self._begin is not None:
+            await self._open(_lock_text(keys, exclusive_flags))
+        elif all(exclusive_flags):
+            await self.fetch(_LOCK, keys=keys)
+        else:
+            await self.fetch(_LOCK_MIXED, keys=keys, exclusive=exclusive_flags)
+
+    async def _open(self, first: str = "") -> None:
+        """Begin the transaction, with its first statement in the same round trip."""
+        begin, self._begin = self._begin, None
+        await self._connection.execute(f"{begin}; {first}")
 
     async def try_lock(self, key: int) -> bool:
         return bool((await self.fetch(_TRY_LOCK, key=key))[0]["got"])
 
     def texts(self, values: Sequence[str]) -> Any:
         return text_list("postgresql", values)
+
+
+def _lock_text(keys: Sequence[int], exclusive: Sequence[bool]) -> str:
+    """Return the lock statement with its values in the text: a message with parameters cannot begin a transaction."""
+    statement = _LOCK if all(exclusive) else _LOCK_MIXED
+    numbers, flags = ",".join(map(str, keys)), ",".join("t" if flag else "f" for flag in exclusive)
+    return statement.compiled("postgresql").sql.replace("$1", f"'{{{numbers}}}'").replace("$2", f"'{{{flags}}}'")
 
 
 class PostgresDatabase:
@@ -303,7 +320,7 @@ class PostgresDatabase:
         committing = False
         try:
             result = await work(session)
-            if session.has_begun:
+            if session.is_open:
                 committing = True
                 await connection.execute("commit")
         except CONNECTION_ERRORS as error:
@@ -312,7 +329,7 @@ class PostgresDatabase:
                 raise CommitInDoubt(session.mark) from error
             raise Unavailable(f"The database does not answer: {_describe_error(error)}.") from error
         except Exception:
-            if session.has_begun:
+            if session.is_open:
                 await self._roll_back(connection)
             raise
         except BaseException:
