@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
+    from runlane.domain.flow_keys import FlowKeyUse
     from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.options import RunOptions
     from runlane.domain.quota import QuotaUse
@@ -103,6 +104,7 @@ __all__: list[str] = [
     "Event",
     "EventReceipt",
     "Firing",
+    "FlowKeyUse",
     "Lane",
     "LaneHold",
     "LiveEvent",
@@ -200,6 +202,7 @@ _HOMES = {
     "Question": "runlane.domain.wait",
     "QuotaUse": "runlane.domain.quota",
     "SharedLimit": "runlane.domain.concurrency",
+    "FlowKeyUse": "runlane.domain.flow_keys",
     "Resources": "runlane.resources",
     "RetryPolicy": "runlane.client",
     "Role": "runlane.domain.access",

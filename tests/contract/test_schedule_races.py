@@ -13,9 +13,14 @@ from runlane.domain.firing import FiringOutcome
 from runlane.domain.run import Status
 from runlane.errors import Conflict
 from runlane.store.queue.claim import Claimed
+from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.schedules.due import AT_ONCE
+from runlane.store.schedules.firing import FiringPlan
+from runlane.store.schedules.rows import StoredSchedule
+from runlane.store.sql.database import Session
+from runlane.submit.schedule_plans import SchedulePlanner
 from tests.harness import Store, dead
 from tests.scale import scaled
 from tests.schedules import HOUR, SECOND, ScheduleStore
@@ -163,3 +168,53 @@ async def test_workers_claim_between_the_passes_of_many_due_schedules(schedules:
     while await service.run_once():
         pass
     assert len(await schedules.runs()) == count + 1
+
+
+async def test_a_statement_that_waits_does_not_hold_up_other_schedules(schedules: ScheduleStore) -> None:
+    if schedules.database.dialect == "sqlite":
+        return  # it has one writer, and the wait for the file is bounded by its own timeout
+    await schedules.create("held", ordering_key="slow")
+    for number in range(3):
+        await schedules.create(f"free{number}")
+    await schedules.pass_time(HOUR + SECOND)
+    locked, done = asyncio.Event(), asyncio.Event()
+
+    async def hold(session: Session) -> None:
+        await session.lock(exclusive=key_locks(["slow"]))
+        locked.set()
+        await done.wait()
+
+    holder = asyncio.create_task(schedules.database.transact(hold))
+    await locked.wait()
+    service = schedules.service(max_seconds=0.5)
+    while await service.run_once():
+        pass
+    assert [await schedules.outcomes(f"free{number}") for number in range(3)] == [["started"]] * 3
+    found = await schedules.find("held")
+    assert found.next_due_at_us is not None
+    assert found.next_due_at_us > found.now_us, "it is not left for a minute"
+    assert await schedules.outcomes("held") == []
+    done.set()
+    await holder
+    await schedules.tick(HOUR)
+    assert (await schedules.outcomes("held"))[-1] == "started"
+
+
+async def test_a_plan_that_waits_does_not_hold_up_other_schedules(
+    schedules: ScheduleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await schedules.create("held")
+    await schedules.create("free")
+    await schedules.pass_time(HOUR + SECOND)
+    tick = SchedulePlanner.tick
+
+    async def slow(planner: SchedulePlanner, schedule: StoredSchedule) -> FiringPlan | None:
+        if schedule.id == "held":
+            await asyncio.Event().wait()
+        return await tick(planner, schedule)
+
+    monkeypatch.setattr(SchedulePlanner, "tick", slow)
+    service = schedules.service(max_seconds=0.5)
+    while await service.run_once():
+        pass
+    assert (await schedules.outcomes("held"), await schedules.outcomes("free")) == ([], ["started"])

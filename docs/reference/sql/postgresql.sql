@@ -1414,6 +1414,14 @@ UPDATE run_waits SET settled_at=(date_part('epoch', clock_timestamp()) * 1000000
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
 
+-- closed_concurrency_limits
+-- Find concurrency limits of 0 for which runs wait.
+SELECT concurrency_limits.name, concurrency_limits.tenant, count(*) AS waiting
+FROM concurrency_limits JOIN limit_waits ON limit_waits.key = concurrency_limits.key
+WHERE concurrency_limits.max_running = 0 GROUP BY concurrency_limits.tenant, concurrency_limits.name ORDER BY
+    concurrency_limits.tenant, concurrency_limits.name
+LIMIT 5;
+
 -- complete_batch_inputs
 -- Make the inputs of batches of what they have collected.
 UPDATE run_inputs SET input=replace(run_inputs.input, $1::VARCHAR, ($2::VARCHAR || (select string_agg(item, ',' order by
@@ -3922,6 +3930,18 @@ WHERE schedule_firings.schedule_uid = $1::VARCHAR AND (CAST($2::BIGINT AS BIGINT
     $2::BIGINT) ORDER BY schedule_firings.slot DESC
 LIMIT $3::INTEGER;
 
+-- list_flow_keys
+-- Read the keys of flow control of a tenant.
+SELECT flow_keys.key, flow_keys.skipped, flow_keys.run_id, flow_keys.starts, flow_keys.due_at, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now
+FROM flow_keys
+WHERE flow_keys.key > $1::VARCHAR AND (substr(flow_keys.key, 1, length($2::VARCHAR)) = $2::VARCHAR OR
+    substr(flow_keys.key, 1, length($3::VARCHAR)) = $3::VARCHAR OR substr(flow_keys.key, 1, length($4::VARCHAR)) =
+    $4::VARCHAR OR substr(flow_keys.key, 1, length($5::VARCHAR)) = $5::VARCHAR OR substr(flow_keys.key, 1,
+    length($6::VARCHAR)) = $6::VARCHAR OR substr(flow_keys.key, 1, length($7::VARCHAR)) = $7::VARCHAR) AND (NOT
+    $8::BOOLEAN OR flow_keys.skipped > 0) ORDER BY flow_keys.key
+LIMIT $9::INTEGER;
+
 -- list_keys
 -- Read a page of API keys, newest first.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -4218,6 +4238,15 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = any ($1::TEXT[]) ORDER BY webhook_endpoints.id FOR UPDATE;
 
+-- long_waits_for_limits
+-- Find keys of concurrency limits for which a run has waited for more than an hour.
+SELECT limit_waits.key, count(*) AS waiting, (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    min(coalesce(runs.due_at, runs.accepted_at)) AS us, min(runs.id) AS run_id
+FROM limit_waits JOIN runs ON runs.id = limit_waits.run_id GROUP BY limit_waits.key
+HAVING min(coalesce(runs.due_at, runs.accepted_at)) < (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    3600000000 ORDER BY min(coalesce(runs.due_at, runs.accepted_at))
+LIMIT 5;
+
 -- maintenance_survey
 -- Find out which maintenance services have work.
 SELECT EXISTS (SELECT *
@@ -4405,6 +4434,16 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR;
+
+-- nearly_full_backlogs
+-- Find keys whose backlog is nearly full.
+SELECT backlogs.backlog_key, backlogs.waiting, flow_keys.most
+FROM (SELECT runs.backlog_key AS backlog_key, count(*) AS waiting
+FROM runs
+WHERE runs.backlog_key IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL GROUP BY runs.backlog_key) AS backlogs
+    JOIN flow_keys ON flow_keys.key = backlogs.backlog_key
+WHERE backlogs.waiting * 5 >= flow_keys.most * 4 ORDER BY backlogs.waiting DESC, backlogs.backlog_key
+LIMIT 5;
 
 -- nearly_used_quotas
 -- Find quotas of which four fifths are used, among those whose use is stored.

@@ -938,6 +938,14 @@ FROM json_each(?) AS batch_members) AS batch WHERE run_waits.run_id = batch.run_
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
 
+-- closed_concurrency_limits
+-- Find concurrency limits of 0 for which runs wait.
+SELECT concurrency_limits.name, concurrency_limits.tenant, count(*) AS waiting
+FROM concurrency_limits JOIN limit_waits ON limit_waits."key" = concurrency_limits."key"
+WHERE concurrency_limits.max_running = 0 GROUP BY concurrency_limits.tenant, concurrency_limits.name ORDER BY
+    concurrency_limits.tenant, concurrency_limits.name
+LIMIT 5 OFFSET ?;
+
 -- complete_batch_inputs
 -- Make the inputs of batches of what they have collected.
 UPDATE run_inputs SET input=replace(run_inputs.input, ?, (? || (select group_concat(item, ',') from (select item from
@@ -3276,6 +3284,16 @@ WHERE schedule_firings.schedule_uid = ? AND (CAST(? AS BIGINT) IS NULL OR schedu
     schedule_firings.slot DESC
 LIMIT ? OFFSET ?;
 
+-- list_flow_keys
+-- Read the keys of flow control of a tenant.
+SELECT flow_keys."key", flow_keys.skipped, flow_keys.run_id, flow_keys.starts, flow_keys.due_at, now_us() AS now
+FROM flow_keys
+WHERE flow_keys."key" > ? AND (substr(flow_keys."key", 1, length(?)) = ? OR substr(flow_keys."key", 1, length(?)) = ? OR
+    substr(flow_keys."key", 1, length(?)) = ? OR substr(flow_keys."key", 1, length(?)) = ? OR substr(flow_keys."key", 1,
+    length(?)) = ? OR substr(flow_keys."key", 1, length(?)) = ?) AND (? = 0 OR flow_keys.skipped > 0) ORDER BY
+    flow_keys."key"
+LIMIT ? OFFSET ?;
+
 -- list_keys
 -- Read a page of API keys, newest first.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -3558,6 +3576,15 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
 FROM webhook_endpoints
 WHERE webhook_endpoints.id in (select value from json_each(?)) ORDER BY webhook_endpoints.id;
 
+-- long_waits_for_limits
+-- Find keys of concurrency limits for which a run has waited for more than an hour.
+SELECT limit_waits."key", count(*) AS waiting, now_us() - min(coalesce(runs.due_at, runs.accepted_at)) AS us,
+    min(runs.id) AS run_id
+FROM limit_waits JOIN runs ON runs.id = limit_waits.run_id GROUP BY limit_waits."key"
+HAVING min(coalesce(runs.due_at, runs.accepted_at)) < now_us() - 3600000000 ORDER BY min(coalesce(runs.due_at,
+    runs.accepted_at))
+LIMIT 5 OFFSET ?;
+
 -- maintenance_survey
 -- Find out which maintenance services have work.
 SELECT EXISTS (SELECT *
@@ -3727,6 +3754,16 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
     ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
     json_each(?)) AND dead_letters.tenant = ?;
+
+-- nearly_full_backlogs
+-- Find keys whose backlog is nearly full.
+SELECT backlogs.backlog_key, backlogs.waiting, flow_keys.most
+FROM (SELECT runs.backlog_key AS backlog_key, count(*) AS waiting
+FROM runs
+WHERE runs.backlog_key IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL GROUP BY runs.backlog_key) AS backlogs
+    JOIN flow_keys ON flow_keys."key" = backlogs.backlog_key
+WHERE backlogs.waiting * 5 >= flow_keys.most * 4 ORDER BY backlogs.waiting DESC, backlogs.backlog_key
+LIMIT 5 OFFSET ?;
 
 -- nearly_used_quotas
 -- Find quotas of which four fifths are used, among those whose use is stored.

@@ -263,6 +263,9 @@ class FlowPlan:
                 _BACKLOG_RETRY_SECONDS,
             )
         self._set(self.backlog, rule.key, waiting + 1)
+        if self.states[rule.key].most != rule.most:
+            # For readers, who have no other place to find the number; written once.
+            self._change(rule.key, most=rule.most)
 
     def _throttle(self, run: NewRun, flow: RunFlow) -> int | None:
         rule = flow.throttle
