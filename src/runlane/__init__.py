@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.access import ApiKey, AuditEntry, Role
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
     from runlane.domain.concurrency import SharedLimit
-    from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary
+    from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary, GroupVersion
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
@@ -105,6 +105,7 @@ __all__: list[str] = [
     "EventReceipt",
     "Firing",
     "FlowKeyUse",
+    "GroupVersion",
     "Lane",
     "LaneHold",
     "LiveEvent",
@@ -186,6 +187,7 @@ _HOMES = {
     "Database": "runlane.store.sql.database",
     "DeadLetter": "runlane.domain.dead_letter",
     "DeadLetterGroup": "runlane.domain.dead_letter",
+    "GroupVersion": "runlane.domain.dead_letter",
     "DeadLetterSummary": "runlane.domain.dead_letter",
     "DeadLetters": "runlane.client.failures",
     "Demand": "runlane.domain.scaling",
