@@ -45,6 +45,7 @@ from bench.measures import (
     stream,
     takeover,
     tokens,
+    webhooks,
 )
 from bench.plot import plot
 from bench.process import ROOT
@@ -75,6 +76,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "flow_control": flow_control.measure,
     "schedules": schedules.measure,
     "lists": lists.measure,
+    "webhooks": webhooks.measure,
 }
 
 _KNOWN = [*SYSTEMS, STEP_PEER]

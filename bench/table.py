@@ -96,7 +96,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("http", _http), ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
         ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("fairness", _fairness),
         ("concurrency", _concurrency), ("flow_control", _flow_control),
-        ("schedules", _schedules), ("lists", _lists),
+        ("schedules", _schedules), ("lists", _lists), ("webhooks", _webhooks),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -482,3 +482,10 @@ def _schedules(report: Report) -> Iterator[Row]:
         seconds = report.median("schedules", RUNLANE, name)
         if seconds is not None:
             yield Row(f"schedules, {name}: all runs accepted", [f"{seconds:.1f} s"], goal="≤ 10 s", met=seconds <= 10)
+
+
+def _webhooks(report: Report) -> Iterator[Row]:
+    for name in sorted({sample.variant for sample in report.samples if sample.measure == "webhooks"}):
+        rate = report.median("webhooks", RUNLANE, name)
+        if rate is not None:
+            yield Row(f"webhooks, {name}: delivered per second", [f"{rate:,.0f}"], goal="≥ 1,000", met=rate >= 1000)

@@ -51,9 +51,9 @@ class ScheduleStore:
         self.planner = SchedulePlanner(store.database, {"job": JOB} if tasks is None else tasks, 1_000_000, 10)
         self.verbs = Schedules(self.planner, self.bus)
 
-    def service(self) -> ScheduleService:
+    def service(self, max_seconds: float = 60.0) -> ScheduleService:
         """Return the service of a process."""
-        return ScheduleService(self.database, self.bus, self.planner)
+        return ScheduleService(self.database, self.bus, self.planner, max_seconds)
 
     async def create(self, schedule_id: str = "s", *, tenant: str = DEFAULT_TENANT, **fields: Any) -> Schedule:
         """Store a schedule: hourly runs of `job` unless other fields are given."""

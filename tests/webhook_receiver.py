@@ -10,6 +10,14 @@ from typing import Any, Self
 
 Respond = Callable[["Received"], "Answer"]
 
+# Deliveries of the endpoint `we_a` that have failed, more than a test can send.
+FAILED_DELIVERIES = """
+insert into webhook_deliveries
+    (id, message_id, endpoint_id, tenant, type, status, tries, max_tries, created_at, ended_at)
+with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < :count)
+select 'whd_' || n, 'msg_' || n, 'we_a', 'default', 'run.completed', 'failed', 1, 1, 1, 1 from numbers
+"""
+
 
 @dataclass(frozen=True)
 class Received:

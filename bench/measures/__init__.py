@@ -88,6 +88,7 @@ class Sizes:
     agent_tasks_asked: int = 400
     permit_seconds: float = 5.0
     schedules: int = 10_000
+    webhooks: int = 10_000
     listed: int = 1_000_000
 
     def select(self, *names: str) -> list[str]:
@@ -130,5 +131,6 @@ QUICK = Sizes(
     agent_tasks_asked=8,
     permit_seconds=1.0,
     schedules=200,
+    webhooks=200,
     listed=5_000,
 )

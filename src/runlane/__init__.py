@@ -21,9 +21,10 @@ if typing.TYPE_CHECKING:
     from runlane.domain.access import ApiKey, AuditEntry, Role
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
     from runlane.domain.concurrency import SharedLimit
-    from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary
+    from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary, GroupVersion
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
+    from runlane.domain.flow_keys import FlowKeyUse
     from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.options import RunOptions
     from runlane.domain.quota import QuotaUse
@@ -103,6 +104,8 @@ __all__: list[str] = [
     "Event",
     "EventReceipt",
     "Firing",
+    "FlowKeyUse",
+    "GroupVersion",
     "Lane",
     "LaneHold",
     "LiveEvent",
@@ -184,6 +187,7 @@ _HOMES = {
     "Database": "runlane.store.sql.database",
     "DeadLetter": "runlane.domain.dead_letter",
     "DeadLetterGroup": "runlane.domain.dead_letter",
+    "GroupVersion": "runlane.domain.dead_letter",
     "DeadLetterSummary": "runlane.domain.dead_letter",
     "DeadLetters": "runlane.client.failures",
     "Demand": "runlane.domain.scaling",
@@ -200,6 +204,7 @@ _HOMES = {
     "Question": "runlane.domain.wait",
     "QuotaUse": "runlane.domain.quota",
     "SharedLimit": "runlane.domain.concurrency",
+    "FlowKeyUse": "runlane.domain.flow_keys",
     "Resources": "runlane.resources",
     "RetryPolicy": "runlane.client",
     "Role": "runlane.domain.access",

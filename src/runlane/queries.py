@@ -121,7 +121,12 @@ async def get_start(database: Database, run_id: str, start_id: str) -> StartResu
     """Return one start of a batch with its part of the result. Raises NotFound for a start of another run."""
     run = await find_run(database, run_id)
     if start_id not in _starts(run.input) and start_id not in await read_batch_starts(database, run_id):
-        raise NotFound(f'Run {run_id} has no start "{start_id}". Use the start_id that the response to the start has.')
+        # The input may have been completed between the two reads.
+        run = await find_run(database, run_id)
+        if start_id not in _starts(run.input):
+            raise NotFound(
+                f'Run {run_id} has no start "{start_id}". Use the start_id that the response to the start has.'
+            )
     part: Any = _object(run.result).get(start_id, run.result)
     return StartResult(run_id, start_id, run.status, part, run.error)
 

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from typing import Any
 
 from runlane.domain.concurrency import SharedLimit, shared_limit_key
+from runlane.domain.flow_keys import FlowKeyUse
 from runlane.domain.run import Status
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.resources import Resources
 from runlane.run_tagger import RunTagger
-from runlane.store.queue import run_changes, shared_limits
+from runlane.store.queue import flow_overview, run_changes, shared_limits
 from runlane.submit.tasks import check_priority
 
 
@@ -37,6 +39,10 @@ class RunOperator(RunTagger):
         return await self._publish_change(
             run_changes.set_priority(await self.database(), run_id, priority, actor=actor)
         )
+
+    async def flow_keys(self, *, tenant: str = DEFAULT_TENANT, **filters: Any) -> Sequence[FlowKeyUse]:
+        """Return the keys of flow control of a tenant. Filters: rule, target, only_skipped, after, limit."""
+        return await flow_overview.list_flow_keys(await self.database(), tenant, **filters)
 
     async def concurrency_limits(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[SharedLimit]:
         """Return the shared concurrency limits of a tenant with their use."""

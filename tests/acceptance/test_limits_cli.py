@@ -62,3 +62,9 @@ def test_concurrency_limits_are_set_listed_and_deleted(environment: dict[str, st
     assert run(environment, "concurrency-limits", "delete", "gpu").stdout == "Deleted the concurrency limit gpu.\n"
     actions = [entry["action"] for entry in json_of(environment, "audit", "list")]
     assert actions == ["concurrency_limit.delete", "concurrency_limit.set"]
+
+
+def test_keys_of_flow_control_are_listed(environment: dict[str, str]) -> None:
+    assert run(environment, "flow-control", "list").stdout == "rule\ttarget\tkey\tskipped\trun\tstarts\tdue\n"
+    assert json_of(environment, "flow-control", "list", "--rule", "unique", "--skipped") == []
+    assert run(environment, "flow-control", "list", "--rule", "colour").returncode == 2

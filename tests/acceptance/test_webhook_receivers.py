@@ -99,6 +99,10 @@ def test_the_life_of_an_endpoint_on_the_command_line(shell: Shell) -> None:
     secret = created["secret"]["secret"]
     assert shell.run("webhooks", "secret", endpoint).out.strip() == secret
     assert shell.run("webhooks", "rotate", endpoint, "--overlap-hours", "1", "--json").json["version"] == 2
+    assert "no default webhook secret" in shell.run("webhooks", "secret", expect=1).err
+    default = shell.run("webhooks", "rotate", "--json").json
+    assert (default["endpoint_id"], default["version"]) == (None, 1)
+    assert shell.run("webhooks", "secret").out.strip() == default["secret"]
     assert endpoint in shell.run("webhooks", "list").out
     assert shell.run("webhooks", "set", endpoint, "--rate", "2", "--json").json["rate_per_second"] == 2
     changed = shell.run("webhooks", "set", endpoint, "--header", "X-Team: {secret.TEAM}", "--tags", "eu", "--json").json

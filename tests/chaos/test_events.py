@@ -14,6 +14,7 @@ from runlane.domain.tenant_event import new_event
 from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.test_storm import kill_now_and_then
+from tests.scale import scaled
 
 TRIGGERS = [
     {"id": f"on-{name}", "event": event, "condition": condition, "task": "short",
@@ -70,7 +71,7 @@ async def test_each_event_starts_one_run_per_trigger_while_evaluators_are_killed
 ) -> None:
     cluster = await make_cluster(kind)
     await cluster.app.sync({"triggers": TRIGGERS})
-    await cluster.start_workers(4)
+    await cluster.start_workers(scaled(4, 8))
     async with kills(cluster, 7):
         for start in range(0, 200, 20):
             await cluster.app.broadcast_many(

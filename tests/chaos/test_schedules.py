@@ -17,11 +17,12 @@ from runlane.submit.schedules import parse_schedule
 from runlane.testing import DatabaseClock, PostgresServer
 from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import TASKS, Cluster, MakeCluster, Process, eventually
+from tests.chaos.proxy import Proxy
 from tests.scale import scaled
 
-PROCESSES = scaled(3, 8)
-SCHEDULES = scaled(80, 500)
-ROUNDS = scaled(4, 20)
+PROCESSES = {"postgres": scaled(3, 8), "sqlite": scaled(2, 4)}
+SCHEDULES = {"postgres": scaled(80, 500), "sqlite": scaled(20, 200)}
+ROUNDS = {"postgres": scaled(4, 20), "sqlite": scaled(3, 10)}
 _BROKEN = (AssertionError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, Unavailable)
 # A process whose own clock is an hour ahead of the database's.
 _AHEAD = """
@@ -95,30 +96,65 @@ async def check_slots(cluster: Cluster, schedules: int, slots: int) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_one_firing_and_one_run_per_slot_with_kills_and_a_restart(
-    make_cluster: MakeCluster, chaos_postgres: PostgresServer
+    make_cluster: MakeCluster, chaos_postgres: PostgresServer, kind: str
 ) -> None:
-    cluster = await make_cluster()
+    cluster = await make_cluster(kind)
+    schedules, rounds, processes = SCHEDULES[kind], ROUNDS[kind], PROCESSES[kind]
     chance = random.Random(13)
     async with DatabaseClock(cluster.app.settings) as clock:
-        await create(cluster, SCHEDULES)
-        await cluster.start_workers(PROCESSES, concurrency=4)
-        for number in range(1, ROUNDS + 1):
+        await create(cluster, schedules)
+        await cluster.start_workers(processes, concurrency=4)
+        for number in range(1, rounds + 1):
             await next_hour(clock)
             victim = chance.choice([process for process in cluster.processes if process.alive])
             # In the middle of the work of this round, wherever that is.
             await asyncio.sleep(chance.uniform(0.0, 0.3))
             victim.kill()
             other = cluster.start_worker(concurrency=4)
-            if number == 2:
+            if number == 2 and kind == "postgres":
                 await asyncio.to_thread(chaos_postgres.restart)
             with suppress(*_BROKEN):
                 await cluster.online(other)
-            while sum(process.alive for process in cluster.processes) < PROCESSES:
+            while sum(process.alive for process in cluster.processes) < processes:
                 cluster.start_worker(concurrency=4)
-            await all_decided(cluster, number * SCHEDULES)
+            await all_decided(cluster, number * schedules)
         await cluster.all_ended(120)
-        await check_slots(cluster, SCHEDULES, ROUNDS)
+        await check_slots(cluster, schedules, rounds)
+
+
+async def test_slots_of_a_time_without_the_database_are_caught_up_with_by_policy(make_cluster: MakeCluster) -> None:
+    cluster = await make_cluster()
+    expected = {
+        "none": [("missed", 3)],
+        "latest": [("missed", 2), ("started", 1)],
+        "all": [("missed", 1), ("started", 1), ("started", 1)],
+    }
+    async with DatabaseClock(cluster.app.settings) as clock, Proxy(cluster.url) as proxy:
+        verbs = await cluster.app.schedules()
+        for policy in expected:
+            body = {
+                "id": policy,
+                "target": {"kind": "task", "name": "short"},
+                "input": {"milliseconds": 1},
+                "spec": [{"every_seconds": 200}],
+                "overlap": "allow",
+                "catch_up": policy,
+                "catch_up_window_seconds": 400,
+            }
+            await verbs.create("default", parse_schedule(body), actor="test")
+        await cluster.start_workers(2, environment={"RUNLANE_DATABASE_URL": proxy.url})
+        proxy.black_hole()
+        # Three slots pass, of which two are in the window; the next one is not due within the test.
+        await clock.advance(timedelta(seconds=700))
+        assert await decided(cluster) == 0
+        proxy.heal()
+        await all_decided(cluster, sum(len(firings) for firings in expected.values()))
+        await cluster.all_ended()
+    for policy, firings in expected.items():
+        found = reversed(await verbs.firings("default", policy))
+        assert [(firing.outcome.value, firing.count) for firing in found] == firings
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -21,6 +21,7 @@ from runlane.store.queue.timers import queue_due
 from runlane.store.schedules.starting import PreparedRun, start_runs
 from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 from tests.limits import LimitedStore, limit, shared
+from tests.scale import scaled
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ async def test_a_run_waits_for_its_second_limit_when_the_first_has_room(limited:
 
 async def test_keys_take_turns_under_a_shared_limit(limited: LimitedStore) -> None:
     await limited.set_shared("gpu", 1)
-    many = [await limited.add(limit("a", 100), shared("gpu")) for _ in range(20)]
+    many = [await limited.add(limit("a", 100_000), shared("gpu")) for _ in range(scaled(20, 10_000))]
     few = await limited.add(limit("b", 100), shared("gpu"))
     order: list[str] = []
     for _ in range(3):

@@ -22,16 +22,17 @@ from hypothesis.stateful import (
 
 from runlane.domain.dead_letter import LetterState, RetryKind
 from runlane.domain.run import Status
+from runlane.domain.text import dump_json
 from runlane.errors import RunlaneError, WrongState
 from runlane.failures.letter_retry import retry_letter
 from runlane.failures.options import LetterRetry
 from runlane.store.access.audit import list_audit
 from runlane.store.failures.handling import acknowledge, assign, discard
+from runlane.store.failures.letter_groups import group_letters
 from runlane.store.failures.letters import (
     LetterFilter,
     count_open_by_target,
     count_open_letters,
-    group_letters,
     list_letters,
     read_letter,
 )
@@ -293,6 +294,28 @@ async def test_groups_have_counts_targets_and_a_sample(store: Store) -> None:
     fingerprint = everything.groups[0].fingerprint
     page = await list_letters(store.database, LetterFilter(EVERY_STATE, fingerprint=fingerprint))
     assert [letter.run_id for letter in page.dead_letters] == same[::-1]
+
+
+async def test_groups_have_the_versions_of_definitions_and_counts_by_day(store: Store) -> None:
+    died: list[str] = []
+    for version in ("a1", "a1", "b2", None):
+        plan = None if version is None else dump_json({"pins": {"job": version, "tool:x": "zz"}})
+        run_id = (await store.add_all(new_run(plan=plan)))[0].run_id
+        await store.finish(await store.claim_one(), dead())
+        died.append(run_id)
+    for days, run_id in ((20, died[0]), (13, died[1]), (1, died[2])):
+        await store.sql(
+            "update dead_letters set died_at = died_at - :us where run_id = :id", us=days * 86_400_000_000, id=run_id
+        )
+    for wanted in (LetterFilter(), LetterFilter(tenant="default")):
+        (group,) = (await group_letters(store.database, wanted)).groups
+        assert [(item.version, item.count) for item in group.versions] == [(None, 1), ("b2", 1), ("a1", 2)]
+        first, last = group.versions[-1], group.versions[0]
+        assert (first.first_failed_at_us, last.last_died_at_us) == (group.first_failed_at_us, group.last_died_at_us)
+        assert group.daily == (1, *[0] * 11, 1, 1)
+    letter = await read_letter(store.database, died[2])
+    assert letter is not None
+    assert letter.version == "b2"
 
 
 async def test_filters_of_letters(store: Store) -> None:

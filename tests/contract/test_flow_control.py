@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runlane import WrongState
+from runlane import NotFound, WrongState, queries
 from runlane.domain.flow_keys import StartOutcome
 from runlane.domain.run import Accepted, RunHook, Status
 from runlane.domain.tenant import TenantLimits
@@ -26,7 +26,7 @@ from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.retention import delete_leftovers, delete_old
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import approve_run, cancel_run
-from runlane.store.sql.database import Session, open_database
+from runlane.store.sql.database import Database, Session, open_database
 from runlane.submit.repeats import restarted_run
 from tests.faults import Fault, FaultyDatabase
 from tests.flow_control import accept_in_groups, accepted, described, pass_time, run_timers, start
@@ -443,6 +443,20 @@ async def test_a_transaction_with_many_starts_fills_several_batches(store: Store
     await run_timers(store)
     collected = [item["input"]["n"] for run_id in ids for item in await items_of(store, run_id)]
     assert collected == list(range(8))
+
+
+async def test_a_start_is_found_while_its_batch_is_completed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await accepted(store, start({"batch": {"max_size": 1, "max_wait_seconds": 60}}, {"n": 1}))
+    read = queries.read_batch_starts
+
+    async def complete_first(database: Database, run_id: str) -> set[str]:
+        await run_timers(store)
+        return await read(database, run_id)
+
+    monkeypatch.setattr(queries, "read_batch_starts", complete_first)
+    assert (await queries.get_start(store.database, one.run_id, one.start_id or "")).run_id == one.run_id
+    with pytest.raises(NotFound, match='no start "start_1"'):
+        await queries.get_start(store.database, one.run_id, "start_1")
 
 
 async def test_a_batch_has_at_most_a_megabyte(store: Store) -> None:

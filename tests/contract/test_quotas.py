@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from runlane import App, Context
-from runlane.domain.quota import CHAT_SESSIONS, EVENTS_PER_MINUTE, RUNS_PER_DAY, STORED_BYTES, QuotaUse
+from runlane.domain.flow_keys import StartOutcome
+from runlane.domain.quota import (
+    CHAT_SESSIONS,
+    COLLECTING_KEYS,
+    EVENTS_PER_MINUTE,
+    RUNS_PER_DAY,
+    STORED_BYTES,
+    QuotaUse,
+)
 from runlane.domain.run import Accepted
 from runlane.domain.tenant import TenantLimits
 from runlane.domain.text import dump_json
@@ -22,6 +30,7 @@ from runlane.store.access.audit import list_audit
 from runlane.store.access.quotas import QUOTAS, read_quotas, server_quotas, set_quota
 from runlane.store.access.tenants import create_tenant, delete_tenant, is_free
 from tests.contract.test_webhooks import endpoint
+from tests.flow_control import accepted, pass_time, start
 from tests.harness import Store, completed
 
 ACTOR = "test"
@@ -179,7 +188,7 @@ async def test_the_use_of_every_quota_with_a_limit_is_shown(store: Store, apps: 
         store.settings.events_per_minute, 0, "minute",
     )  # fmt: skip
     unlimited = {item.name: item.used for item in found.values() if item.limit is None}
-    names = (RUNS_PER_DAY, "cost_usd_per_day", CHAT_SESSIONS, STORED_BYTES, "triggers")
+    names = (RUNS_PER_DAY, "cost_usd_per_day", CHAT_SESSIONS, STORED_BYTES, COLLECTING_KEYS, "triggers")
     assert unlimited == dict.fromkeys(names)
 
 
@@ -261,6 +270,38 @@ async def test_events_per_minute_of_a_tenant_replace_those_of_the_server(store: 
         await apps[0].broadcast("order.paid", 4, tenant="acme")
     await set_quota(store.database, "acme", EVENTS_PER_MINUTE, None, actor=ACTOR)
     assert await store.count("stored_events") == 3
+
+
+DEBOUNCE: dict[str, Any] = {"debounce": {"key": "{{k}}", "delay_seconds": 60}}
+BATCH: dict[str, Any] = {"batch": {"key": "{{k}}", "max_size": 2, "max_wait_seconds": 60}}
+
+
+async def test_exactly_the_quota_of_keys_collects_starts(store: Store, apps: Sequence[App]) -> None:
+    await accepted(store, start(DEBOUNCE, {"k": "before"}))
+    await set_quota(store.database, "default", COLLECTING_KEYS, 5, actor="test")
+    verdicts = await asyncio.gather(*(store.accept(start(DEBOUNCE, {"k": f"k{number}"})) for number in range(8)))
+    refused = [verdict for (verdict,) in verdicts if not isinstance(verdict, Accepted)]
+    assert len(refused) == 4
+    assert all(isinstance(verdict, QuotaReached) for verdict in refused)
+    assert "5 of at most 5 keys" in str(refused[0])
+    # A start that joins a run needs no key, and other rules and plain runs have no part in it.
+    assert (await accepted(store, start(DEBOUNCE, {"k": "before"}))).outcome is StartOutcome.DEBOUNCED
+    await accepted(store, start({"throttle": {"key": "{{k}}", "max": 1, "per_seconds": 60}}, {"k": "x"}))
+    await store.add()
+    assert (await quotas(store, "default"))[COLLECTING_KEYS].used == 5
+    await pass_time(store, 61)
+    assert (await accepted(store, start(DEBOUNCE, {"k": "after"}))).outcome is StartOutcome.DEBOUNCED
+
+
+async def test_a_batch_that_is_full_frees_its_key(store: Store, apps: Sequence[App]) -> None:
+    await set_quota(store.database, "default", COLLECTING_KEYS, 1, actor="test")
+    for verdict in await store.accept(*(start(BATCH, {"k": "a", "n": number}) for number in range(5))):
+        assert isinstance(verdict, Accepted), verdict
+    (refused,) = await store.accept(start(BATCH, {"k": "b"}))
+    assert isinstance(refused, QuotaReached)
+    await accepted(store, start(BATCH, {"k": "a"}))
+    await accepted(store, start(BATCH, {"k": "b"}))
+    await accepted(store, start({"batch": {"key": "one", "max_size": 1, "max_wait_seconds": 60}}, {"k": "c"}))
 
 
 async def test_triggers_beyond_the_quota_are_refused_and_nothing_is_synced(store: Store, apps: Sequence[App]) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from runlane.api.schemas.actions import ResumeRun
+from runlane.definitions.forms import validate
+from runlane.definitions.schema.step import HumanField
 from runlane.domain.run import RunHook
 from runlane.domain.webhook import CIRCUIT_FAILURES, DISABLE_AFTER_US, DeliveryStatus, ErrorKind, origin_id
 from runlane.domain.webhook_events import WebhookType, schema_of
@@ -18,7 +21,14 @@ from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.sql.database import Session
 from runlane.store.webhooks.claims import ClaimedDelivery, claim_deliveries
-from runlane.store.webhooks.deliveries import list_deliveries, read_delivery, replay_delivery, replay_many
+from runlane.store.webhooks.deliveries import (
+    REPLAY_AT_ONCE,
+    list_deliveries,
+    read_delivery,
+    replay_all,
+    replay_delivery,
+    replay_many,
+)
 from runlane.store.webhooks.endpoints import (
     EndpointFields,
     create_endpoint,
@@ -36,6 +46,7 @@ from runlane.store.webhooks.run_webhooks import RunWebhook
 from runlane.store.webhooks.secrets import NewSecret
 from runlane.templates.json_schema import misfit
 from tests.harness import Store, completed, dead, entry_of, new_run
+from tests.webhook_receiver import FAILED_DELIVERIES
 
 LEASE_US = 60_000_000
 OK = TryResult(DeliveryStatus.DELIVERED, 1, 1, status_code=200)
@@ -152,6 +163,48 @@ async def test_a_question_is_reported_once(store: Store) -> None:
     assert await types(store) == ["run.waiting"]
     data = json.loads((await claim(store))[0].body)["data"]
     assert (data["path"], data["prompt"], data["lane"]) == ("ask", "Publish?", "default")
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ([], ["answer"]),
+        ([{"name": "note", "type": "text"}], ["answer"]),
+        ([{"name": "ok", "type": "boolean"}], ["answer", "yes", "no"]),
+        (
+            [
+                {"name": "decision", "type": "select", "options": ["approve", "edit", "deny"], "required": True},
+                {"name": "arguments", "type": "textarea"},
+            ],
+            ["answer", "approve", "deny"],
+        ),
+        (
+            [
+                {"name": "a", "type": "select", "options": ["x", "y"], "required": True},
+                {"name": "b", "type": "text", "required": True},
+            ],
+            ["answer"],
+        ),
+    ],
+    ids=["free text", "one string", "yes or no", "tool approval", "two required"],
+)
+async def test_a_question_has_the_requests_that_answer_it(
+    store: Store, fields: list[dict[str, Any]], names: list[str]
+) -> None:
+    await endpoint(store, types=["run.waiting"])
+    run_id = await store.add()
+    request = json.dumps({"prompt": "Publish?", "fields": fields})
+    wait = NewWait("a/ask", "human", "ask", "ask", request)
+    await store.record(entry_of(await store.claim_one(), waits=[wait]))
+    data = json.loads((await claim(store))[0].body)["data"]
+    assert [action["name"] for action in data["actions"]] == names
+    for action in data["actions"]:
+        assert (action["method"], action["url"]) == ("POST", f"/api/v2/runs/{run_id}/resume")
+        assert action["body"]["step"] == "a/ask"
+        # Each body is a request of the API, and each choice is a complete answer.
+        answer = ResumeRun.model_validate(action["body"])
+        if action["name"] != "answer":
+            validate([HumanField.model_validate(field) for field in fields], answer.response)
 
 
 async def test_an_answer_is_reported(store: Store) -> None:
@@ -426,6 +479,16 @@ async def test_failed_deliveries_are_replayed_together(store: Store) -> None:
     other = await replay_many(store.database, "acme", status="failed", type=None, actor="t", **wanted)
     assert other.replayed == 0
     assert sorted(item.message_id for item in await claim(store)) == sorted(item.message_id for item in claimed[:3])
+
+
+async def test_a_replay_of_more_than_one_request_repeats_nothing(store: Store) -> None:
+    await endpoint(store)
+    count = REPLAY_AT_ONCE + 2
+    await store.sql(FAILED_DELIVERIES, count=count)
+    wanted: dict[str, Any] = {"endpoint": "we_a", "status": "failed", "type": None, "run_id": None, "since_us": None}
+    assert await replay_all(store.database, "default", max_tries=1, actor="t", **wanted) == count
+    rows = await store.sql("select replay_of from webhook_deliveries where replay_of is not null")
+    assert len({row["replay_of"] for row in rows}) == len(rows) == count
 
 
 async def test_a_deleted_endpoint_gets_nothing_more(store: Store) -> None:

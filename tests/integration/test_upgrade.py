@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 from pathlib import Path
@@ -161,3 +162,65 @@ async def test_the_embedded_file_is_upgraded_and_keeps_its_rows(sqlite_url: str)
     with sqlite3.connect(path) as connection:
         assert connection.execute("select id, color from runs").fetchall() == [("run_before", "blue")]
     connection.close()
+
+
+_SCHEDULES = """
+insert into schedules (uid, tenant, id, settings, paused_counts, zone_version, source, version, generation, anchor_at,
+    cursor_at, created_at, created_by, updated_at, updated_by)
+values ('sched_1', 'acme', 'nightly', '{{}}', true, '', 'api', 1, 1, 0, 0, 0, 't', 0, 't'),
+    ('sched_2', 'acme', 'weekly', '{{}}', true, '', 'api', 1, 1, 0, 0, 0, 't', 0, 't');
+insert into schedule_firings (schedule_uid, slot, due_at, decided_at, outcome, kind, count, run_id)
+values ('sched_1', 1, 1, 1, 'started', 'tick', 1, 'run_1'), ('sched_1', 2, 2, 2, 'started', 'tick', 1, 'run_2'),
+    ('sched_1', 3, 3, 3, 'started', 'tick', 1, 'run_deleted'), ('sched_1', 4, 4, 4, 'missed', 'tick', 2, null),
+    ('sched_2', 1, 1, 1, 'started', 'tick', 1, 'run_3');
+insert into run_tags (tenant, tag, run_id) values ('acme', '#schedule:nightly', 'run_2'), ('acme', 'eu', 'run_1');
+"""
+_TAGS = "select tag, run_id from run_tags order by tag, run_id"
+_MARKED = [
+    ("#schedule:nightly", "run_1"),
+    ("#schedule:nightly", "run_2"),
+    ("#schedule:weekly", "run_3"),
+    ("eu", "run_1"),
+]
+
+
+def _script() -> str:
+    added = [_INSERT.format(f"'{run_id}'") for run_id in ("run_1", "run_2", "run_3", "run_4")]
+    return ";".join([*added, _SCHEDULES.format()])
+
+
+async def _upgrade_to(revision: str, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upgrade a database with the migrations of an earlier release."""
+    scripts = folder / "earlier"
+    shutil.copytree(migrate.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    for script in (scripts / "versions").glob("v*.py"):
+        if script.name[:5] > revision:
+            script.unlink()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(migrate, "SCRIPTS", scripts)
+        earlier.setattr(migrate, "HEAD", revision)
+        assert await upgrade(settings_for(url)) == (None, revision)
+
+
+async def test_runs_of_schedules_are_found_after_the_upgrade_that_lists_them(
+    empty_postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _upgrade_to("v0009", empty_postgres, tmp_path, monkeypatch)
+    connection = await _connect(empty_postgres)
+    try:
+        await connection.execute(_script())
+        assert await upgrade(settings_for(empty_postgres)) == ("v0009", HEAD)
+        assert [tuple(row) for row in await connection.fetch(_TAGS)] == _MARKED
+    finally:
+        await connection.close()
+
+
+async def test_runs_of_schedules_are_found_after_the_upgrade_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runlane.db"
+    await _upgrade_to("v0009", f"sqlite:///{path}", tmp_path, monkeypatch)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(_script())
+        assert await upgrade(settings_for(f"sqlite:///{path}")) == ("v0009", HEAD)
+        assert connection.execute(_TAGS).fetchall() == _MARKED

@@ -33,7 +33,7 @@ from runlane.webhooks.destination import check_destination
 from runlane.webhooks.endpoints import WebhookManager
 from runlane.webhooks.sender import WebhookSender
 from tests.harness import eventually, settings_for
-from tests.webhook_receiver import Answer, WebhookReceiver
+from tests.webhook_receiver import Answer, Received, WebhookReceiver
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 
@@ -310,6 +310,47 @@ async def test_a_run_calls_its_own_webhook_with_the_given_secret(settings: Setti
     assert "x-synapse-signature" not in failed.headers
     assert (failed.json["status"], failed.json["error"]) == ("failed", "it broke")
     assert len(receiver.of("/many")) == 2
+
+
+async def test_the_default_secret_of_the_tenant_signs_the_webhooks_of_runs_without_one(
+    settings: Settings, receiver: WebhookReceiver
+) -> None:
+    app = App()
+
+    @app.task("greet")
+    async def greet(ctx: Context, name: str) -> str:
+        return f"hello {name}"
+
+    async with delivering(settings, app) as hooks:
+        worker = await app.worker()
+        await worker.start()
+
+        async def call(path: str, **options: Any) -> Received:
+            await app.enqueue("greet", {"name": "Ada"}, webhook_url=receiver.url(path), **options)
+
+            async def arrived() -> bool:
+                hooks.service.wake()
+                return bool(receiver.of(path))
+
+            await eventually(arrived, "the webhook of the run")
+            return receiver.of(path)[0]
+
+        assert "webhook-signature" not in (await call("/before")).headers
+        first = await hooks.manager.rotate_default("default", actor="test")
+        got = await call("/first")
+        assert Webhook(first.secret or "").verify(got.body, got.headers)["result"] == "hello Ada"
+        second = await hooks.manager.rotate_default("default", overlap_hours=1, actor="test")
+        assert (first.version, second.version) == (1, 2)
+        got = await call("/both")
+        for made in (second, first):
+            assert Webhook(made.secret or "").verify(got.body, got.headers)
+        last = await hooks.manager.rotate_default("default", overlap_hours=0, actor="test")
+        own = "whsec_" + base64.b64encode(bytes(32)).decode()
+        got = await call("/own", webhook_secret=own)
+        assert Webhook(own).verify(got.body, got.headers)
+        with pytest.raises(WebhookVerificationError):
+            Webhook(last.secret or "").verify(got.body, got.headers)
+        await worker.stop()
 
 
 async def test_without_an_encryption_key_a_secret_is_refused_with_the_fix(

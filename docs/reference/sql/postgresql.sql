@@ -779,36 +779,39 @@ INSERT INTO provider_states (credential) VALUES ($1::VARCHAR) ON CONFLICT (crede
 -- add_dead_letters
 -- Add dead letters, or open those of runs that have failed again.
 INSERT INTO dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint,
-    fingerprint_version, last_step, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
+    fingerprint_version, last_step, version, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
     batch.target, batch.lane, batch.input, batch.error, batch.attempts, batch.code, batch.message, batch.fingerprint,
-    batch.fingerprint_version, batch.last_step, batch.times_died, coalesce(batch.first_failed_at, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint) AS coalesce_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_1
+    batch.fingerprint_version, batch.last_step, batch.version, batch.times_died, coalesce(batch.first_failed_at,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS coalesce_1, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
 FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[], $9::TEXT[],
-    $10::TEXT[], $11::SMALLINT[], $12::TEXT[], $13::INTEGER[], $14::BIGINT[]) AS batch(run_id, tenant, target, lane,
-    input, error, attempts, code, message, fingerprint, fingerprint_version, last_step, times_died, first_failed_at)
+    $10::TEXT[], $11::SMALLINT[], $12::TEXT[], $13::TEXT[], $14::INTEGER[], $15::BIGINT[]) AS batch(run_id, tenant,
+    target, lane, input, error, attempts, code, message, fingerprint, fingerprint_version, last_step, version,
+    times_died, first_failed_at)
 WHERE true ON CONFLICT (run_id) DO UPDATE SET lane = excluded.lane, input = excluded.input, error = excluded.error,
     attempts = excluded.attempts, died_at = excluded.died_at, state = 'open', code = excluded.code, message =
     excluded.message, fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version, last_step
     = excluded.last_step, times_died = (dead_letters.times_died + 1), handled_by = NULL, handled_at = NULL, note = NULL,
-    retry_run_id = NULL RETURNING dead_letters.run_id, dead_letters.tenant, dead_letters.times_died;
+    retry_run_id = NULL, version = excluded.version RETURNING dead_letters.run_id, dead_letters.tenant,
+    dead_letters.times_died;
 
 -- add_dead_letters (one member)
 INSERT INTO dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint,
-    fingerprint_version, last_step, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
+    fingerprint_version, last_step, version, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
     batch.target, batch.lane, batch.input, batch.error, batch.attempts, batch.code, batch.message, batch.fingerprint,
-    batch.fingerprint_version, batch.last_step, batch.times_died, coalesce(batch.first_failed_at, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint) AS coalesce_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_1
+    batch.fingerprint_version, batch.last_step, batch.version, batch.times_died, coalesce(batch.first_failed_at,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS coalesce_1, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
 FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane, $5::VARCHAR AS
     input, $6::VARCHAR AS error, $7::VARCHAR AS attempts, $8::VARCHAR AS code, $9::VARCHAR AS message, $10::VARCHAR AS
-    fingerprint, $11::SMALLINT AS fingerprint_version, $12::VARCHAR AS last_step, $13::INTEGER AS times_died,
-    $14::BIGINT AS first_failed_at) AS batch
+    fingerprint, $11::SMALLINT AS fingerprint_version, $12::VARCHAR AS last_step, $13::VARCHAR AS version, $14::INTEGER
+    AS times_died, $15::BIGINT AS first_failed_at) AS batch
 WHERE true ON CONFLICT (run_id) DO UPDATE SET lane = excluded.lane, input = excluded.input, error = excluded.error,
     attempts = excluded.attempts, died_at = excluded.died_at, state = 'open', code = excluded.code, message =
     excluded.message, fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version, last_step
     = excluded.last_step, times_died = (dead_letters.times_died + 1), handled_by = NULL, handled_at = NULL, note = NULL,
-    retry_run_id = NULL RETURNING dead_letters.run_id, dead_letters.tenant, dead_letters.times_died;
+    retry_run_id = NULL, version = excluded.version RETURNING dead_letters.run_id, dead_letters.tenant,
+    dead_letters.times_died;
 
 -- add_definition_versions
 -- Store versions of definitions that do not exist yet.
@@ -1197,7 +1200,7 @@ UPDATE dead_letters SET assigned_to=$1::VARCHAR WHERE dead_letters.run_id = $2::
     dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code, dead_letters.message,
     dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at,
     dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at, dead_letters.note,
-    dead_letters.assigned_to, dead_letters.retry_run_id;
+    dead_letters.assigned_to, dead_letters.retry_run_id, dead_letters.version;
 
 -- assign_idempotency_keys
 -- Remember with idempotency keys the runs that their starts have joined.
@@ -1632,6 +1635,14 @@ UPDATE run_waits SET settled_at=(date_part('epoch', clock_timestamp()) * 1000000
     run_waits.path = batch.path AND (EXISTS (SELECT *
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
+
+-- closed_concurrency_limits
+-- Find concurrency limits of 0 for which runs wait.
+SELECT concurrency_limits.name, concurrency_limits.tenant, count(*) AS waiting
+FROM concurrency_limits JOIN limit_waits ON limit_waits.key = concurrency_limits.key
+WHERE concurrency_limits.max_running = 0 GROUP BY concurrency_limits.tenant, concurrency_limits.name ORDER BY
+    concurrency_limits.tenant, concurrency_limits.name
+LIMIT 5;
 
 -- complete_batch_inputs
 -- Make the inputs of batches of what they have collected.
@@ -2072,6 +2083,42 @@ DELETE FROM run_events WHERE run_events.run_id = $1::VARCHAR AND run_events.seq 
 -- database_clock
 -- Read the clock of the database.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
+-- days_of_letter_groups
+-- Count groups of dead letters by day.
+SELECT dead_letters.fingerprint, CAST((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) /
+    86400000000 - dead_letters.died_at / 86400000000 AS INTEGER) AS ago, count(*) AS count
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.died_at >= ((SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 86400000000 - 13) * 86400000000 GROUP BY
+    dead_letters.fingerprint, CAST((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) /
+    86400000000 - dead_letters.died_at / 86400000000 AS INTEGER);
+
+-- days_of_tenant_letter_groups
+-- Count a tenant's groups of dead letters by day.
+SELECT dead_letters.fingerprint, CAST((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) /
+    86400000000 - dead_letters.died_at / 86400000000 AS INTEGER) AS ago, count(*) AS count
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.died_at >= ((SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 86400000000 - 13) * 86400000000 AND
+    dead_letters.tenant = $13::VARCHAR GROUP BY dead_letters.fingerprint, CAST((SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) / 86400000000 - dead_letters.died_at / 86400000000 AS INTEGER);
 
 -- decide_outcome
 -- Store what a trigger made of an event.
@@ -2741,7 +2788,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
-    dead_letters.retry_run_id
+    dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.run_id = $1::VARCHAR;
 
@@ -3267,7 +3314,7 @@ UPDATE dead_letters SET state=$1::VARCHAR, handled_by=$2::VARCHAR, handled_at=(d
     dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
-    dead_letters.retry_run_id;
+    dead_letters.retry_run_id, dead_letters.version;
 
 -- has_event
 -- Check whether a run has an event of a type.
@@ -4085,7 +4132,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
-    dead_letters.retry_run_id
+    dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
     AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
@@ -4140,6 +4187,18 @@ FROM schedule_firings
 WHERE schedule_firings.schedule_uid = $1::VARCHAR AND (CAST($2::BIGINT AS BIGINT) IS NULL OR schedule_firings.slot <
     $2::BIGINT) ORDER BY schedule_firings.slot DESC
 LIMIT $3::INTEGER;
+
+-- list_flow_keys
+-- Read the keys of flow control of a tenant.
+SELECT flow_keys.key, flow_keys.skipped, flow_keys.run_id, flow_keys.starts, flow_keys.due_at, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now
+FROM flow_keys
+WHERE flow_keys.key > $1::VARCHAR AND (substr(flow_keys.key, 1, length($2::VARCHAR)) = $2::VARCHAR OR
+    substr(flow_keys.key, 1, length($3::VARCHAR)) = $3::VARCHAR OR substr(flow_keys.key, 1, length($4::VARCHAR)) =
+    $4::VARCHAR OR substr(flow_keys.key, 1, length($5::VARCHAR)) = $5::VARCHAR OR substr(flow_keys.key, 1,
+    length($6::VARCHAR)) = $6::VARCHAR OR substr(flow_keys.key, 1, length($7::VARCHAR)) = $7::VARCHAR) AND (NOT
+    $8::BOOLEAN OR flow_keys.skipped > 0) ORDER BY flow_keys.key
+LIMIT $9::INTEGER;
 
 -- list_keys
 -- Read a page of API keys, newest first.
@@ -4218,7 +4277,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
-    dead_letters.retry_run_id
+    dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
     AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
@@ -4309,7 +4368,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
     dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
     dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
-    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.run_id = $1::VARCHAR FOR UPDATE;
 
@@ -4441,6 +4500,15 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = any ($1::TEXT[]) ORDER BY webhook_endpoints.id FOR UPDATE;
 
+-- long_waits_for_limits
+-- Find keys of concurrency limits for which a run has waited for more than an hour.
+SELECT limit_waits.key, count(*) AS waiting, (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    min(coalesce(runs.due_at, runs.accepted_at)) AS us, min(runs.id) AS run_id
+FROM limit_waits JOIN runs ON runs.id = limit_waits.run_id GROUP BY limit_waits.key
+HAVING min(coalesce(runs.due_at, runs.accepted_at)) < (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    3600000000 ORDER BY min(coalesce(runs.due_at, runs.accepted_at))
+LIMIT 5;
+
 -- maintenance_survey
 -- Find out which maintenance services have work.
 SELECT EXISTS (SELECT *
@@ -4543,8 +4611,8 @@ LIMIT 200;
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
 FROM tenant_quotas
-WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes'))) WHERE tenants.id =
-    $1::VARCHAR;
+WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes', 'collecting_keys')))
+    WHERE tenants.id = $1::VARCHAR;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -4628,6 +4696,16 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR;
+
+-- nearly_full_backlogs
+-- Find keys whose backlog is nearly full.
+SELECT backlogs.backlog_key, backlogs.waiting, flow_keys.most
+FROM (SELECT runs.backlog_key AS backlog_key, count(*) AS waiting
+FROM runs
+WHERE runs.backlog_key IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL GROUP BY runs.backlog_key) AS backlogs
+    JOIN flow_keys ON flow_keys.key = backlogs.backlog_key
+WHERE backlogs.waiting * 5 >= flow_keys.most * 4 ORDER BY backlogs.waiting DESC, backlogs.backlog_key
+LIMIT 5;
 
 -- nearly_used_quotas
 -- Find quotas of which four fifths are used, among those whose use is stored.
@@ -5259,13 +5337,20 @@ FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_d
     run_webhooks.run_id = webhook_deliveries.run_id
 WHERE webhook_deliveries.id = any ($1::TEXT[]) ORDER BY webhook_deliveries.created_at, webhook_deliveries.id;
 
+-- read_collecting_quotas
+-- Read how many keys of tenants may have a debounced run or a batch.
+SELECT tenant_quotas.tenant, tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name = 'collecting_keys';
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
     dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
     dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
     dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
-    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, runs.status, run_results.state AS run_state
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, dead_letters.version, runs.status,
+    run_results.state AS run_state
 FROM dead_letters LEFT OUTER JOIN runs ON runs.id = dead_letters.run_id LEFT OUTER JOIN run_results ON
     run_results.run_id = dead_letters.run_id
 WHERE dead_letters.run_id = $1::VARCHAR;
@@ -5293,7 +5378,8 @@ LIMIT $3::INTEGER;
 
 -- read_failed_runs
 -- Read the runs that become dead letters.
-SELECT runs.id, runs.target, runs.lane, runs.tenant, run_inputs.input, run_results.error, (SELECT run_steps.path
+SELECT runs.id, runs.target, runs.lane, runs.tenant, run_inputs.input, run_inputs.plan, run_results.error, (SELECT
+    run_steps.path
 FROM run_steps
 WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_steps.no DESC
 LIMIT 1) AS path, (SELECT run_steps.step_id
@@ -7493,6 +7579,13 @@ LIMIT 5;
 -- Let all runs of a tenant that uses fairness keys get start tags.
 UPDATE tenants SET shares_lanes=$1::BOOLEAN WHERE tenants.id = any ($2::TEXT[]) AND NOT tenants.shares_lanes;
 
+-- use_of_collecting_keys
+-- Count the use of the quota collecting_keys.
+SELECT count(*) AS used
+FROM runs JOIN flow_keys ON flow_keys.key = runs.flow_key
+WHERE runs.tenant = $1::VARCHAR AND runs.limited AND runs.ended_at IS NULL AND runs.attempt = 0 AND runs.due_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND flow_keys.run_id = runs.id;
+
 -- use_of_runs_per_day
 -- Read the number of runs that a tenant has started today.
 SELECT CASE WHEN (tenant_quotas.day = (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) /
@@ -7539,6 +7632,38 @@ FROM webhook_secrets
 WHERE webhook_secrets.owner = any ($1::TEXT[]) AND (webhook_secrets.valid_until IS NULL OR webhook_secrets.valid_until >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY webhook_secrets.owner, webhook_secrets.version
     DESC;
+
+-- versions_of_letter_groups
+-- Count groups of dead letters by the version of their definition.
+SELECT dead_letters.fingerprint, dead_letters.version, count(*) AS count, min(dead_letters.first_failed_at) AS
+    first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) GROUP BY dead_letters.fingerprint,
+    dead_letters.version ORDER BY max(dead_letters.died_at) DESC;
+
+-- versions_of_tenant_letter_groups
+-- Count a tenant's groups of dead letters by the version of their definition.
+SELECT dead_letters.fingerprint, dead_letters.version, count(*) AS count, min(dead_letters.first_failed_at) AS
+    first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR dead_letters.target = $2::VARCHAR)
+    AND (CAST($3::VARCHAR AS TEXT) IS NULL OR dead_letters.lane = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
+    dead_letters.code = $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR dead_letters.fingerprint = $5::VARCHAR)
+    AND (CAST($6::VARCHAR AS TEXT) IS NULL OR dead_letters.assigned_to = $6::VARCHAR) AND (CAST($7::VARCHAR AS TEXT) IS
+    NULL OR dead_letters.last_step = $7::VARCHAR OR dead_letters.last_step LIKE $8::VARCHAR ESCAPE '\') AND
+    (CAST($9::BIGINT AS BIGINT) IS NULL OR dead_letters.died_at >= $9::BIGINT) AND (CAST($10::BIGINT AS BIGINT) IS NULL
+    OR dead_letters.died_at < $10::BIGINT) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR lower(dead_letters.message) LIKE
+    $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
+    LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
+    $13::VARCHAR GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY max(dead_letters.died_at) DESC;
 
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.

@@ -334,22 +334,22 @@ INSERT INTO provider_states (credential) VALUES (?) ON CONFLICT (credential) DO 
 -- add_dead_letters
 -- Add dead letters, or open those of runs that have failed again.
 INSERT INTO dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint,
-    fingerprint_version, last_step, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
+    fingerprint_version, last_step, version, times_died, first_failed_at, died_at) SELECT batch.run_id, batch.tenant,
     batch.target, batch.lane, batch.input, batch.error, batch.attempts, batch.code, batch.message, batch.fingerprint,
-    batch.fingerprint_version, batch.last_step, batch.times_died, coalesce(batch.first_failed_at, now_us()) AS
-    coalesce_1, now_us() AS now_us_1
+    batch.fingerprint_version, batch.last_step, batch.version, batch.times_died, coalesce(batch.first_failed_at,
+    now_us()) AS coalesce_1, now_us() AS now_us_1
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]')
     AS target, json_extract(value, '$[3]') AS lane, json_extract(value, '$[4]') AS input, json_extract(value, '$[5]') AS
     error, json_extract(value, '$[6]') AS attempts, json_extract(value, '$[7]') AS code, json_extract(value, '$[8]') AS
     message, json_extract(value, '$[9]') AS fingerprint, json_extract(value, '$[10]') AS fingerprint_version,
-    json_extract(value, '$[11]') AS last_step, json_extract(value, '$[12]') AS times_died, json_extract(value, '$[13]')
-    AS first_failed_at
+    json_extract(value, '$[11]') AS last_step, json_extract(value, '$[12]') AS version, json_extract(value, '$[13]') AS
+    times_died, json_extract(value, '$[14]') AS first_failed_at
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (run_id) DO UPDATE SET lane = excluded.lane, input = excluded.input, error = excluded.error,
     attempts = excluded.attempts, died_at = excluded.died_at, state = 'open', code = excluded.code, message =
     excluded.message, fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version, last_step
     = excluded.last_step, times_died = (dead_letters.times_died + 1), handled_by = NULL, handled_at = NULL, note = NULL,
-    retry_run_id = NULL RETURNING run_id, tenant, times_died;
+    retry_run_id = NULL, version = excluded.version RETURNING run_id, tenant, times_died;
 
 -- add_definition_versions
 -- Store versions of definitions that do not exist yet.
@@ -604,7 +604,7 @@ WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 -- Assign a dead letter to a person, or to none.
 UPDATE dead_letters SET assigned_to=? WHERE dead_letters.run_id = ? RETURNING run_id, target, lane, input, error,
     attempts, died_at, tenant, state, code, message, fingerprint, fingerprint_version, last_step, first_failed_at,
-    times_died, handled_by, handled_at, note, assigned_to, retry_run_id;
+    times_died, handled_by, handled_at, note, assigned_to, retry_run_id, version;
 
 -- assign_idempotency_keys
 -- Remember with idempotency keys the runs that their starts have joined.
@@ -1008,6 +1008,14 @@ FROM json_each(?) AS batch_members) AS batch WHERE run_waits.run_id = batch.run_
 FROM runs
 WHERE runs.id = batch.run_id AND runs.attempt = batch.attempt));
 
+-- closed_concurrency_limits
+-- Find concurrency limits of 0 for which runs wait.
+SELECT concurrency_limits.name, concurrency_limits.tenant, count(*) AS waiting
+FROM concurrency_limits JOIN limit_waits ON limit_waits."key" = concurrency_limits."key"
+WHERE concurrency_limits.max_running = 0 GROUP BY concurrency_limits.tenant, concurrency_limits.name ORDER BY
+    concurrency_limits.tenant, concurrency_limits.name
+LIMIT 5 OFFSET ?;
+
 -- complete_batch_inputs
 -- Make the inputs of batches of what they have collected.
 UPDATE run_inputs SET input=replace(run_inputs.input, ?, (? || (select group_concat(item, ',') from (select item from
@@ -1410,6 +1418,38 @@ DELETE FROM run_events WHERE run_events.run_id = ? AND run_events.seq < ?;
 -- database_clock
 -- Read the clock of the database.
 SELECT now_us() AS now;
+
+-- days_of_letter_groups
+-- Count groups of dead letters by day.
+SELECT dead_letters.fingerprint, CAST((SELECT now_us() AS now_us_1) / 86400000000 - dead_letters.died_at / 86400000000
+    AS INTEGER) AS ago, count(*) AS count
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
+    json_each(?)) AND dead_letters.died_at >= ((SELECT now_us() AS now_us_1) / 86400000000 - 13) * 86400000000 GROUP BY
+    dead_letters.fingerprint, CAST((SELECT now_us() AS now_us_1) / 86400000000 - dead_letters.died_at / 86400000000 AS
+    INTEGER);
+
+-- days_of_tenant_letter_groups
+-- Count a tenant's groups of dead letters by day.
+SELECT dead_letters.fingerprint, CAST((SELECT now_us() AS now_us_1) / 86400000000 - dead_letters.died_at / 86400000000
+    AS INTEGER) AS ago, count(*) AS count
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
+    json_each(?)) AND dead_letters.died_at >= ((SELECT now_us() AS now_us_1) / 86400000000 - 13) * 86400000000 AND
+    dead_letters.tenant = ? GROUP BY dead_letters.fingerprint, CAST((SELECT now_us() AS now_us_1) / 86400000000 -
+    dead_letters.died_at / 86400000000 AS INTEGER);
 
 -- decide_outcome
 -- Store what a trigger made of an event.
@@ -2036,7 +2076,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
-    dead_letters.retry_run_id
+    dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.run_id = ?;
 
@@ -2531,7 +2571,7 @@ LIMIT ? OFFSET ?;
 UPDATE dead_letters SET state=?, handled_by=?, handled_at=now_us(), note=coalesce(?, dead_letters.note) WHERE
     dead_letters.run_id = ? AND dead_letters.state in (select value from json_each(?)) RETURNING run_id, target, lane,
     input, error, attempts, died_at, tenant, state, code, message, fingerprint, fingerprint_version, last_step,
-    first_failed_at, times_died, handled_by, handled_at, note, assigned_to, retry_run_id;
+    first_failed_at, times_died, handled_by, handled_at, note, assigned_to, retry_run_id, version;
 
 -- has_event
 -- Check whether a run has an event of a type.
@@ -3293,7 +3333,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
-    dead_letters.retry_run_id
+    dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
     AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
@@ -3344,6 +3384,16 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.du
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid = ? AND (CAST(? AS BIGINT) IS NULL OR schedule_firings.slot < ?) ORDER BY
     schedule_firings.slot DESC
+LIMIT ? OFFSET ?;
+
+-- list_flow_keys
+-- Read the keys of flow control of a tenant.
+SELECT flow_keys."key", flow_keys.skipped, flow_keys.run_id, flow_keys.starts, flow_keys.due_at, now_us() AS now
+FROM flow_keys
+WHERE flow_keys."key" > ? AND (substr(flow_keys."key", 1, length(?)) = ? OR substr(flow_keys."key", 1, length(?)) = ? OR
+    substr(flow_keys."key", 1, length(?)) = ? OR substr(flow_keys."key", 1, length(?)) = ? OR substr(flow_keys."key", 1,
+    length(?)) = ? OR substr(flow_keys."key", 1, length(?)) = ?) AND (? = 0 OR flow_keys.skipped > 0) ORDER BY
+    flow_keys."key"
 LIMIT ? OFFSET ?;
 
 -- list_keys
@@ -3421,7 +3471,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.state, dead_letters.code, dead_letters.message, dead_letters.fingerprint,
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
-    dead_letters.retry_run_id
+    dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
     AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
@@ -3504,7 +3554,7 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
     dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
     dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
-    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.run_id = ?;
 
@@ -3628,6 +3678,15 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
 FROM webhook_endpoints
 WHERE webhook_endpoints.id in (select value from json_each(?)) ORDER BY webhook_endpoints.id;
 
+-- long_waits_for_limits
+-- Find keys of concurrency limits for which a run has waited for more than an hour.
+SELECT limit_waits."key", count(*) AS waiting, now_us() - min(coalesce(runs.due_at, runs.accepted_at)) AS us,
+    min(runs.id) AS run_id
+FROM limit_waits JOIN runs ON runs.id = limit_waits.run_id GROUP BY limit_waits."key"
+HAVING min(coalesce(runs.due_at, runs.accepted_at)) < now_us() - 3600000000 ORDER BY min(coalesce(runs.due_at,
+    runs.accepted_at))
+LIMIT 5 OFFSET ?;
+
 -- maintenance_survey
 -- Find out which maintenance services have work.
 SELECT EXISTS (SELECT *
@@ -3719,7 +3778,8 @@ LIMIT 200 OFFSET ?;
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
 FROM tenant_quotas
-WHERE tenant_quotas.tenant = ? AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes'))) WHERE tenants.id = ?;
+WHERE tenant_quotas.tenant = ? AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes', 'collecting_keys'))) WHERE
+    tenants.id = ?;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -3797,6 +3857,16 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
     ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
     json_each(?)) AND dead_letters.tenant = ?;
+
+-- nearly_full_backlogs
+-- Find keys whose backlog is nearly full.
+SELECT backlogs.backlog_key, backlogs.waiting, flow_keys.most
+FROM (SELECT runs.backlog_key AS backlog_key, count(*) AS waiting
+FROM runs
+WHERE runs.backlog_key IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL GROUP BY runs.backlog_key) AS backlogs
+    JOIN flow_keys ON flow_keys."key" = backlogs.backlog_key
+WHERE backlogs.waiting * 5 >= flow_keys.most * 4 ORDER BY backlogs.waiting DESC, backlogs.backlog_key
+LIMIT 5 OFFSET ?;
 
 -- nearly_used_quotas
 -- Find quotas of which four fifths are used, among those whose use is stored.
@@ -4339,13 +4409,20 @@ FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_d
 WHERE webhook_deliveries.id in (select value from json_each(?)) ORDER BY webhook_deliveries.created_at,
     webhook_deliveries.id;
 
+-- read_collecting_quotas
+-- Read how many keys of tenants may have a debounced run or a batch.
+SELECT tenant_quotas.tenant, tenant_quotas.most
+FROM tenant_quotas
+WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name = 'collecting_keys';
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
     dead_letters.attempts, dead_letters.died_at, dead_letters.tenant, dead_letters.state, dead_letters.code,
     dead_letters.message, dead_letters.fingerprint, dead_letters.fingerprint_version, dead_letters.last_step,
     dead_letters.first_failed_at, dead_letters.times_died, dead_letters.handled_by, dead_letters.handled_at,
-    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, runs.status, run_results.state AS run_state
+    dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, dead_letters.version, runs.status,
+    run_results.state AS run_state
 FROM dead_letters LEFT OUTER JOIN runs ON runs.id = dead_letters.run_id LEFT OUTER JOIN run_results ON
     run_results.run_id = dead_letters.run_id
 WHERE dead_letters.run_id = ?;
@@ -4373,7 +4450,8 @@ LIMIT ? OFFSET ?;
 
 -- read_failed_runs
 -- Read the runs that become dead letters.
-SELECT runs.id, runs.target, runs.lane, runs.tenant, run_inputs.input, run_results.error, (SELECT run_steps.path
+SELECT runs.id, runs.target, runs.lane, runs.tenant, run_inputs.input, run_inputs."plan", run_results.error, (SELECT
+    run_steps.path
 FROM run_steps
 WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_steps.no DESC
 LIMIT 1 OFFSET ?) AS path, (SELECT run_steps.step_id
@@ -6066,6 +6144,13 @@ LIMIT 5 OFFSET ?;
 -- Let all runs of a tenant that uses fairness keys get start tags.
 UPDATE tenants SET shares_lanes=? WHERE tenants.id in (select value from json_each(?)) AND tenants.shares_lanes = 0;
 
+-- use_of_collecting_keys
+-- Count the use of the quota collecting_keys.
+SELECT count(*) AS used
+FROM runs JOIN flow_keys ON flow_keys."key" = runs.flow_key
+WHERE runs.tenant = ? AND runs.limited = 1 AND runs.ended_at IS NULL AND runs.attempt = 0 AND runs.due_at > now_us() AND
+    flow_keys.run_id = runs.id;
+
 -- use_of_runs_per_day
 -- Read the number of runs that a tenant has started today.
 SELECT CASE WHEN (tenant_quotas.day = (SELECT now_us() AS now_us_1) / 86400000000) THEN tenant_quotas.used ELSE 0 END AS
@@ -6111,6 +6196,35 @@ SELECT webhook_secrets.owner, webhook_secrets.version, webhook_secrets.tenant, w
 FROM webhook_secrets
 WHERE webhook_secrets.owner in (select value from json_each(?)) AND (webhook_secrets.valid_until IS NULL OR
     webhook_secrets.valid_until > now_us()) ORDER BY webhook_secrets.owner, webhook_secrets.version DESC;
+
+-- versions_of_letter_groups
+-- Count groups of dead letters by the version of their definition.
+SELECT dead_letters.fingerprint, dead_letters.version, count(*) AS count, min(dead_letters.first_failed_at) AS
+    first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
+    json_each(?)) GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY max(dead_letters.died_at) DESC;
+
+-- versions_of_tenant_letter_groups
+-- Count a tenant's groups of dead letters by the version of their definition.
+SELECT dead_letters.fingerprint, dead_letters.version, count(*) AS count, min(dead_letters.first_failed_at) AS
+    first_failed_at, max(dead_letters.died_at) AS last_died_at
+FROM dead_letters
+WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR dead_letters.target = ?)
+    AND (CAST(? AS TEXT) IS NULL OR dead_letters.lane = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.code = ?) AND
+    (CAST(? AS TEXT) IS NULL OR dead_letters.fingerprint = ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.assigned_to =
+    ?) AND (CAST(? AS TEXT) IS NULL OR dead_letters.last_step = ? OR dead_letters.last_step LIKE ? ESCAPE '\') AND
+    (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR dead_letters.died_at < ?)
+    AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
+    ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
+    json_each(?)) AND dead_letters.tenant = ? GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY
+    max(dead_letters.died_at) DESC;
 
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.

@@ -42,6 +42,7 @@ _COMMANDS: Final = {
     "admin": ("admin", "Show what the whole cluster does at one moment."),
     "lanes": ("lanes", "List and configure lanes: slots in the cluster, pauses, holds."),
     "concurrency-limits": ("concurrency_limits", "Show and set how many runs of several targets run at once."),
+    "flow-control": ("flow_control", "Show the keys of flow control and their skipped starts."),
     "limits": ("limits", "Show and set the rate limits of model providers."),
     "quotas": ("quotas", "Show and set the quotas of tenants."),
     "usage": ("usage:usage", "Show the calls, tokens and cost of models."),

@@ -24,6 +24,7 @@ from runlane.resources import Resources
 from runlane.store.failures import handling, letters
 from runlane.store.failures.bulk_items import list_items
 from runlane.store.failures.bulk_jobs import list_jobs, read_job, stop_job
+from runlane.store.failures.letter_groups import group_letters
 from runlane.store.failures.letters import LetterFilter, LetterNotFound
 from runlane.store.queue.search import RunFilter
 from runlane.store.sql.database import Database
@@ -57,7 +58,7 @@ class DatabaseLetters:
 
     async def groups(self, *, limit: int = 50, **filters: Any) -> Sequence[DeadLetterGroup]:
         """Return dead letters by their cause."""
-        return (await letters.group_letters(self._database, letter_filter(filters), limit=limit)).groups
+        return (await group_letters(self._database, letter_filter(filters), limit=limit)).groups
 
     async def get(self, run_id: str) -> DeadLetter:
         """Return a dead letter with everything about it."""

@@ -121,10 +121,12 @@ def groups(
 
     print_rows(
         with_failures(url, api_key, work),
-        ["fingerprint", "count", "code", "tasks", "first", "last", "message", "sample"],
+        ["fingerprint", "count", "code", "tasks", "versions", "first", "last", "14 days", "message", "sample"],
         lambda group: [
-            group.fingerprint, group.count, group.code, ",".join(group.targets), format_time(group.first_failed_at_us),
-            format_time(group.last_died_at_us), shorten(group.sample.message, 80), group.sample.run_id,
+            group.fingerprint, group.count, group.code, ",".join(group.targets),
+            ",".join(item.version for item in group.versions if item.version), format_time(group.first_failed_at_us),
+            format_time(group.last_died_at_us), " ".join(map(str, group.daily)), shorten(group.sample.message, 80),
+            group.sample.run_id,
         ],
         empty="No dead letters.",
         json=json,

@@ -20,6 +20,7 @@ from runlane.cli.finding import Finding, Level
 from runlane.cli.operation_findings import (
     bulk_findings,
     event_findings,
+    flow_findings,
     hold_findings,
     letters_finding,
     quota_findings,
@@ -122,6 +123,7 @@ async def _check_work(database: Database) -> list[Finding]:
     from runlane.store.events.health import read_event_health
     from runlane.store.failures.bulk_jobs import count_overdue_jobs
     from runlane.store.failures.letters import count_open_letters
+    from runlane.store.queue.flow_overview import read_flow_health
     from runlane.store.queue.lanes import list_lanes
     from runlane.store.queue.search import count_queued_in_lanes
     from runlane.store.queue.workers import list_workers
@@ -143,6 +145,7 @@ async def _check_work(database: Database) -> list[Finding]:
         letters_finding(letters.count, (now_us - (letters.oldest_died_at_us or now_us)) / 1_000_000),
         *schedule_findings(await read_schedule_health(database)),
         *event_findings(await read_event_health(database)),
+        *flow_findings(await read_flow_health(database)),
         *quota_findings(await read_nearly_used(database)),
     ]
 

@@ -1,4 +1,4 @@
-"""Checks of `runlane doctor` of what operators set up: schedules, webhooks, triggers, holds, dead letters, quotas."""
+"""Checks of `runlane doctor` of what operators set up: schedules, webhooks, triggers, holds, limits and quotas."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from runlane.domain.lane import Lane
     from runlane.store.access.quota_health import NearlyUsed
     from runlane.store.events.health import EventHealth
+    from runlane.store.queue.flow_overview import FlowHealth
     from runlane.store.schedules.health import ScheduleHealth
     from runlane.store.webhooks.retention import WebhookOverview
 
@@ -119,6 +120,31 @@ def quota_findings(nearly_used: Sequence[NearlyUsed]) -> Iterator[Finding]:
             Level.WARNING,
             f'tenant "{item.tenant}" uses {item.used} of {item.limit} ({item.name})',
             f"Raise it if that is intended: runlane quotas set {item.name} LIMIT --tenant {item.tenant}",
+        )
+
+
+def flow_findings(health: FlowHealth) -> Iterator[Finding]:
+    """Report limits that start nothing, runs that have waited long for a limit, and backlogs that are nearly full."""
+    for limit in health.closed:
+        yield Finding(
+            "concurrency",
+            Level.WARNING,
+            f'{limit.waiting} runs of the tenant "{limit.tenant}" wait for the limit "{limit.name}", which is 0',
+            f"Raise it: runlane concurrency-limits set {limit.name} NUMBER --tenant {limit.tenant}",
+        )
+    for wait in health.long:
+        yield Finding(
+            "concurrency",
+            Level.WARNING,
+            f"{wait.waiting} runs wait for one key of a limit, the oldest for {wait.seconds / 3600:.1f} hours",
+            f"See which runs hold it: runlane runs show {wait.run_id}",
+        )
+    for backlog in health.nearly_full:
+        yield Finding(
+            "flow control",
+            Level.WARNING,
+            f'{backlog.target}: {backlog.waiting} of at most {backlog.most} runs wait for the key "{backlog.key}"',
+            "Beyond that, starts are rejected. Add workers, or raise max_backlog of the target.",
         )
 
 

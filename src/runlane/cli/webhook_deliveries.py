@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runlane.client import Client
-    from runlane.domain.webhook import WebhookDelivery, WebhookDeliveryLog, WebhookReplay
+    from runlane.domain.webhook import WebhookDelivery, WebhookDeliveryLog
     from runlane.store.sql.database import Database
 
 
@@ -100,20 +100,20 @@ def replay(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Send messages again, with their ids and the current secret; at most 1,000 at once."""
+    """Send messages again, with their ids and the current secret."""
     if delivery_id is not None:
         _replay_one(delivery_id, max_tries, url, api_key, json=json)
         return
     filters: dict[str, Any] = {"endpoint_id": endpoint, "since": since, "type": type_, "tenant": tenant}
 
-    async def on_server(client: Client) -> WebhookReplay:
-        return await client.webhooks.replay_many(max_tries=max_tries, **filters)
+    async def on_server(client: Client) -> int:
+        return await client.webhooks.replay_all(max_tries=max_tries, **filters)
 
-    async def on_database(database: Database) -> WebhookReplay:
+    async def on_database(database: Database) -> int:
         from runlane.domain.timestamps import parse_timestamp
-        from runlane.store.webhooks.deliveries import replay_many
+        from runlane.store.webhooks.deliveries import replay_all
 
-        return await replay_many(
+        return await replay_all(
             database,
             tenant or DEFAULT_TENANT,
             endpoint=endpoint,
@@ -121,13 +121,12 @@ def replay(
             type=type_,
             run_id=None,
             since_us=parse_timestamp(since),
-            before=None,
             max_tries=max_tries,
             actor=audit_actor(),
         )
 
-    done = on_server_or_database(url, api_key, on_server, on_database)
-    print_result(asdict(done), f"{done.replayed} messages are sent again.", json=json)
+    replayed = on_server_or_database(url, api_key, on_server, on_database)
+    print_result({"replayed": replayed}, f"{replayed} messages are sent again.", json=json)
 
 
 def _replay_one(delivery_id: str, max_tries: int, url: str | None, api_key: str | None, *, json: bool) -> None:

@@ -12,6 +12,7 @@ from runlane.cli.options import ApiKey, Json, Tenant, Url
 from runlane.cli.output import format_time, print_json, print_result, print_rows, split_names
 from runlane.cli.terminal import write_line
 from runlane.cli.webhook_deliveries import deliveries, delivery, replay
+from runlane.cli.webhook_secrets import print_secret, rotate, secret, webhook_manager
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import InvalidRequest
 
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
     from runlane.client import Client
     from runlane.domain.webhook import WebhookAttempt, WebhookEndpoint, WebhookSecret
     from runlane.store.sql.database import Database
-    from runlane.webhooks.endpoints import WebhookManager
 
 app = typer.Typer()
-for _command in (deliveries, delivery, replay):
+for _command in (deliveries, delivery, replay, rotate, secret):
     app.command()(_command)
 
 EndpointId = Annotated[str, typer.Argument(help="The endpoint's id.", metavar="ENDPOINT")]
@@ -115,7 +115,7 @@ def create(
         from runlane.webhooks.endpoints import endpoint_fields
 
         given = endpoint_fields({"url": destination, **fields})
-        return await _manager(database).create(
+        return await webhook_manager(database).create(
             tenant or DEFAULT_TENANT, given, signature=signature, actor=audit_actor()
         )
 
@@ -125,7 +125,7 @@ def create(
         return
     write_line(f"{endpoint.id}: {endpoint.url}")
     if secret is not None:
-        _print_secret(secret)
+        print_secret(secret)
 
 
 @app.command(name="set")
@@ -157,7 +157,7 @@ def set_endpoint(
     async def on_database(database: Database) -> WebhookEndpoint:
         from runlane.webhooks.endpoints import endpoint_fields
 
-        return await _manager(database).change(endpoint_id, endpoint_fields(fields), actor=audit_actor())
+        return await webhook_manager(database).change(endpoint_id, endpoint_fields(fields), actor=audit_actor())
 
     changed = on_server_or_database(url, api_key, lambda client: client.webhooks.set(endpoint_id, fields), on_database)
     _print_endpoint(changed, json=json)
@@ -212,44 +212,12 @@ def disable(
     print_result(asdict(endpoint), f"{endpoint.id}: disabled ({endpoint.disabled_reason}).", json=json)
 
 
-@app.command()
-def rotate(
-    endpoint_id: EndpointId,
-    overlap_hours: Annotated[
-        float, typer.Option(help="Hours for which messages also have the signature of the previous secret.")
-    ] = 24.0,
-    url: Url = None,
-    api_key: ApiKey = None,
-    json: Json = False,
-) -> None:
-    """Replace the secret of an endpoint. The new one is printed this once."""
-
-    async def on_database(database: Database) -> WebhookSecret:
-        return await _manager(database).rotate(endpoint_id, overlap_hours=overlap_hours, actor=audit_actor())
-
-    secret = on_server_or_database(
-        url, api_key, lambda client: client.webhooks.rotate(endpoint_id, overlap_hours=overlap_hours), on_database
-    )
-    _print_secret(secret, json=json)
-
-
-@app.command()
-def secret(endpoint_id: EndpointId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Print the secret of an endpoint. The audit log notes it."""
-
-    async def on_database(database: Database) -> WebhookSecret:
-        return await _manager(database).reveal(endpoint_id, actor=audit_actor())
-
-    found = on_server_or_database(url, api_key, lambda client: client.webhooks.secret(endpoint_id), on_database)
-    _print_secret(found, json=json)
-
-
 @app.command(name="test")
 def send_test(endpoint_id: EndpointId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Send a test message once. Exit code 1 if the endpoint does not accept it."""
 
     async def on_database(database: Database) -> WebhookAttempt:
-        return await _manager(database).test(endpoint_id, actor=audit_actor())
+        return await webhook_manager(database).test(endpoint_id, actor=audit_actor())
 
     attempt = on_server_or_database(url, api_key, lambda client: client.webhooks.test(endpoint_id), on_database)
     answered = f"answered {attempt.status_code}" if attempt.status_code is not None else attempt.error
@@ -324,15 +292,6 @@ def _headers(given: list[str] | None) -> dict[str, Any]:
     return {"headers": headers}
 
 
-def _manager(database: Database) -> WebhookManager:
-    from runlane.access.keyring import Keyring
-    from runlane.settings import load_settings
-    from runlane.webhooks.endpoints import WebhookManager
-
-    settings = load_settings()
-    return WebhookManager(database, settings, Keyring(settings))
-
-
 def _print_endpoint(endpoint: WebhookEndpoint, *, json: bool) -> None:
     if json:
         print_json(asdict(endpoint))
@@ -356,12 +315,3 @@ def _print_endpoint(endpoint: WebhookEndpoint, *, json: bool) -> None:
         write_line(f"  {'disabled':<16} {format_time(endpoint.disabled_at_us)}: {endpoint.disabled_reason}")
     if endpoint.failures:
         write_line(f"  {'failures':<16} {endpoint.failures} in a row since {format_time(endpoint.first_failure_at_us)}")
-
-
-def _print_secret(secret: WebhookSecret, *, json: bool = False) -> None:
-    if json:
-        print_json(asdict(secret))
-        return
-    write_line(secret.secret or secret.public_key or "")
-    if secret.previous_valid_until_us is not None:
-        write_line(f"The previous secret signs, too, until {format_time(secret.previous_valid_until_us)}.", err=True)

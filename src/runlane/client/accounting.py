@@ -9,6 +9,7 @@ from typing import Any
 from runlane.client.http import PREFIX, Http, part
 from runlane.client.wire import parse
 from runlane.domain.concurrency import SharedLimit
+from runlane.domain.flow_keys import FlowKeyUse
 from runlane.domain.quota import QuotaUse
 from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
 from runlane.domain.usage import UsageReport
@@ -56,6 +57,21 @@ class Accounting:
         body = {"limit": limit, **({} if tenant is None else {"tenant": tenant})}
         answer = await self._http.change("PUT", f"{PREFIX}/quotas/{part(name)}", body)
         return [parse(QuotaUse, item) for item in answer["quotas"]]
+
+    async def flow_keys(
+        self,
+        *,
+        rule: str | None = None,
+        target: str | None = None,
+        only_skipped: bool = False,
+        tenant: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[FlowKeyUse]:
+        """Return the keys of flow control with their skipped starts; `after` is the last id of the previous page."""
+        query = {"rule": rule, "target": target, "skipped": only_skipped or None, "tenant": tenant}
+        query |= {"cursor": after, "limit": limit}
+        return await self._http.read_list(FlowKeyUse, f"{PREFIX}/flow-control/keys", "flow_keys", query)
 
     async def concurrency_limits(self, *, tenant: str | None = None) -> Sequence[SharedLimit]:
         """Return the shared concurrency limits of a tenant with their use; of the key's own tenant without one."""

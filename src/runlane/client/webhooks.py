@@ -74,6 +74,15 @@ class Webhooks:
         """Return the secret, for keys with secrets:manage."""
         return parse(WebhookSecret, await self._http.read(_endpoint(endpoint_id, "secret")))
 
+    async def default_secret(self, *, tenant: str | None = None) -> WebhookSecret:
+        """Return the secret that signs the webhooks of runs without a secret of their own."""
+        return parse(WebhookSecret, await self._http.read(f"{_ROOT}/secret", {"tenant": tenant}))
+
+    async def rotate_default_secret(self, *, overlap_hours: float = 24.0, tenant: str | None = None) -> WebhookSecret:
+        """Create or replace that secret; for this time, messages have both signatures."""
+        body = {"overlap_hours": overlap_hours, "tenant": tenant}
+        return parse(WebhookSecret, await self._http.change("POST", f"{_ROOT}/secret/rotate", body))
+
     async def test(self, endpoint_id: str) -> WebhookAttempt:
         """Send a test message once and return the attempt."""
         return parse(WebhookAttempt, await self._http.change("POST", _endpoint(endpoint_id, "test")))
@@ -101,6 +110,15 @@ class Webhooks:
     async def replay_many(self, **filters: Any) -> WebhookReplay:
         """Send the newest matching messages again, at most 1,000. Filters are those of `POST /webhooks/replay`."""
         return parse(WebhookReplay, await self._http.change("POST", f"{_ROOT}/replay", filters))
+
+    async def replay_all(self, **filters: Any) -> int:
+        """Send all matching messages again, newest first, 1,000 per request; return how many."""
+        done = await self.replay_many(**filters)
+        replayed = done.replayed
+        while done.more:
+            done = await self.replay_many(**{**filters, "before": done.before})
+            replayed += done.replayed
+        return replayed
 
 
 def _endpoint(endpoint_id: str, action: str = "") -> str:

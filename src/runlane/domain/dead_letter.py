@@ -72,6 +72,9 @@ class DeadLetterSummary:
     note: str | None
     assigned_to: str | None
     retry_run_id: Annotated[str | None, Field(description="The run that repeats this one: a restart or a fork.")]
+    version: Annotated[
+        str | None, Field(description="The version of the definition that the run failed with; null for tasks.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,17 @@ class DeadLetterPage:
 
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
+class GroupVersion:
+    """The dead letters of a group whose runs failed with one version of their definition."""
+
+    version: Annotated[str | None, Field(description="Null for tasks, and for letters of older releases.")]
+    count: int
+    first_failed_at_us: Annotated[Timestamp, Field(alias="first_failed_at")]
+    last_died_at_us: Annotated[Timestamp, Field(alias="last_died_at")]
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
     """The dead letters with one fingerprint."""
 
@@ -126,6 +140,14 @@ class DeadLetterGroup:
     first_failed_at_us: Annotated[Timestamp, Field(alias="first_failed_at")]
     last_died_at_us: Annotated[Timestamp, Field(alias="last_died_at")]
     sample: Annotated[DeadLetterSummary, Field(description="The latest of its letters.")]
+    versions: Annotated[tuple[GroupVersion, ...], Field(description="At most the 10 that failed last, that first.")]
+    daily: Annotated[
+        tuple[int, ...], Field(description="Letters by the day (UTC) of their last death: 14 days, today last.")
+    ]
+
+
+# The days that a group counts its letters by.
+GROUP_DAYS: Final = 14
 
 
 @with_config(WIRE)

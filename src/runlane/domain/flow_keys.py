@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
+
+from pydantic import Field, with_config
+
+from runlane.domain.wire import WIRE, Timestamp
 
 SECOND_US: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
@@ -124,9 +129,35 @@ class RunFlow(NamedTuple):
         return cls(*keyed, *stored[6:])  # type: ignore[arg-type]  # pyright does not follow the kinds
 
 
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class FlowKeyUse:
+    """A key of a rule of flow control, and what became of its starts. It is deleted when it was not used for a day."""
+
+    id: Annotated[str, Field(description="Identifies the key in a list; a cursor.")]
+    rule: FlowRule
+    target: str
+    key: Annotated[str, Field(description="The key as it was rendered; empty for a rule without a key.")]
+    skipped: Annotated[int, Field(description="Starts that were skipped (`unique`) or dropped (`rate_limit`).")]
+    run_id: Annotated[str | None, Field(description="The debounced run or batch that further starts join.")]
+    starts: Annotated[int | None, Field(description="The starts that have become this run.")]
+    due_at_us: Annotated[Timestamp | None, Field(alias="due_at", description="When this run is due.")]
+
+
 def scoped_flow_key(tenant: str, rule: FlowRule, target: str, key: str) -> str:
     """Return a key as it is stored: it belongs to a tenant, a rule and a target."""
     return _BETWEEN.join((tenant, rule, target, key))
+
+
+def flow_key_prefix(tenant: str, rule: FlowRule, target: str | None) -> str:
+    """Return how the stored keys of a rule begin, of one target or of all."""
+    return _BETWEEN.join((tenant, rule.value, "" if target is None else f"{target}{_BETWEEN}"))
+
+
+def parts_of_key(stored: str) -> tuple[FlowRule, str, str]:
+    """Return the rule, the target and the key as it was rendered."""
+    _, rule, target, label = stored.split(_BETWEEN, 3)
+    return FlowRule(rule), target, label
 
 
 def rule_of_key(stored: str) -> FlowRule:

@@ -16,8 +16,8 @@ from runlane.domain.run import AfterOn, OnDead
 class RunOptions(NamedTuple):
     """How a run is executed. A tuple, because a bulk request creates thousands of them.
 
-    `webhook_url` is called when the run ends, signed with `webhook_secret` if there is one. `session_id` is stored with
-    runs of orchestrations.
+    `webhook_url` is called when the run ends, signed with `webhook_secret` or the tenant's default. `session_id` is
+    stored with runs of orchestrations.
     """
 
     idempotency_key: str | None = None

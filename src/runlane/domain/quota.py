@@ -22,6 +22,7 @@ STORED_BYTES: Final = "stored_bytes"
 WEBHOOK_ENDPOINTS: Final = "webhook_endpoints"
 TRIGGERS: Final = "triggers"
 EVENTS_PER_MINUTE: Final = "events_per_minute"
+COLLECTING_KEYS: Final = "collecting_keys"
 
 Period = Literal["second", "minute", "day"]
 
@@ -67,6 +68,17 @@ def check_stored_bytes(tenant: str, limit: int, used: int, size: int) -> QuotaRe
     return QuotaReached(
         f'Tenant "{tenant}" has stored {used} of at most {limit} bytes (quota {STORED_BYTES}); {size} more would pass '
         "that. Shorten the retention of runs, or send references instead of content.",
+        _RETRY_SECONDS,
+    )
+
+
+def check_collecting_keys(tenant: str, limit: int, used: int) -> QuotaReached | None:
+    """Return the refusal of one more key whose starts are debounced or collected in a batch."""
+    if used < limit:
+        return None
+    return QuotaReached(
+        f'Tenant "{tenant}" has {used} of at most {limit} keys with a debounced run or a batch that is not due yet '
+        f"(quota {COLLECTING_KEYS}). Retry when one of them is due.",
         _RETRY_SECONDS,
     )
 

@@ -125,9 +125,9 @@ class WebhookEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSecret:
-    """The secret of an endpoint, which verifies its messages."""
+    """The secret of an endpoint, which verifies its messages, or the one of a tenant for the webhooks of its runs."""
 
-    endpoint_id: str
+    endpoint_id: Annotated[str | None, Field(description="Null for the default secret of a tenant.")]
     version: int
     secret: Annotated[str | None, Field(description="`whsec_` and base64. Null for ed25519, whose key stays here.")]
     public_key: Annotated[str | None, Field(description="Of ed25519: `whpk_` and base64.")]

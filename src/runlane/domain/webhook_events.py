@@ -61,6 +61,11 @@ _ENDED: Final = {
     "error": _ERROR,
 }
 _TURN: Final = {**_ENDED, "session_id": _TEXT, "turn": _COUNT}
+_ACTION: Final = {
+    "type": "object",
+    "properties": {"name": _TEXT, "method": _TEXT, "url": _TEXT, "body": {"type": "object"}},
+    "required": ["name", "method", "url", "body"],
+}
 _QUESTION: Final = {
     "run_id": _TEXT, "target": _TEXT, "lane": _TEXT, "path": _TEXT, "url": _TEXT, "tags": _TAGS,
 }  # fmt: skip
@@ -95,6 +100,7 @@ _PROPERTIES: Final[Mapping[WebhookType, Mapping[str, Any]]] = {
         "prompt": _OR_NULL,
         "fields": {"type": "array", "items": {"type": "object"}},
         "inbox_url": _TEXT,
+        "actions": {"type": "array", "items": _ACTION},
     },
     WebhookType.RUN_ANSWERED: {**_QUESTION, "answered_by": _TEXT},
     WebhookType.RUN_RETRIED: _RUN,
@@ -151,6 +157,14 @@ _EXAMPLES: Final[Mapping[str, Any]] = {
     "prompt": "Publish?",
     "fields": [{"name": "ok", "type": "boolean"}],
     "inbox_url": "/api/v2/inbox",
+    "actions": [
+        {
+            "name": "yes",
+            "method": "POST",
+            "url": f"/api/v2/runs/{_ID}/resume",
+            "body": {"step": "approve", "response": {"ok": True}},
+        }
+    ],
     "answered_by": "mara",
     "schedule_id": "nightly",
     "slot": _AT,

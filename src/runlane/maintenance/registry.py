@@ -10,7 +10,7 @@ from runlane.maintenance.child_canceller import ChildCanceller
 from runlane.maintenance.dependents import DependentSettler
 from runlane.maintenance.reaper import Reaper
 from runlane.maintenance.retention import Retention
-from runlane.maintenance.schedules import Planner, ScheduleService
+from runlane.maintenance.schedules import MAX_SECONDS, Planner, ScheduleService
 from runlane.maintenance.service import PeriodicService
 from runlane.maintenance.survey import Survey
 from runlane.maintenance.timers import Timers
@@ -30,7 +30,9 @@ def maintenance_services(
         MaintenanceService.REAPER: Reaper(settings, database, bus).run_once,
         MaintenanceService.TIMERS: Timers(database, bus).run_once,
         MaintenanceService.CHILDREN: ChildCanceller(database, bus).run_once,
-        MaintenanceService.SCHEDULES: ScheduleService(database, bus, planner).run_once,
+        MaintenanceService.SCHEDULES: ScheduleService(
+            database, bus, planner, min(MAX_SECONDS, settings.database_timeout_seconds / 2)
+        ).run_once,
         MaintenanceService.DEPENDENTS: DependentSettler(database, bus).run_once,
         MaintenanceService.ADMISSION: AdmissionService(database, connection.admitter).run_once,
     }

@@ -1,11 +1,13 @@
 """The schedules service: decides about due slots. It runs in every process, and none of them is a leader.
 
 The database decides what is due, by its own clock. A process takes schedules that no other process has locked, so any
-number of processes share the work. A schedule that cannot be decided is left for a minute, and never holds up others.
+number of processes share the work. A schedule that cannot be decided is left for a minute, and never holds up others;
+that includes one that waits for a lock or a slow statement, because the time for each plan and transaction is bounded.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -26,6 +28,10 @@ log = structlog.get_logger(__name__)
 
 # Between two tries for schedules that other processes are deciding about.
 _RETRY_SECONDS: Final = 0.25
+# For one plan, and for one transaction; less than the default timeout of a statement, which fails the whole pass.
+MAX_SECONDS: Final = 5.0
+# Transactions of single schedules that may take too long before the database itself counts as slow.
+_MAX_SLOW: Final = 3
 # How far a process looks past schedules that others are deciding about.
 _MAX_SKIP: Final = 10 * AT_ONCE
 
@@ -45,7 +51,10 @@ class Planner(Protocol):
 class ScheduleService:
     """One pass; `PeriodicService` is the loop."""
 
-    def __init__(self, database: Database, bus: Bus, planner: Planner) -> None:
+    def __init__(self, database: Database, bus: Bus, planner: Planner, max_seconds: float = MAX_SECONDS) -> None:
+        """`max_seconds` is the time for one plan, and for one transaction."""
+        self._max_seconds = max_seconds
+        self._slow = 0
         self._database = database
         self._bus = bus
         self._planner = planner
@@ -56,6 +65,7 @@ class ScheduleService:
         """Decide about some due slots; return True when there may be more."""
         if not self._zones_checked:
             self._zones_checked = await recompute_zones(self._database) == 0
+        self._slow = 0
         plans, found = await self._plans()
         decided = await self._apply(plans) if plans else 0
         # Where others decide about the same schedules, the next pass looks further.
@@ -75,7 +85,8 @@ class ScheduleService:
         broken: list[str] = []
         for row in rows:
             try:
-                plan = await self._planner.tick(stored(row))
+                async with asyncio.timeout(self._max_seconds):
+                    plan = await self._planner.tick(stored(row))
             except Unavailable:
                 raise
             except Exception:
@@ -90,7 +101,10 @@ class ScheduleService:
     async def _apply(self, plans: Sequence[FiringPlan]) -> int:
         """Carry out the plans; return how many. A plan that the database rejects is separated from the others."""
         try:
-            applied = await self._database.transact(lambda session: apply_plans(session, plans))
+            async with asyncio.timeout(self._max_seconds):
+                applied = await self._database.transact(lambda session: apply_plans(session, plans))
+        except TimeoutError:
+            return await self._apply_slow(plans)
         except Unavailable:
             raise
         except Exception:
@@ -105,6 +119,18 @@ class ScheduleService:
             failpoint("schedules.committed")
         self._notify(applied)
         return len(applied.firings)
+
+    async def _apply_slow(self, plans: Sequence[FiringPlan]) -> int:
+        """Carry out, one at a time, plans that take too long together, because one of them waits; leave that one."""
+        if len(plans) > 1:
+            return sum([await self._apply([plan]) for plan in plans])
+        schedule = plans[0].schedule
+        log.warning("schedule_slow", schedule=schedule.id, tenant=schedule.tenant, seconds=self._max_seconds)
+        await postpone(self._database, [schedule.uid])
+        self._slow += 1
+        if self._slow >= _MAX_SLOW:
+            raise Unavailable("The database is too slow to decide about schedules.")
+        return 0
 
     def _notify(self, applied: Applied) -> None:
         self._bus.ring(applied.lanes)

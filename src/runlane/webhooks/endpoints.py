@@ -31,6 +31,7 @@ from runlane.domain.webhook import (
 from runlane.domain.webhook_events import WebhookType, check_types
 from runlane.errors import InvalidRequest, NotFound, OutboundRefused
 from runlane.settings import Settings
+from runlane.store.access.tenants import find_tenant
 from runlane.store.sql.database import Database, Session, read_clock
 from runlane.store.webhooks.deliveries import add_test, read_delivery
 from runlane.store.webhooks.endpoints import (
@@ -43,7 +44,13 @@ from runlane.store.webhooks.endpoints import (
     set_endpoint,
 )
 from runlane.store.webhooks.results import record_tries
-from runlane.store.webhooks.secrets import StoredSecret, valid_secrets
+from runlane.store.webhooks.secrets import (
+    StoredSecret,
+    audit_default_reveal,
+    default_owner,
+    rotate_default_secret,
+    valid_secrets,
+)
 from runlane.webhooks.destination import check_destination
 from runlane.webhooks.headers import check_headers
 from runlane.webhooks.keys import make_secret, open_secret
@@ -108,25 +115,47 @@ class WebhookManager:
         self, endpoint_id: str, *, overlap_hours: float = DEFAULT_OVERLAP_HOURS, actor: str
     ) -> WebhookSecret:
         """Make a new secret. For `overlap_hours`, messages have the signatures of both."""
-        if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
-            raise InvalidRequest(f"overlap_hours={overlap_hours:g} must be between 0 and {MAX_OVERLAP_HOURS}.")
+        overlap_us = _overlap_us(overlap_hours)
         endpoint = await find_endpoint(self._database, endpoint_id)
-        version = (await self._current(endpoint_id)).version + 1
+        version = (await self._required(endpoint_id)).version + 1
         shown, sealed = await asyncio.to_thread(
             make_secret, self._keyring, endpoint_id, version, endpoint.tenant, endpoint.signature
         )
-        until = await rotate_secret(
-            self._database, endpoint_id, sealed, overlap_us=int(overlap_hours * _HOUR_US), actor=actor
-        )
+        until = await rotate_secret(self._database, endpoint_id, sealed, overlap_us=overlap_us, actor=actor)
         return _shown(endpoint_id, version, shown, sealed.public_key, until)
 
     async def reveal(self, endpoint_id: str, *, actor: str) -> WebhookSecret:
         """Return the current secret of an endpoint; the audit log notes it."""
         endpoint = await find_endpoint(self._database, endpoint_id)
-        stored = await self._current(endpoint_id)
+        stored = await self._required(endpoint_id)
         secret = await asyncio.to_thread(open_secret, self._keyring, stored)
         await audit_reveal(self._database, endpoint, stored.version, actor=actor)
         return _shown(endpoint_id, stored.version, secret, stored.public_key, None)
+
+    async def rotate_default(
+        self, tenant: str, *, overlap_hours: float = DEFAULT_OVERLAP_HOURS, actor: str
+    ) -> WebhookSecret:
+        """Create or replace the secret that signs the webhooks of a tenant's runs that have no secret of their own."""
+        overlap_us = _overlap_us(overlap_hours)
+        await find_tenant(self._database, tenant)
+        owner = default_owner(tenant)
+        current = await self._current(owner)
+        version = 1 if current is None else current.version + 1
+        shown, sealed = await asyncio.to_thread(make_secret, self._keyring, owner, version, tenant, "hmac")
+        until = await rotate_default_secret(self._database, sealed, overlap_us=overlap_us, actor=actor)
+        return _shown(None, version, shown, None, until)
+
+    async def reveal_default(self, tenant: str, *, actor: str) -> WebhookSecret:
+        """Return the current default secret of a tenant; the audit log notes it."""
+        stored = await self._current(default_owner(tenant))
+        if stored is None:
+            raise NotFound(
+                f'The tenant "{tenant}" has no default webhook secret. Create it: runlane webhooks rotate, '
+                "or POST /webhooks/secret/rotate"
+            )
+        secret = await asyncio.to_thread(open_secret, self._keyring, stored)
+        await audit_default_reveal(self._database, stored, actor=actor)
+        return _shown(None, stored.version, secret, None, None)
 
     async def test(self, endpoint_id: str, *, actor: str) -> WebhookAttempt:
         """Send a test message once and return the attempt. It does not change the endpoint's health."""
@@ -148,14 +177,18 @@ class WebhookManager:
         await self._database.transact(lambda session: record_tries(session, [(delivery, result)]))
         return (await read_delivery(self._database, delivery.id)).attempts[-1]
 
-    async def _current(self, endpoint_id: str) -> StoredSecret:
+    async def _required(self, endpoint_id: str) -> StoredSecret:
+        found = await self._current(endpoint_id)
+        if found is None:
+            raise NotFound(f"The webhook endpoint {endpoint_id} has no secret.")
+        return found
+
+    async def _current(self, owner: str) -> StoredSecret | None:
         async def work(session: Session) -> Sequence[StoredSecret]:
-            return (await valid_secrets(session, [endpoint_id]))[endpoint_id]
+            return (await valid_secrets(session, [owner]))[owner]
 
         found = await self._database.transact(work)
-        if not found:
-            raise NotFound(f"The webhook endpoint {endpoint_id} has no secret.")
-        return found[0]
+        return found[0] if found else None
 
     def _checked(self, fields: EndpointFields) -> EndpointFields:
         if fields.url is not None:
@@ -187,6 +220,12 @@ def endpoint_fields(given: Mapping[str, Any]) -> EndpointFields:
     return EndpointFields(**{name: value for name, value in given.items() if value is not None})
 
 
+def _overlap_us(hours: float) -> int:
+    if not 0 <= hours <= MAX_OVERLAP_HOURS:
+        raise InvalidRequest(f"overlap_hours={hours:g} must be between 0 and {MAX_OVERLAP_HOURS}.")
+    return int(hours * _HOUR_US)
+
+
 def _signature(name: str) -> SignatureKind:
     for kind in SIGNATURES:
         if kind == name:
@@ -194,6 +233,8 @@ def _signature(name: str) -> SignatureKind:
     raise InvalidRequest(f'"{name}" is not a kind of signature. Choose of: {", ".join(SIGNATURES)}.')
 
 
-def _shown(endpoint_id: str, version: int, secret: str, public_key: str | None, until_us: int | None) -> WebhookSecret:
+def _shown(
+    endpoint_id: str | None, version: int, secret: str, public_key: str | None, until_us: int | None
+) -> WebhookSecret:
     # A private key never leaves the server: receivers need the public one alone.
     return WebhookSecret(endpoint_id, version, None if public_key else secret, public_key, until_us)

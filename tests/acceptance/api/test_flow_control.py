@@ -293,3 +293,22 @@ async def test_thirty_runs_of_one_customer_run_two_at_a_time(settings: Settings)
         ended = [await client.wait(run.run_id, 60) for run in runs]
     assert {run.status for run in ended} == {Status.COMPLETED}
     assert most == 2
+
+
+async def test_skipped_starts_are_shown_with_their_keys(idle: Api) -> None:
+    rules = {"unique": {"key": "{{customer}}", "on_conflict": "skip"}}
+    async with await client_of(idle) as client:
+        for _ in range(3):
+            await client.enqueue("plain", {"customer": "acme"}, flow_control=rules)
+        await client.enqueue("index", {"page": 1})
+        first, second = await client.flow_keys()
+        assert {first.rule.value, second.rule.value} == {"unique", "batch"}
+        (skipped,) = await client.flow_keys(only_skipped=True)
+        assert (skipped.target, skipped.key, skipped.skipped, skipped.run_id) == ("plain", "acme", 2, None)
+        (batch,) = await client.flow_keys(rule="batch", target="index")
+        assert (batch.starts, batch.run_id is not None, batch.due_at_us is not None) == (1, True, True)
+        (page,) = await client.flow_keys(limit=1)
+        assert await client.flow_keys(limit=1, after=page.id) == [second]
+        with pytest.raises(NotFound):
+            await client.flow_keys(tenant="another")
+    assert (await idle.get("/flow-control/keys", params={"cursor": "AA=="})).status_code == 422

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from standardwebhooks.webhooks import Webhook
 
 from runlane import Client, NotFound
@@ -13,12 +14,14 @@ from runlane.api.services import WorkerOptions
 from runlane.domain.webhook_events import WebhookType
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
+from runlane.store.sql.statement import Statement
+from runlane.store.webhooks.deliveries import REPLAY_AT_ONCE
 from runlane.templates.json_schema import check_schema, misfit
 from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
 from tests.harness import eventually
-from tests.webhook_receiver import Answer, WebhookReceiver
+from tests.webhook_receiver import FAILED_DELIVERIES, Answer, WebhookReceiver
 
 
 @pytest.fixture
@@ -94,6 +97,48 @@ async def test_a_run_calls_the_url_that_it_was_started_with(hooked: Api, receive
     batch = {"runs": [{"task": "greet", "input": {"text": "Bo"}, "webhook_url": receiver.url("/batch")}]}
     assert (await hooked.post("/runs/batch", batch)).status_code == 202
     await eventually(lambda: receiver.of("/batch"), "the webhook of a run of a batch")
+
+
+async def test_the_default_secret_is_created_shown_and_rotated(hooked: Api, receiver: WebhookReceiver) -> None:
+    async with await client_of(hooked, "developer", "default") as client:
+        with pytest.raises(NotFound, match="no default webhook secret"):
+            await client.webhooks.default_secret()
+        made = await client.webhooks.rotate_default_secret()
+        assert (made.endpoint_id, made.version, made.previous_valid_until_us) == (None, 1, None)
+        assert (await client.webhooks.default_secret()).secret == made.secret
+        await hooked.run("greet", input={"text": "Ada"}, webhook_url=receiver.url("/own"))
+        await eventually(lambda: receiver.of("/own"), "the run's own webhook")
+        got = receiver.of("/own")[0]
+        assert Webhook(made.secret or "").verify(got.body, got.headers)["status"] == "completed"
+        rotated = await client.webhooks.rotate_default_secret(overlap_hours=1)
+        assert (rotated.version, rotated.previous_valid_until_us is not None) == (2, True)
+    await create_tenant(hooked.parts.database, "acme", actor="test")
+    viewer = {"Authorization": f"Bearer {await hooked.key('viewer')}"}
+    assert (await hooked.get("/webhooks/secret", headers=viewer)).status_code == 403
+    assert (await hooked.post("/webhooks/secret/rotate", {}, headers=viewer)).status_code == 403
+    async with await client_of(hooked, "developer", "acme") as other:
+        with pytest.raises(NotFound, match="no default webhook secret"):
+            await other.webhooks.default_secret()
+        with pytest.raises(NotFound):
+            await other.webhooks.rotate_default_secret(tenant="default")
+    entries = (await hooked.get("/audit")).json()["entries"]
+    assert [(entry["action"], entry["subject"]) for entry in entries if entry["action"].startswith("webhook.")] == [
+        ("webhook.secret.rotate", "tenant:default"),
+        ("webhook.secret.show", "tenant:default"),
+        ("webhook.secret.rotate", "tenant:default"),
+    ]
+
+
+async def test_a_replay_continues_beyond_one_request(idle_api: Api) -> None:
+    count = REPLAY_AT_ONCE + 2
+    statement = Statement("add_failed_deliveries", text(FAILED_DELIVERIES))
+    await idle_api.parts.database.transact(lambda session: session.fetch(statement, count=count))
+    async with await client_of(idle_api, "developer", "default") as client:
+        first = await client.webhooks.replay_many()
+        assert (first.replayed, first.more) == (REPLAY_AT_ONCE, True)
+        rest = await client.webhooks.replay_many(before=first.before)
+        assert (rest.replayed, rest.more) == (2, False)
+        assert await client.webhooks.replay_all(type="run.completed") == count
 
 
 async def test_other_tenants_find_nothing(hooked: Api, receiver: WebhookReceiver) -> None:

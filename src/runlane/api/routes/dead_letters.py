@@ -42,12 +42,11 @@ from runlane.failures.letter_retry import retry_letter
 from runlane.failures.options import LetterRetry, parse_options
 from runlane.failures.requests import BulkChange
 from runlane.store.failures.handling import acknowledge, assign, discard
+from runlane.store.failures.letter_groups import MAX_GROUPS, group_letters
 from runlane.store.failures.letters import (
-    MAX_GROUPS,
     LetterFilter,
     LetterNotFound,
     find_letter,
-    group_letters,
     list_letters,
     read_letter,
 )

@@ -25,6 +25,7 @@ from runlane.api.schemas.webhooks import (
     PatchEndpoint,
     ReplayDeliveries,
     ReplayDelivery,
+    RotateDefaultSecret,
     RotateSecret,
 )
 from runlane.api.serializers import JsonBody, ValueBody
@@ -165,6 +166,21 @@ async def get_secret(request: Request, principal: SecretsManage, endpoint_id: En
     """Show the secret of an endpoint. The audit log notes it."""
     await _visible(parts_of(request), principal, endpoint_id)
     return ValueBody(await _manager(request).reveal(endpoint_id, actor=principal.actor))
+
+
+@router.get("/webhooks/secret", response_model=WebhookSecret, responses=answers(404, 409))
+async def get_default_secret(request: Request, principal: SecretsManage, tenant: Tenant = None) -> ValueBody:
+    """Show the secret that signs the webhooks of runs without a secret of their own. The audit log notes it."""
+    owner = tenant_to_use(principal, tenant)
+    return ValueBody(await _manager(request).reveal_default(owner, actor=principal.actor))
+
+
+@changes.post("/webhooks/secret/rotate", response_model=WebhookSecret, responses=answers(404, 409))
+async def post_rotate_default(request: Request, principal: WebhooksWrite, body: RotateDefaultSecret) -> ValueBody:
+    """Create or replace the secret that signs the webhooks of runs without a secret of their own."""
+    tenant = tenant_to_use(principal, body.tenant)
+    secret = await _manager(request).rotate_default(tenant, overlap_hours=body.overlap_hours, actor=principal.actor)
+    return ValueBody(secret)
 
 
 @changes.post("/webhooks/endpoints/{endpoint_id}/test", response_model=WebhookAttempt, responses=answers(404, 409))

@@ -110,6 +110,12 @@ class RotateSecret(RequestModel):
     )
 
 
+class RotateDefaultSecret(RotateSecret):
+    """Create or replace the secret that signs the webhooks of runs without a secret of their own."""
+
+    tenant: Name | None = Field(default=None, description="For platform admins; others have their own.")
+
+
 class ReplayDelivery(RequestModel):
     """Send the message of a delivery again."""
 

@@ -15,6 +15,7 @@ from sqlalchemy import BigInteger, Text, bindparam, case, delete, exists, func, 
 
 from runlane.domain.quota import (
     CHAT_SESSIONS,
+    COLLECTING_KEYS,
     DAY_US,
     EVENTS_PER_MINUTE,
     RUNS_PER_DAY,
@@ -32,12 +33,13 @@ from runlane.domain.tenant import TenantUsage, rate_quota
 from runlane.errors import InvalidRequest, NotFound, nearest
 from runlane.settings import Settings
 from runlane.store.access.audit import append_audit
-from runlane.store.access.limit_changes import wait_for_writers
+from runlane.store.access.limit_changes import mark_open_runs, wait_for_writers
 from runlane.store.access.quota_warnings import warn_of_quota
 from runlane.store.access.stored_bytes import count_again
 from runlane.store.access.tenants import FIND_TENANT, limits_of, tenant_lock, unknown_tenant
 from runlane.store.events.rates import used_of_rate
-from runlane.store.queue.run_quotas import METERED, count_today
+from runlane.store.queue.flow_statements import COUNT_COLLECTING
+from runlane.store.queue.run_quotas import LOCKING, count_today
 from runlane.store.sql.database import Database, Session, clock_in
 from runlane.store.sql.expressions import lit, now_once, upsert
 from runlane.store.sql.schema import (
@@ -128,6 +130,7 @@ QUOTAS: Final = (
         column="max_schedules",
         default=DEFAULT_MAX_SCHEDULES,
     ),
+    QuotaRule(COLLECTING_KEYS, "Keys with a debounced run or a batch that is not due yet.", COUNT_COLLECTING),
     QuotaRule(
         TRIGGERS,
         "Triggers.",
@@ -181,7 +184,7 @@ def _set() -> Statement:
 _SET = _set()
 _REMOVE = Statement("remove_quota", delete(tenant_quotas).where(*_of_quota), purpose="Remove a quota of a tenant.")
 _is_metered = exists().where(
-    tenant_quotas.c.tenant == _tenant, tenant_quotas.c.name.in_([lit(name) for name in METERED])
+    tenant_quotas.c.tenant == _tenant, tenant_quotas.c.name.in_([lit(name) for name in LOCKING])
 )
 _METER = Statement(
     "meter_tenant",
@@ -229,7 +232,7 @@ async def set_quota(database: Database, tenant: str, name: str, limit: float | N
             await session.fetch(_REMOVE, tenant=tenant, name=name)
         else:
             await session.fetch(_SET, tenant=tenant, name=name, most=most)
-        if rule.name in METERED:
+        if rule.name in LOCKING:
             await session.fetch(_METER, tenant=tenant)
         await append_audit(
             session,
@@ -242,14 +245,25 @@ async def set_quota(database: Database, tenant: str, name: str, limit: float | N
         )
         return old is None and most is not None
 
+    if await database.transact(change) and rule.name in LOCKING:
+        # Runs that are being accepted without being counted are stored before they are counted here.
+        await wait_for_writers(database)
+        await _count_first(database, tenant, rule.name)
+
+
+async def _count_first(database: Database, tenant: str, name: str) -> None:
+    """Count what a tenant has used of a quota before the quota was set."""
+
     async def count(session: Session) -> None:
         await session.lock(exclusive=[tenant_lock(tenant)])
         await count_today(session, tenant)
 
-    if await database.transact(change) and rule.name in METERED:
-        # Runs that are being accepted without being counted are stored before they are counted here.
-        await wait_for_writers(database)
-        await (count_again(database, tenant) if rule.name == STORED_BYTES else database.transact(count))
+    if name == STORED_BYTES:
+        await count_again(database, tenant)
+    elif name == RUNS_PER_DAY:
+        await database.transact(count)
+    else:
+        await mark_open_runs(database, tenant)
 
 
 async def check_one_more(session: Session, tenant: str, name: str, default: int | None, count: int = 1) -> None:

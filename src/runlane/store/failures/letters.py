@@ -1,9 +1,7 @@
-"""Read dead letters: pages by filter, groups by fingerprint, exact counts, and one with everything about it."""
+"""Read dead letters: pages by filter, exact counts, and one with everything about it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,8 +10,6 @@ from sqlalchemy import BigInteger, Integer, Select, Text, bindparam, cast, func,
 from runlane.domain.dead_letter import (
     UNHANDLED,
     DeadLetter,
-    DeadLetterGroup,
-    DeadLetterGroups,
     DeadLetterPage,
     DeadLetterSummary,
     FailedStep,
@@ -30,8 +26,6 @@ from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import dead_letters, run_results, run_steps, runs
 from runlane.store.sql.statement import Row, Statement
 
-MAX_GROUPS: Final = 200
-_SHOWN_NAMES: Final = 10
 _SHOWN_STEPS: Final = 100
 # Later than any time.
 _LAST: Final = 2**62
@@ -154,35 +148,6 @@ _COUNT_BY_TARGET = Statement(
     .order_by(dead_letters.c.target),
     purpose="Count the open dead letters of each target.",
 )
-_grouped = (
-    select(
-        dead_letters.c.fingerprint,
-        func.count().label("count"),
-        func.sum(dead_letters.c.times_died).label("times_died"),
-        func.min(dead_letters.c.first_failed_at).label("first_failed_at"),
-        func.max(dead_letters.c.died_at).label("last_died_at"),
-    )
-    .where(*MATCHING)
-    .group_by(dead_letters.c.fingerprint)
-    .order_by(func.count().desc(), func.max(dead_letters.c.died_at).desc(), dead_letters.c.fingerprint)
-    .limit(_limit)
-)
-_GROUPS = Statement("group_dead_letters", _grouped, purpose="Count the dead letters of all tenants by fingerprint.")
-_GROUPS_OF_TENANT = Statement(
-    "group_tenant_dead_letters",
-    _grouped.where(OF_TENANT),
-    purpose="Count the dead letters of a tenant by fingerprint.",
-)
-_of_groups = (*MATCHING, member(dead_letters.c.fingerprint, "fingerprints"))
-_names = (
-    select(dead_letters.c.fingerprint, dead_letters.c.target, dead_letters.c.last_step).where(*_of_groups).distinct()
-)
-_NAMES = Statement("names_of_letter_groups", _names, purpose="Read targets and steps of groups of dead letters.")
-_NAMES_OF_TENANT = Statement(
-    "names_of_tenant_letter_groups",
-    _names.where(OF_TENANT),
-    purpose="Read targets and steps of a tenant's groups of dead letters.",
-)
 _READ = Statement(
     "read_dead_letter",
     select(dead_letters, runs.c.status, run_results.c.state.label("run_state"))
@@ -248,24 +213,6 @@ async def count_open_by_target(database: Database) -> list[OpenLetters]:
     return [OpenLetters(row["count"], row["oldest"], row["target"]) for row in await database.query(_COUNT_BY_TARGET)]
 
 
-async def group_letters(database: Database, wanted: LetterFilter, *, limit: int = 50) -> DeadLetterGroups:
-    """Return the matching letters by fingerprint, the largest groups first."""
-    everywhere = wanted.tenant is None
-
-    async def work(session: Session) -> DeadLetterGroups:
-        given = wanted.parameters(session)
-        statement = _GROUPS if everywhere else _GROUPS_OF_TENANT
-        rows = list(await session.fetch(statement, **given, limit=limit + 1))
-        more, rows = len(rows) > limit, rows[:limit]
-        prints = session.texts([row["fingerprint"] for row in rows])
-        names = await session.fetch(_NAMES if everywhere else _NAMES_OF_TENANT, **given, fingerprints=prints)
-        targets, steps = _collect(names, "target"), _collect(names, "last_step")
-        groups = [_group(row, await _newest(session, wanted, row["fingerprint"]), targets, steps) for row in rows]
-        return DeadLetterGroups(tuple(groups), more)
-
-    return await database.transact(work)
-
-
 async def find_letter(database: Database, run_id: str) -> Row | None:
     """Return the row of a letter without its content, or None."""
     rows = await database.query(_FIND, run_id=run_id)
@@ -302,42 +249,18 @@ def summary(row: Row) -> DeadLetterSummary:
     return from_row(DeadLetterSummary, row, state=LetterState(row["state"]))
 
 
+async def newest_letter(session: Session, wanted: LetterFilter, fingerprint: str) -> DeadLetterSummary:
+    """Return the latest letter of a group."""
+    given = {**wanted.parameters(session), "fingerprint": fingerprint, "at": _LAST, "below": "", "limit": 1}
+    return summary((await session.fetch(_LIST if wanted.tenant is None else _LIST_OF_TENANT, **given))[0])
+
+
 async def _count(session: Session, tenant: str | None) -> OpenLetters:
     if tenant is None:
         row = (await session.fetch(_COUNT))[0]
     else:
         row = (await session.fetch(_COUNT_OF_TENANT, tenant=tenant))[0]
     return OpenLetters(row["count"], row["oldest"])
-
-
-async def _newest(session: Session, wanted: LetterFilter, fingerprint: str) -> DeadLetterSummary:
-    given = {**wanted.parameters(session), "fingerprint": fingerprint, "at": _LAST, "below": "", "limit": 1}
-    return summary((await session.fetch(_LIST if wanted.tenant is None else _LIST_OF_TENANT, **given))[0])
-
-
-def _collect(rows: Sequence[Row], column: str) -> dict[str, list[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        if row[column] is not None:
-            found[row["fingerprint"]].add(row[column])
-    return {fingerprint: sorted(names)[:_SHOWN_NAMES] for fingerprint, names in found.items()}
-
-
-def _group(
-    row: Row, sample: DeadLetterSummary, targets: dict[str, list[str]], steps: dict[str, list[str]]
-) -> DeadLetterGroup:
-    fingerprint = row["fingerprint"]
-    return DeadLetterGroup(
-        fingerprint,
-        sample.code,
-        row["count"],
-        int(row["times_died"]),
-        tuple(targets.get(fingerprint, ())),
-        tuple(steps.get(fingerprint, ())),
-        row["first_failed_at"],
-        row["last_died_at"],
-        sample,
-    )
 
 
 def _failed_step(row: Row) -> FailedStep:

@@ -61,6 +61,7 @@ _DEAD = Statement(
         runs.c.lane,
         runs.c.tenant,
         run_inputs.c.input,
+        run_inputs.c.plan,
         run_results.c.error,
         _failed_step(run_steps.c.path).label("path"),
         _failed_step(run_steps.c.step_id).label("step_id"),
@@ -79,7 +80,10 @@ _ATTEMPTS = Statement(
     .order_by(run_attempts.c.run_id, run_attempts.c.attempt),
     purpose="Read the attempts of the runs that become dead letters.",
 )
-_CONTENT = ("lane", "input", "error", "attempts", "code", "message", "fingerprint", "fingerprint_version", "last_step")
+_CONTENT = (
+    "lane", "input", "error", "attempts", "code", "message", "fingerprint", "fingerprint_version", "last_step",
+    "version",
+)  # fmt: skip
 
 
 def _bury(batch: FromClause) -> Executable:
@@ -123,6 +127,7 @@ _ADD = Statement(
         "fingerprint": Text(),
         "fingerprint_version": SmallInteger(),
         "last_step": Text(),
+        "version": Text(),
         "times_died": Integer(),
         "first_failed_at": BigInteger(),
     },
@@ -268,6 +273,7 @@ def _letter(row: Row, attempts: list[dict[str, Any]], before: Row | None) -> tup
         fingerprint(row["target"], row["step_id"] or error.get("step"), error),
         FINGERPRINT_VERSION,
         row["path"],
+        None if row["plan"] is None else load_json(row["plan"]).get("pins", {}).get(row["target"]),
         1 if before is None else before["times_died"] + 1,
         None if before is None else before["first_failed_at"],
     )

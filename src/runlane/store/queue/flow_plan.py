@@ -23,8 +23,9 @@ from runlane.domain.flow_keys import (
     next_tat_ns,
     wait_ns,
 )
+from runlane.domain.quota import check_collecting_keys
 from runlane.domain.run import RunHook, Status
-from runlane.errors import BacklogFull, RunlaneError, StartLimited, UniqueConflict
+from runlane.errors import BacklogFull, QuotaReached, RunlaneError, StartLimited, UniqueConflict
 
 if TYPE_CHECKING:
     from runlane.store.queue.accept import NewRun
@@ -99,6 +100,9 @@ class FlowPlan:
     new: dict[str, NewRun] = field(default_factory=dict[str, "NewRun"])
     joined: dict[str, JoinedRun] = field(default_factory=dict[str, JoinedRun])
     items: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    # The keys of tenants with a quota that have a debounced run or a batch, and the quotas.
+    collecting: dict[str, int] = field(default_factory=dict[str, int])
+    most_collecting: Mapping[str, int] = field(default_factory=dict[str, int])
     # The run that is cancelled, and the one that takes its place.
     replaced: dict[str, str] = field(default_factory=dict[str, str])
     decisions: dict[str, StartDecision] = field(default_factory=dict[str, StartDecision])
@@ -111,7 +115,7 @@ class FlowPlan:
         try:
             for run in group:
                 self._set(self.decisions, run.id, self._decide(run, run.flow))
-        except (StartLimited, BacklogFull, UniqueConflict) as error:
+        except (StartLimited, BacklogFull, UniqueConflict, QuotaReached) as error:
             for table, key, before in reversed(self._undo):
                 if before is _MISSING:
                     del table[key]
@@ -174,10 +178,13 @@ class FlowPlan:
     def _collect(self, run: NewRun, rule: BatchKey, state: KeyState, run_id: str) -> StartDecision | None:
         count, size = (state.starts or 0) + 1, (state.size or 0) + len(rule.item)
         if count > rule.max_size or size > MAX_BATCH_BYTES:
+            self._add_collecting(run.tenant, -1)
             self._move(run_id, state.now, None, starts=0)
             return None
         due_at = state.now if count == rule.max_size else state.due_at or 0
         self._change(rule.key, due_at=due_at, starts=count, size=size, most=rule.max_size)
+        if due_at == state.now:
+            self._add_collecting(run.tenant, -1)
         self._set(self.items, (run_id, count), rule.item)
         self._move(run_id, due_at, None)
         return StartDecision(run_id, StartOutcome.BATCHED, FlowRule.BATCH, rule.start_id, due_at, due_at - state.now)
@@ -226,6 +233,8 @@ class FlowPlan:
     def _open(self, run: NewRun, rule: DebounceKey | BatchKey, replaces: str | None) -> StartDecision:
         """Begin a run that further starts may join."""
         now = self.states[rule.key].now
+        if isinstance(rule, DebounceKey) or rule.max_size > 1:
+            self._add_collecting(run.tenant, 1)
         if isinstance(rule, DebounceKey):
             due_at = now + rule.delay_us
             self._change(rule.key, run_id=run.id, opened_at=now, due_at=due_at, starts=1, size=None, most=None)
@@ -242,6 +251,16 @@ class FlowPlan:
         return StartDecision(
             run.id, StartOutcome.BATCHED, FlowRule.BATCH, rule.start_id, due_at, due_at - now, replaces
         )
+
+    def _add_collecting(self, tenant: str, count: int) -> None:
+        most = self.most_collecting.get(tenant)
+        if most is None:
+            return
+        used = self.collecting[tenant]
+        refusal = check_collecting_keys(tenant, most, used) if count > 0 else None
+        if refusal is not None:
+            raise refusal
+        self._set(self.collecting, tenant, used + count)
 
     def _replace(self, run_id: str, by: str) -> None:
         new = self.new.get(run_id)
@@ -262,6 +281,9 @@ class FlowPlan:
                 _BACKLOG_RETRY_SECONDS,
             )
         self._set(self.backlog, rule.key, waiting + 1)
+        if self.states[rule.key].most != rule.most:
+            # For readers, who have no other place to find the number; written once.
+            self._change(rule.key, most=rule.most)
 
     def _throttle(self, run: NewRun, flow: RunFlow) -> int | None:
         rule = flow.throttle

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from runlane.domain.events import EventType
 from runlane.domain.flow_keys import FlowRule, StartOutcome, label_of_key
 from runlane.domain.ids import lock_key
-from runlane.domain.quota import DAY_US
+from runlane.domain.quota import COLLECTING_KEYS, DAY_US
 from runlane.domain.run import Accepted, Status
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import BacklogFull, RunlaneError, StartLimited, Unavailable, UniqueConflict
 from runlane.observability import metrics
+from runlane.store.access.quota_warnings import warn_of_quota
 from runlane.store.orchestration.children import MARK_CHILDREN
 from runlane.store.queue import flow_statements as sql
 from runlane.store.queue.accept_keys import free_keys
@@ -85,8 +86,12 @@ async def plan_starts(session: Session, groups: Sequence[Sequence[NewRun]], stat
         rows = await session.fetch(sql.COUNT_BACKLOG, keys=session.texts(backlog))
         plan.backlog = {row["backlog_key"]: row["waiting"] for row in rows}
     plan.joinable = await _joinable(session, states)
+    before = await _read_collecting(session, plan, [run for group in groups for run in group])
     for group in groups:
         plan.decide(group)
+    for tenant, used in before.items():
+        most, now = plan.most_collecting[tenant], plan.collecting[tenant]
+        await warn_of_quota(session, tenant, COLLECTING_KEYS, most, used, now)
     await _store_keys(session, plan, states)
     await _cancel_replaced(session, plan, plan.replaced.keys() - plan.new.keys())
     return plan
@@ -104,6 +109,21 @@ async def _store_keys(session: Session, plan: FlowPlan, states: Mapping[str, Key
         await session.fetch(sql.STORE_RATES, [(key, state.tat) for key, state in changed])
     else:
         await session.fetch(sql.STORE_KEYS, [(key, *state[1:-1]) for key, state in changed])
+
+
+async def _read_collecting(session: Session, plan: FlowPlan, starts: Sequence[NewRun]) -> dict[str, int]:
+    """Read what tenants have used of their quota of keys. The accept of limited runs has locked their tenants."""
+    collecting = (
+        run for run in starts if run.limited and run.flow is not None and (run.flow.debounce or run.flow.batch)
+    )
+    tenants = sorted({run.tenant for run in collecting})
+    if not tenants:
+        return {}
+    rows = await session.fetch(sql.COLLECTING_QUOTAS, ids=session.texts(tenants))
+    plan.most_collecting = {row["tenant"]: row["most"] for row in rows}
+    for tenant in plan.most_collecting:
+        plan.collecting[tenant] = (await session.fetch(sql.COUNT_COLLECTING, tenant=tenant))[0]["used"]
+    return dict(plan.collecting)
 
 
 async def _open_unique(session: Session, keys: Sequence[str]) -> dict[str, OpenRun]:

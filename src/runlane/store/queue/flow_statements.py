@@ -26,7 +26,7 @@ from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from runlane.domain.quota import DAY_US
+from runlane.domain.quota import COLLECTING_KEYS, DAY_US
 from runlane.domain.run import RunHook, Status
 from runlane.store.access.tenants import FREE
 from runlane.store.sql.expressions import (
@@ -40,7 +40,7 @@ from runlane.store.sql.expressions import (
     upsert,
     without_bits,
 )
-from runlane.store.sql.schema import batch_items, flow_keys, idempotency_keys, run_inputs, runs, tenants
+from runlane.store.sql.schema import batch_items, flow_keys, idempotency_keys, run_inputs, runs, tenant_quotas, tenants
 from runlane.store.sql.statement import Statement
 
 SEALED_AT_ONCE: Final = 200
@@ -148,6 +148,28 @@ COUNT_BACKLOG = Statement(
     .where(member(runs.c.backlog_key, "keys"), runs.c.attempt == lit(0), runs.c.ended_at.is_(None))
     .group_by(runs.c.backlog_key),
     purpose="Count the runs of keys that wait for their first start.",
+)
+# Runs of a tenant with the quota are `limited`, so the index of those is read.
+COUNT_COLLECTING = Statement(
+    "use_of_collecting_keys",
+    select(func.count().label("used"))
+    .select_from(runs.join(flow_keys, flow_keys.c.key == runs.c.flow_key))
+    .where(
+        runs.c.tenant == bindparam("tenant", type_=Text()),
+        runs.c.limited,
+        runs.c.ended_at.is_(None),
+        runs.c.attempt == lit(0),
+        runs.c.due_at > now_us(),
+        flow_keys.c.run_id == runs.c.id,
+    ),
+    purpose="Count the use of the quota collecting_keys.",
+)
+COLLECTING_QUOTAS = Statement(
+    "read_collecting_quotas",
+    select(tenant_quotas.c.tenant, tenant_quotas.c.most).where(
+        member(tenant_quotas.c.tenant, "ids"), tenant_quotas.c.name == lit(COLLECTING_KEYS)
+    ),
+    purpose="Read how many keys of tenants may have a debounced run or a batch.",
 )
 # Locked rows are left out: a transaction that holds a key of flow control never waits for a run.
 LOCK_JOINABLE = Statement(

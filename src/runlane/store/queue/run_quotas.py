@@ -14,7 +14,15 @@ from typing import Final, Self
 from sqlalchemy import BigInteger, FromClause, Integer, Text, bindparam, func, select, union_all, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.quota import DAY_US, RUNS_PER_DAY, STORED_BYTES, check_runs_per_day, check_stored_bytes, day_of
+from runlane.domain.quota import (
+    COLLECTING_KEYS,
+    DAY_US,
+    RUNS_PER_DAY,
+    STORED_BYTES,
+    check_runs_per_day,
+    check_stored_bytes,
+    day_of,
+)
 from runlane.domain.run import Status
 from runlane.domain.text import utf8_size
 from runlane.errors import QuotaReached
@@ -24,8 +32,10 @@ from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import runs, tenant_quotas
 from runlane.store.sql.statement import Statement
 
-# The quotas that accepting runs counts; tenants with one are `metered`.
+# The quotas that accepting runs counts.
 METERED: Final = (RUNS_PER_DAY, STORED_BYTES)
+# The quotas that are checked under the tenant's lock when runs are accepted; tenants with one are `metered`.
+LOCKING: Final = (*METERED, COLLECTING_KEYS)
 _READ = Statement(
     "read_run_quotas",
     select(tenant_quotas).where(

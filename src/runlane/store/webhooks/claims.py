@@ -19,7 +19,7 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us
 from runlane.store.sql.schema import run_webhooks, webhook_deliveries, webhook_endpoints, webhook_messages
 from runlane.store.sql.statement import Row, Statement
-from runlane.store.webhooks.secrets import StoredSecret, valid_secrets
+from runlane.store.webhooks.secrets import StoredSecret, default_owner, valid_secrets
 
 # Endpoints of one claim, and deliveries that it holds back in one statement.
 _ENDPOINTS_AT_ONCE = 50
@@ -54,9 +54,11 @@ class ClaimedDelivery:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def owner(self) -> str:
-        """Return the owner of its secrets: the endpoint, or the run whose own webhook it is."""
-        return self.run_id if self.own and self.run_id is not None else self.endpoint_id
+    def owners(self) -> tuple[str, ...]:
+        """Return the owners of its secrets: the endpoint, or the run whose own webhook it is, then its tenant."""
+        if self.own and self.run_id is not None:
+            return self.run_id, default_owner(self.tenant)
+        return (self.endpoint_id,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +283,8 @@ async def read_claimed(session: Session, ids: Sequence[str]) -> list[ClaimedDeli
         return []
     rows = await session.fetch(_READ, ids=session.texts(ids))
     claimed = [_claimed(row) for row in rows]
-    secrets = await valid_secrets(session, sorted({item.owner for item in claimed}))
-    return [_with_secrets(item, secrets[item.owner]) for item in claimed]
+    secrets = await valid_secrets(session, sorted({owner for item in claimed for owner in item.owners}))
+    return [_with_secrets(item, secrets) for item in claimed]
 
 
 def _claimed(row: Row) -> ClaimedDelivery:
@@ -306,5 +308,7 @@ def _claimed(row: Row) -> ClaimedDelivery:
     )
 
 
-def _with_secrets(delivery: ClaimedDelivery, secrets: Sequence[StoredSecret]) -> ClaimedDelivery:
-    return replace(delivery, secrets=tuple(secrets))
+def _with_secrets(delivery: ClaimedDelivery, secrets: Mapping[str, Sequence[StoredSecret]]) -> ClaimedDelivery:
+    """Return the delivery with the secrets of the first owner that has any."""
+    found = next((secrets[owner] for owner in delivery.owners if secrets[owner]), ())
+    return replace(delivery, secrets=tuple(found))

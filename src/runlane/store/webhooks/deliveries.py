@@ -215,6 +215,16 @@ async def replay_many(
     return await database.transact(work)
 
 
+async def replay_all(database: Database, tenant: str, *, actor: str, **wanted: Any) -> int:
+    """Replay all deliveries that match, a thousand per transaction; return how many."""
+    done = await replay_many(database, tenant, before=None, actor=actor, **wanted)
+    replayed = done.replayed
+    while done.more:
+        done = await replay_many(database, tenant, before=done.before, actor=actor, **wanted)
+        replayed += done.replayed
+    return replayed
+
+
 async def add_test(
     session: Session, endpoint_id: str, tenant: str, type_: str, body: str, lease_us: int
 ) -> ClaimedDelivery:

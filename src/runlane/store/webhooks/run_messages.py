@@ -12,6 +12,7 @@ from typing import Any, cast
 import orjson
 from sqlalchemy import func, select
 
+from runlane.definitions.forms import ARGUMENTS, EDIT
 from runlane.domain.run import ORCHESTRATION, RunHook, Status
 from runlane.domain.text import load_json
 from runlane.domain.timestamps import format_timestamp
@@ -40,6 +41,7 @@ from runlane.store.webhooks.outbox import (
 
 _MAX_ERROR = 2000
 _INBOX = "/api/v2/inbox"
+_MAX_CHOICES = 20
 
 _first_start = (
     select(run_attempts.c.started_at)
@@ -143,8 +145,9 @@ async def report_waiting(session: Session, opened: Sequence[Mapping[str, Any]]) 
                     "step_id": wait["step_id"],
                     "name": wait["name"],
                     "prompt": (request := load_json(wait["request"])).get("prompt"),
-                    "fields": request.get("fields") or [],
+                    "fields": (fields := request.get("fields") or []),
                     "inbox_url": _INBOX,
+                    "actions": _actions(wait["run_id"], wait["path"], fields),
                 },
                 wait["run_id"],
             )
@@ -241,6 +244,31 @@ def _question(wait: Mapping[str, Any]) -> dict[str, Any]:
         "path": wait["path"],
         "url": f"/api/v2/runs/{wait['run_id']}",
     }
+
+
+def _actions(run_id: str, path: str, fields: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the requests that answer a question: a general one, and one per choice that is a complete answer."""
+
+    def action(name: str, response: Mapping[str, Any]) -> dict[str, Any]:
+        body = {"step": path, "response": response}
+        return {"name": name, "method": "POST", "url": f"/api/v2/runs/{run_id}/resume", "body": body}
+
+    required = [field for field in fields if field.get("required")]
+    asked = required or fields
+    choices: list[Any] = []
+    if len(asked) == 1:
+        choices = [True, False] if asked[0].get("type") == "boolean" else asked[0].get("options") or []
+    # To edit a tool call needs its arguments, too.
+    edits = any(field["name"] == ARGUMENTS for field in fields)
+    complete = [choice for choice in choices if not (edits and choice == EDIT)]
+    return [
+        action("answer", {}),
+        *(action(_label(choice), {asked[0]["name"]: choice}) for choice in complete[:_MAX_CHOICES]),
+    ]
+
+
+def _label(choice: Any) -> str:
+    return ("yes" if choice else "no") if isinstance(choice, bool) else str(choice)
 
 
 def _error(text: str | None) -> dict[str, Any] | None:

@@ -1,4 +1,6 @@
-"""The secrets of endpoints and of runs' webhooks: encrypted, by owner and version.
+"""The secrets of endpoints, of runs' webhooks and of tenants: encrypted, by owner and version.
+
+The default secret of a tenant signs the webhooks of runs that were started without a secret.
 
 Only cipher text is stored and read here; `webhooks.keys` encrypts and decrypts it.
 """
@@ -14,6 +16,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.ids import lock_key
 from runlane.domain.webhook import WebhookKey
+from runlane.errors import Conflict
 from runlane.store.access.audit import append_audit
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import member, now_us, optional, upsert
@@ -64,6 +67,11 @@ class StoredSecret:
 def secret_name(owner: str, version: int) -> str:
     """Return the name that encryption binds the value to. No secret of a tenant can have such a name."""
     return f"webhook:{owner}:{version}"
+
+
+def default_owner(tenant: str) -> str:
+    """Return the owner of the default secret of a tenant. No id of an endpoint or a run has this form."""
+    return f"tenant:{tenant}"
 
 
 def _add(batch: FromClause) -> Executable:
@@ -177,6 +185,41 @@ async def valid_secrets(session: Session, owners: Sequence[str]) -> dict[str, li
     for row in await session.fetch(VALID_SECRETS, owners=session.texts(sorted(found))):
         found[row["owner"]].append(stored_secret(row))
     return found
+
+
+async def rotate_default_secret(database: Database, secret: NewSecret, *, overlap_us: int, actor: str) -> int | None:
+    """Make this the default secret of its tenant; return until when the previous one, if any, signs too."""
+
+    async def work(session: Session) -> int | None:
+        await session.lock(exclusive=[lock_key("webhook secret", secret.tenant)])
+        ended = await session.fetch(END_SECRETS, owner=secret.owner, overlap_us=overlap_us)
+        if max((row["version"] for row in ended), default=0) != secret.version - 1:
+            raise Conflict(f'The default webhook secret of "{secret.tenant}" was rotated at this moment. Retry.')
+        await session.fetch(ADD_SECRETS, [secret.row()])
+        await append_audit(
+            session,
+            actor=actor,
+            tenant=secret.tenant,
+            action="webhook.secret.rotate",
+            subject=secret.owner,
+            old={"version": secret.version - 1} if ended else None,
+            new={"version": secret.version, "overlap_seconds": overlap_us / 1_000_000},
+        )
+        return max((row["valid_until"] for row in ended), default=None)
+
+    return await database.transact(work)
+
+
+async def audit_default_reveal(database: Database, secret: StoredSecret, *, actor: str) -> None:
+    """Note in the audit log that the default secret of a tenant was shown."""
+
+    async def work(session: Session) -> None:
+        new = {"version": secret.version}
+        await append_audit(
+            session, actor=actor, tenant=secret.tenant, action="webhook.secret.show", subject=secret.owner, new=new
+        )
+
+    await database.transact(work)
 
 
 async def list_public_keys(database: Database, tenant: str | None) -> list[WebhookKey]:

@@ -33,6 +33,8 @@ dead_letters = Table(
     Column("assigned_to", Text),
     # The run that repeats this one: a restart or a fork.
     Column("retry_run_id", Text),
+    # Of the definition that the run was pinned to; null for tasks.
+    Column("version", Text),
 )
 Index("dead_letters_died", dead_letters.c.died_at)
 Index("dead_letters_tenant", dead_letters.c.tenant, dead_letters.c.died_at)

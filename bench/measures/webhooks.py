@@ -1,0 +1,126 @@
+"""Webhooks: how many messages per second one process delivers to 50 endpoints.
+
+The messages are stored at once, each for one endpoint. The receiver is a process of its own that answers every request
+at once. The time is from the start of the service to the record of the last delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from bench.measures import SYSTEMS, Sizes
+from bench.samples import Sample
+from bench.servers import Servers, query
+from runlane.access.keyring import Keyring
+from runlane.maintenance.webhook_delivery import WebhookService
+from runlane.settings import Settings, load_settings
+from runlane.store.sql.database import Database, open_database
+from runlane.store.webhooks.endpoints import EndpointFields
+from runlane.store.webhooks.outbox import NewMessage, add_messages
+from runlane.webhooks.endpoints import WebhookManager
+
+ENDPOINTS: Final = 50
+_AT_ONCE: Final = 500
+_POLL_SECONDS: Final = 0.05
+_LEFT: Final = "select count(*) as n from webhook_deliveries where status in ('pending', 'delivering')"
+_RECEIVER: Final = """
+import asyncio
+
+async def serve(reader, writer):
+    try:
+        while True:
+            head = (await reader.readuntil(b"\\r\\n\\r\\n")).lower()
+            length = int(head.split(b"content-length:")[1].split(b"\\r\\n")[0])
+            await reader.readexactly(length)
+            writer.write(b"HTTP/1.1 204 No Content\\r\\n\\r\\n")
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+
+def variant(count: int) -> str:
+    """Return the name of the sample for this many messages."""
+    return f"{count} messages, {ENDPOINTS} endpoints"
+
+
+async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
+    """Yield per repeat the rate of deliveries."""
+    for repeat in range(sizes.repeats):
+        with servers.workspace() as workspace:
+            await SYSTEMS["runlane"](workspace).prepare()
+            settings = load_settings(
+                database_url=workspace.database_url,
+                outbound_allow="127.0.0.0/8",
+                secret_key=base64.b64encode(bytes(32)).decode(),
+            )
+            database = await open_database(settings)
+            try:
+                async with _receiver() as port:
+                    await _fill(database, settings, port, sizes.webhooks)
+                    await servers.checkpoint()
+                    seconds = await _time(database, settings)
+            finally:
+                await database.close()
+            delivered = "select count(*) as n from webhook_deliveries where status = 'delivered' and tries = 1"
+            rows = await query(workspace.database_url, delivered)
+            assert rows[0]["n"] == sizes.webhooks, "a message was not delivered at the first try"
+        yield Sample("webhooks", "runlane", variant(sizes.webhooks), repeat, "messages/s", [sizes.webhooks / seconds])
+
+
+@asynccontextmanager
+async def _receiver() -> AsyncGenerator[int]:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _RECEIVER, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield int(await process.stdout.readline())
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _fill(database: Database, settings: Settings, port: int, count: int) -> None:
+    manager = WebhookManager(database, settings, Keyring(settings))
+    for number in range(ENDPOINTS):
+        fields = EndpointFields(
+            url=f"http://127.0.0.1:{port}/{number}",
+            filter={"target": [f"t{number}"]},
+            rate_per_second=1000.0,
+            max_in_flight=100,
+        )
+        await manager.create("default", fields, actor="bench")
+    messages = [
+        NewMessage("default", "run.completed", {"target": f"t{number % ENDPOINTS}", "number": number})
+        for number in range(count)
+    ]
+    for start in range(0, count, _AT_ONCE):
+        part = messages[start : start + _AT_ONCE]
+        await database.transact(lambda session, part=part: add_messages(session, part))
+
+
+async def _time(database: Database, settings: Settings) -> float:
+    service = WebhookService(settings, database)
+    assert settings.database_url is not None
+    url = settings.database_url.get_secret_value()
+    started = time.perf_counter()
+    service.start()
+    service.wake()
+    try:
+        while (await query(url, _LEFT))[0]["n"]:  # noqa: ASYNC110 - another process would have to set an event
+            await asyncio.sleep(_POLL_SECONDS)
+        return time.perf_counter() - started
+    finally:
+        await service.stop()
