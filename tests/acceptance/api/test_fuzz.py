@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
+
 from runlane.access.keyring import new_key
 from runlane.app import App
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.settings import Settings
 from runlane.store.access.keys import create_key
-from tests.acceptance.api.serving import process
+from tests.acceptance.api.serving import START_SECONDS, process
 from tests.scale import scaled
 
 _CHECKS = (
@@ -32,6 +34,9 @@ async def test_the_api_keeps_to_its_description_for_any_request(settings: Settin
     command = ("serve", "tests.acceptance.api.shop:app", "--port", "0", "--worker")
     with process(*command, settings=settings, RUNLANE_SECRET_KEY=new_key()) as server:
         url = server.wait_for("serving")["url"]
+        # The first request computes the description; on a busy machine that takes longer than schemathesis waits.
+        async with httpx2.AsyncClient(timeout=START_SECONDS, trust_env=False) as client:
+            assert (await client.get(f"{url}/openapi.json")).status_code == 200
         fuzzing = [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json",
             "--phases", "examples,fuzzing", "--max-examples", str(scaled(4, 25)), "--checks", _CHECKS, "--seed", "7",
