@@ -260,7 +260,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     """Return settings of a migrated, empty database. Suites on fewer backends override this fixture."""
     backend: str = request.param
     url: str = request.getfixturevalue("sqlite_url" if backend == "sqlite" else "postgres_url")
-    return settings_for(url, pgbouncer=backend == _PGBOUNCER)
+    return settings_for(url, pgbouncer=True) if backend == _PGBOUNCER else settings_for(url)
 
 
 @pytest.fixture
