@@ -10,6 +10,7 @@ transaction mode: no prepared statements, settings with each transaction, no ses
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -99,6 +100,15 @@ def pytest_timeout_set_timer(settings: Any) -> Generator[None]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
     """Spread files over processes by how long they take."""
     return LongestFirst(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Keep modules and tests, which live as long as the process, out of every garbage collection."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -250,7 +260,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     """Return settings of a migrated, empty database. Suites on fewer backends override this fixture."""
     backend: str = request.param
     url: str = request.getfixturevalue("sqlite_url" if backend == "sqlite" else "postgres_url")
-    return settings_for(url, pgbouncer=backend == _PGBOUNCER)
+    return settings_for(url, pgbouncer=True) if backend == _PGBOUNCER else settings_for(url)
 
 
 @pytest.fixture

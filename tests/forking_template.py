@@ -11,6 +11,7 @@ import gc
 import io
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -32,16 +33,22 @@ _MODULES = (
     "sqlalchemy.ext.asyncio",
     "structlog",
     "uvicorn",
+    "uvicorn.protocols.http.httptools_impl",
     "uvloop",
+    "runlane.api.protocol",
     "runlane.api.server",
     "runlane.app",
     "runlane.cli.commands",
     "runlane.client",
     "runlane.maintenance.registry",
     "runlane.orchestration.executor",
+    "runlane.store.queue.run_lists",
     "runlane.store.sql.migrate",
     "runlane.store.sql.postgres",
     "runlane.store.sql.sqlite",
+    "runlane.testing.crash_points",
+    "runlane.triggers.evaluator",
+    "runlane.triggers.waiting_runs",
     "runlane.worker.worker",
     "runlane.worker_factory",
 )
@@ -50,7 +57,7 @@ _MODULES = (
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for module in (*_MODULES, *sys.argv[2:]):
+    for module in (*_MODULES, *_commands(), *sys.argv[2:]):
         __import__(module)
     gc.freeze()
     channel.sendall(b"ready")
@@ -70,6 +77,13 @@ def main() -> None:
         os.waitpid(middle, 0)
         channel.sendall(os.read(pid_end, 4))
         os.close(pid_end)
+
+
+def _commands() -> list[str]:
+    """Return the modules of the command line, each of which is otherwise imported by the command that needs it."""
+    import runlane.cli
+
+    return [module.name for module in pkgutil.iter_modules(runlane.cli.__path__, "runlane.cli.")]
 
 
 def _receive(channel: socket.socket) -> dict[str, Any] | None:

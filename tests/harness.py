@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, cast
 
+from pydantic import SecretStr
 from sqlalchemy import text
 
 from runlane.domain.events import Event
 from runlane.domain.ids import new_id
 from runlane.domain.run import Accepted, Run, Status
 from runlane.domain.slots import WorkerLoad
-from runlane.settings import Settings, load_settings
+from runlane.settings import Settings, load_settings, redact_settings
 from runlane.store.queue.accept import NewRun, Verdict, accept
 from runlane.store.queue.claim import Claimed, claim
 from runlane.store.queue.claim_locks import LaneMemory
@@ -44,8 +47,20 @@ TABLES = (
 
 def settings_for(url: str, **overrides: Any) -> Settings:
     """Return settings for a database of the suite, by default without a health port."""
-    fields: dict[str, Any] = {"database_url": url, "worker_health_port": 0}
-    return load_settings(**(fields | overrides))
+    if overrides:
+        fields: dict[str, Any] = {"database_url": url, "worker_health_port": 0}
+        return load_settings(**(fields | overrides))
+    # Pytest changes one variable for each test.
+    environment = frozenset(item for item in os.environ.items() if item[0] != "PYTEST_CURRENT_TEST")
+    settings = _settings_in(environment).model_copy(update={"database_url": SecretStr(url)})
+    redact_settings(settings)
+    return settings
+
+
+@cache
+def _settings_in(environment: frozenset[tuple[str, str]]) -> Settings:
+    """Return the settings of an environment, which take four milliseconds of computing, for thousands of tests."""
+    return load_settings(worker_health_port=0)
 
 
 async def eventually(condition: Callable[[], Any], what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:

@@ -5,6 +5,9 @@ starts its own processes, mostly waits for them, and shares nothing with its nei
 first CHAOS_PROCESSES of the processes, so that the processes that they start get enough of the machine, while the
 others execute the rest of the suite. A process without units of its kind continues with the other kind if it may.
 
+The tests of layout, language and public names take seconds and fail after most mistakes, so they begin before all
+other files.
+
 `tests/durations.json` has the seconds of each unit. Only the order of units depends on it, so it may be out of date.
 `make durations` measures it again.
 """
@@ -23,6 +26,7 @@ from xdist.workermanage import WorkerController
 
 CHAOS: Final = "tests/chaos/"
 CHAOS_PROCESSES: Final = 2
+FIRST: Final = frozenset({"tests/unit/test_layout.py", "tests/unit/test_language.py", "tests/unit/test_surface.py"})
 DURATIONS: Final = Path(__file__).with_name("durations.json")
 # A unit without a record is new, and may take long.
 _UNKNOWN_SECONDS: Final = 20.0
@@ -56,7 +60,10 @@ class LongestFirst(LoadScopeScheduling):
         chaos = [unit for unit in self.workqueue if unit.startswith(CHAOS)]
         others = [unit for unit in self.workqueue if not unit.startswith(CHAOS)]
         candidates = (chaos or others) if self.nodes.index(node) < CHAOS_PROCESSES else others
-        return max(candidates, key=lambda unit: self._seconds.get(unit, _UNKNOWN_SECONDS), default=None)
+        return max(candidates, key=self._urgency, default=None)
+
+    def _urgency(self, unit: str) -> tuple[bool, float]:
+        return unit in FIRST, self._seconds.get(unit, _UNKNOWN_SECONDS)
 
 
 class DurationRecorder:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,7 +49,6 @@ from tests.server_process import environment, serving
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
-OPENAPI: dict[str, Any] = build_api(App()).openapi()
 COMMAND: Any = typer.main.get_command(cli)
 READ_ONLY = ("runs list", "lanes list", "workers", "db current", "dead-letters list")
 
@@ -81,6 +81,12 @@ def blocks(page: Path) -> Iterator[Block]:
             first, lines = number, []
         inside = not inside
     assert not inside, f"{page}: a code block does not end"
+
+
+@cache
+def described_paths() -> dict[str, Any]:
+    """Return the paths of the API's description, which takes seconds of computing: not while tests are collected."""
+    return build_api(App()).openapi()["paths"]
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -328,7 +334,7 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
     documented = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`?]*)`", page))
     real = {
         (method.upper(), path)
-        for path, methods in OPENAPI["paths"].items()
+        for path, methods in described_paths().items()
         for method in methods
         if not path.startswith("/api/v2/orchestrations/runs/")
     }
@@ -410,7 +416,7 @@ def _check_variable(name: str, where: object) -> None:
 
 
 def _path_exists(path: str) -> bool:
-    patterns = [re.sub(r"\\\{[^}]*\\\}", "[^/]+", re.escape(known)) for known in OPENAPI["paths"]]
+    patterns = [re.sub(r"\\\{[^}]*\\\}", "[^/]+", re.escape(known)) for known in described_paths()]
     return any(re.fullmatch(pattern, path) for pattern in patterns)
 
 

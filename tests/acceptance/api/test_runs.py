@@ -11,6 +11,10 @@ import pytest
 
 from tests.acceptance.api.serving import API, Api, frames
 from tests.harness import eventually
+from tests.scale import scaled
+
+# Several pages of a poller, written while it reads.
+POLLED_LINES = scaled(500, 2_000)
 
 
 def problem_of(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
@@ -262,7 +266,7 @@ async def test_waiting_ends_with_the_time_and_with_the_run(api: Api) -> None:
 
 
 async def test_a_log_poller_always_terminates(api: Api) -> None:
-    run = await api.run("greet", wait=False, input={"lines": 2000})
+    run = await api.run("greet", wait=False, input={"lines": POLLED_LINES})
     got: list[dict[str, Any]] = []
     since, deadline = 0, time.monotonic() + 240
     while True:
@@ -277,7 +281,9 @@ async def test_a_log_poller_always_terminates(api: Api) -> None:
         if not page["logs"]:
             await asyncio.sleep(0.02)
     assert [entry["index"] for entry in got] == list(range(len(got)))
-    assert [entry["message"] for entry in got if entry["event"] == "log"] == [f"line {n + 1}" for n in range(2000)]
+    assert [entry["message"] for entry in got if entry["event"] == "log"] == [
+        f"line {n + 1}" for n in range(POLLED_LINES)
+    ]
     assert page["status"] == "completed"
     assert page["runner_id"]
     streamed = frames((await api.get(f"/runs/{run['run_id']}/stream")).text)
