@@ -174,7 +174,7 @@ async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
         assert answer.status_code == 200, path
 
 
-# A permission is checked before the database is used. The role that has all of them reaches every route on Postgres.
+# The check is the same code for both databases. The role with all permissions reaches every route on Postgres, too.
 @pytest.mark.parametrize(
     ("settings", "role"),
     [*(("sqlite", role) for role in (*BUILT_IN_ROLES, "custom")), ("postgres-redis", PLATFORM_ADMIN)],
