@@ -52,7 +52,8 @@ async def test_no_key_runs_more_than_its_number_while_workers_die(make_cluster: 
     workers = await cluster.start_workers(3)
 
     async def kill_workers() -> None:
-        while True:
+        # A number and not a time: on a busy machine, workers would be killed as fast as they start.
+        for _ in range(scaled(12, 200)):
             await asyncio.sleep(chance.uniform(0.3, 0.8))
             await cluster.online(workers[1])
             workers.pop(0).kill()
@@ -64,7 +65,7 @@ async def test_no_key_runs_more_than_its_number_while_workers_die(make_cluster: 
     await cluster.all_ended(120)
     killing.cancel()
     await asyncio.gather(killing, return_exceptions=True)
-    assert killing.cancelled(), "the killing stopped by itself"
+    assert killing.cancelled() or killing.exception() is None, "the killing broke off"
     await cluster.check_story()
     cluster.check_effects([run.id for run in runs])
     spans = cluster.sink.spans()
