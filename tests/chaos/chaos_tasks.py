@@ -264,7 +264,7 @@ def leaves_thread(ctx: Context, how: str) -> None:
 
 def _hold_gil_in_a_heartbeat(seconds: int) -> None:
     """Block every thread of this process in the middle of the transaction of one heartbeat."""
-    from runlane.store.sql.postgres import PostgresSession
+    from runlane.store.sql.postgres_session import PostgresSession
 
     fetch = PostgresSession.fetch
     held = False

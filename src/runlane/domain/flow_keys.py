@@ -132,7 +132,7 @@ class RunFlow(NamedTuple):
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class FlowKeyUse:
-    """A key of a rule of flow control, and what became of its starts. It is deleted when it was not used for a day."""
+    """A key of a rule of flow control, and the outcome of its starts. It is deleted after a day without use."""
 
     id: Annotated[str, Field(description="Identifies the key in a list; a cursor.")]
     rule: FlowRule

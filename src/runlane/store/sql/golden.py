@@ -25,6 +25,7 @@ _WIDTH = 120
 # Modules whose statements exist in one dialect only.
 _POSTGRES_ONLY = (
     "runlane.store.sql.postgres",
+    "runlane.store.sql.postgres_session",
     "runlane.store.queue.liveness_lock",
     "runlane.store.queue.accept_shared",
     "runlane.store.queue.accept_counted",
