@@ -73,6 +73,12 @@ class Conversation:
         self.turn = 0
         self.messages: list[Message] = []
 
+    def add_request(self, instructions: str, settings: Mapping[str, Any]) -> None:
+        """Add instructions and settings of the request that started the run."""
+        self._instructions = "\n\n".join(text for text in (self._instructions, instructions) if text)
+        if settings:
+            self._settings = self._settings.model_copy(update=dict(settings))
+
     def add_user_message(self, text: str) -> None:
         """Add a message for the model's next turn."""
         self.messages.append(Message("user", text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from runlane.agents.conversation import AsksModels, Conversation
@@ -34,7 +34,10 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """A task for an agent and its bounds. `before` are the earlier messages of a chat."""
+    """A task for an agent and its bounds. `before` are the earlier messages of a chat.
+
+    `instructions` follow those of the agent, and `settings` replace its settings of model calls.
+    """
 
     text: str
     model: str | None
@@ -43,6 +46,8 @@ class AgentTask:
     schema: Mapping[str, Any] | None
     allowed: list[str] | None = None
     before: Sequence[Message] = ()
+    instructions: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 async def work_on(
@@ -57,6 +62,7 @@ async def work_on(
     box = await toolbox_of(context, agent, task.allowed, journal)
     offers = box.offers if task.schema is None else (*box.offers, _final_answer(task.schema))
     conversation = Conversation(context, agent, journal, model=task.model)
+    conversation.add_request(task.instructions, task.settings)
     conversation.messages += task.before
     conversation.add_user_message(task.text)
     calls_made = 0

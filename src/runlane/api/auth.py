@@ -19,7 +19,7 @@ from runlane.access.policy import LOCAL, require
 from runlane.addresses import is_loopback
 from runlane.api.error_responses import problem, refusal
 from runlane.api.services import parts_of
-from runlane.domain.access import Permission, Principal
+from runlane.domain.access import KEY_PREFIX, Permission, Principal
 from runlane.errors import RunlaneError
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
@@ -28,6 +28,8 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API
 _PRINCIPAL = "runlane.principal"
 # Senders of webhooks have no key: the source of the request verifies it, and limits its body.
 _HOOKS = "/hooks/"
+# The OpenAI-compatible paths.
+_OPENAI = "/v1/"
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -57,12 +59,20 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None)
     known: Principal | None = request.scope.get(_PRINCIPAL)
     if known is None:
         parts = parts_of(request)
-        if "authorization" not in request.headers and parts.access == RequestAccess.OPEN_ON_LOOPBACK:
+        if parts.access == RequestAccess.OPEN_ON_LOOPBACK and _has_no_key(request):
             known = LOCAL
         else:
             known = await parts.authenticator.identify(None if sent is None else sent.credentials)
         request.scope[_PRINCIPAL] = known
     return known
+
+
+def _has_no_key(request: Request) -> bool:
+    """Return whether a request has no key. OpenAI's clients cannot leave it out, so there any other value is none."""
+    sent = request.headers.get("authorization")
+    if sent is None:
+        return True
+    return request.url.path.startswith(_OPENAI) and not sent.partition(" ")[2].strip().startswith(KEY_PREFIX)
 
 
 async def authenticate(request: Request) -> Principal:

@@ -9,11 +9,16 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
+from runlane.api.ag_ui import routes as ag_ui_routes
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
 from runlane.api.compat import lane_admin
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
+from runlane.api.openai import response_routes
+from runlane.api.openai import routes as openai_routes
+from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
+from runlane.api.openai.errors import OpenAiErrors, handle_openai_problems
 from runlane.api.routes import access as access_routes
 from runlane.api.routes import (
     actions,
@@ -96,11 +101,16 @@ def build_api(
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
     for router in (lane_admin.router, lane_admin.changes):
         api.include_router(router)
+    for router in (openai_routes.router, response_routes.router):
+        api.include_router(router, prefix=OPENAI_PREFIX)
+    handle_openai_problems(api)
+    api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if access is RequestAccess.OPEN_ON_LOOPBACK:
         api.add_middleware(LoopbackOnly)
+    api.add_middleware(OpenAiErrors)
     return api
 
 

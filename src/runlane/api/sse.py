@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -74,9 +74,13 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, follower: StreamFollower) -> None:
+    def __init__(self, follower: StreamFollower, headers: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self._follower = follower
+        self._headers = _HEADERS
+        if headers:
+            more = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
+            self._headers = [*_HEADERS, *more]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[_STREAMS].append(partial(self.run, receive))
@@ -97,7 +101,7 @@ class EventStream(Response):
 
     async def _stream(self, send: Send) -> None:
         follower = self._follower
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         sent_any = False
         try:
             while not follower.ended:

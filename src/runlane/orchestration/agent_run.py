@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from runlane.definitions.schema.definition import Agent, Orchestration
+from runlane.domain.conversation import EarlierMessage
 from runlane.domain.run import AGENT, ORCHESTRATION, Status
 from runlane.llm.models import Message
 from runlane.store.chat.turns import Turn
@@ -72,17 +73,28 @@ def single_step(agent: Agent, pinned: PinnedLookup, given: Mapping[str, Any]) ->
     return alone.model_copy(update={"id": f"{AGENT}{agent.id}", "steps": [step_copy]})
 
 
-def conversation_messages(turns: Sequence[Turn]) -> list[Message]:
-    """Return the messages of earlier turns, oldest first: as many of the newest as fit the bound."""
+def conversation_messages(turns: Sequence[Turn], given: Sequence[EarlierMessage] = ()) -> list[Message]:
+    """Return the messages of earlier turns, oldest first: as many of the newest as fit the bound.
+
+    `given` are messages that the requests for the run and for its earlier turns had. Those of the run are all kept,
+    because the request was checked against the bound of inputs.
+    """
     kept: list[list[Message]] = []
     room = MAX_HISTORY_CHARACTERS
     for turn in reversed(turns):
-        messages = _turn_messages(turn)
+        messages = [*_given_messages(given, turn.turn), *_turn_messages(turn)]
         room -= sum(len(message.text) for message in messages)
         if room < 0:
             break
         kept.append(messages)
-    return [message for messages in reversed(kept) for message in messages]
+    return [message for messages in reversed(kept) for message in messages] + _given_messages(given, None)
+
+
+def _given_messages(given: Sequence[EarlierMessage], turn: int | None) -> list[Message]:
+    # System messages are instructions, which the model receives apart from the conversation.
+    return [
+        Message(message.role, message.text) for message in given if message.turn == turn and message.role != "system"
+    ]
 
 
 def _turn_messages(turn: Turn) -> list[Message]:

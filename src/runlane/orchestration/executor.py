@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from runlane.agents.inflight import InflightCalls
+from runlane.domain.conversation import RequestConversation
 from runlane.domain.events import EventType
 from runlane.domain.run import AGENT
 from runlane.domain.task import Task
@@ -79,10 +80,12 @@ class OrchestrationExecutor:
 
     async def run(self, claimed: Claimed, context: Context, host: RedactingHost) -> AttemptEnd:
         """Execute an attempt."""
-        pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
+        plan: dict[str, Any] = load_json(claimed.plan) if claimed.plan else {}
+        pins: dict[str, str] = plan.get("pins", {})
         definitions = PinnedDefinitions.of(
             await retry_unavailable(lambda: load_pinned(self._database, claimed.tenant, pins))
         )
+        given = RequestConversation.from_plan(plan)
 
         async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
             return await self._call_task(claimed, host, name, arguments, path)
@@ -104,7 +107,9 @@ class OrchestrationExecutor:
             call_orchestration=ChildRuns(claimed, self._database, self._start_child).call,
             mcp=self._integrations.mcp.for_run(claimed.tenant, host.redactor),
             max_step_bytes=self._max_step_bytes,
-            conversation=await self._earlier_messages(claimed, definitions),
+            conversation=await self._earlier_messages(claimed, plan, definitions, given),
+            instructions=given.all_instructions,
+            model_settings=given.settings,
         )
         root = root_of(claimed.target, load_json(claimed.input), definitions)
         with closing(self._memory.account(claimed.tenant)) as memory:
@@ -113,15 +118,17 @@ class OrchestrationExecutor:
             )
             return await attempt.run()
 
-    async def _earlier_messages(self, claimed: Claimed, definitions: PinnedDefinitions) -> Sequence[Message]:
-        """Return the earlier messages of the chat, if the run is a turn of one."""
-        turn = load_json(claimed.plan).get("chat") if claimed.plan else None
+    async def _earlier_messages(
+        self, claimed: Claimed, plan: Mapping[str, Any], definitions: PinnedDefinitions, given: RequestConversation
+    ) -> Sequence[Message]:
+        """Return the earlier messages of the request and, if the run is a turn of a chat, of the chat."""
+        turn = plan.get("chat")
         agent = definitions.agents.get(claimed.target.removeprefix(AGENT))
         if turn is None or agent is None or not agent.history_turns:
-            return ()
+            return conversation_messages((), given.messages)
         session_id, number, count = turn["session_id"], turn["turn"], agent.history_turns
         return conversation_messages(
-            await retry_unavailable(lambda: read_before(self._database, session_id, number, count))
+            await retry_unavailable(lambda: read_before(self._database, session_id, number, count)), given.messages
         )
 
     async def _call_task(

@@ -57,6 +57,8 @@ async def agent(context: StepContext[AgentStep]) -> Any:
             schema=step.output_schema or definition.output_schema,
             allowed=step.allowed_tools,
             before=context.services.conversation,
+            instructions=context.services.instructions,
+            settings=context.services.model_settings,
         ),
         context.journal,
     )

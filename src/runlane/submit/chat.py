@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, cast
 
+from runlane.domain.conversation import RequestConversation
 from runlane.domain.ids import new_id
 from runlane.domain.options import RunOptions
 from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
@@ -24,13 +25,19 @@ KEY: Final = "chat:"
 
 
 class ChatRequest(NamedTuple):
-    """A message to an agent; without a session it starts one."""
+    """A message to an agent; without a session it starts one.
+
+    `conversation` is what else the agent receives. With `after_turn` the message is refused if another turn was added
+    after this one.
+    """
 
     agent: str
     message: str
     session_id: str | None = None
     input: Mapping[str, Any] | None = None
     options: RunOptions = RunOptions()
+    conversation: RequestConversation | None = None
+    after_turn: int | None = None
 
 
 async def post(
@@ -63,6 +70,7 @@ async def post(
         agent=request.agent,
         message=request.message,
         is_new=request.session_id is None,
+        after_turn=request.after_turn,
     )
 
 
@@ -84,7 +92,9 @@ async def chat_run(
         check_text(request.session_id, "The session id", MAX_KEY)
     # The session id is part of the request that an idempotency key identifies.
     options = request.options._replace(session_id=request.session_id)
-    start = StartRequest(request.agent, request.message, request.input, options, kind="agent")
+    start = StartRequest(
+        request.agent, request.message, request.input, options, kind="agent", conversation=request.conversation
+    )
     run = await orchestration_run(
         database,
         start,

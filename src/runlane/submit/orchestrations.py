@@ -9,6 +9,7 @@ from runlane.definitions.forms import check_decision, validate
 from runlane.definitions.schema.definition import Agent, Definition, Orchestration, Tool
 from runlane.definitions.schema.step import HumanField
 from runlane.domain.access import PLATFORM_ADMIN
+from runlane.domain.conversation import PLAN_KEY, RequestConversation
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.options import RunOptions
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
@@ -32,7 +33,10 @@ _MAX_ATTEMPTS = 3
 
 
 class StartRequest(NamedTuple):
-    """A run of an orchestration or agent to accept. `name` is the id of its definition."""
+    """A run of an orchestration or agent to accept. `name` is the id of its definition.
+
+    `conversation` is what else the agent receives: earlier messages, instructions and settings.
+    """
 
     name: str
     message: str = ""
@@ -41,6 +45,7 @@ class StartRequest(NamedTuple):
     pins: Mapping[str, str] | None = None
     parent: Mapping[str, str] | None = None
     kind: Literal["orchestration", "agent"] = "orchestration"
+    conversation: RequestConversation | None = None
 
     @property
     def target(self) -> str:
@@ -73,15 +78,24 @@ async def orchestration_run(
     text = input_json(body, start.name)
     flow = _flow(definitions[start.target], start, text)
     if flow is not None and flow.item:
+        if start.conversation:
+            raise InvalidRequest(
+                f'The agent "{start.name}" collects messages in batches, so a request cannot add earlier messages, '
+                "instructions or settings. Leave them out."
+            )
         text = input_json({"message": "", "input": EMPTY_ITEMS}, start.name)
-    if len(text) > max_input_bytes:
+    carried = start.conversation.to_plan() if start.conversation else None
+    size = len(text) + (0 if carried is None else len(input_json(carried, start.name)))
+    if size > max_input_bytes:
         raise InputTooLarge(
-            f"The input has {len(text)} bytes as JSON; at most {max_input_bytes} are allowed "
+            f"The input has {size} bytes as JSON; at most {max_input_bytes} are allowed "
             "(RUNLANE_MAX_INPUT_BYTES). Store the data elsewhere and pass a reference."
         )
     plan: dict[str, Any] = {"pins": pinned}
     if start.parent is not None:
         plan["parent"] = dict(start.parent)
+    if carried is not None:
+        plan[PLAN_KEY] = carried
     options = start.options
     if options.session_id is not None:
         plan["session_id"] = check_text(options.session_id, "The session id", MAX_KEY)
@@ -96,7 +110,7 @@ async def orchestration_run(
         tenant=tenant,
         trace=trace,
         plan=dump_json(plan),
-        mark=[options.webhook_url, options.session_id],
+        mark=[options.webhook_url, options.session_id, *([] if carried is None else [carried])],
         flow=flow,
     )
 

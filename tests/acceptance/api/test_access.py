@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
@@ -85,6 +86,13 @@ BODIES: dict[str, Any] = {
     "/disable": {},
     "/rotate": {},
     "/replay": {},
+    "/v1/chat/completions": {"model": "helper", "messages": [{"role": "user", "content": "hello"}]},
+    "/v1/responses": {"model": "helper", "input": "hello"},
+    "/ag-ui/agents/{agent_id}": {
+        "threadId": "1",
+        "runId": "1",
+        "messages": [{"id": "1", "role": "user", "content": "hello"}],
+    },
 }
 
 
@@ -120,6 +128,15 @@ class Endpoint(NamedTuple):
         return path + ("?priority=1" if path.endswith("/priority") else "")
 
 
+def refused(endpoint: Endpoint, answer: httpx2.Response, status: int, code: str) -> None:
+    """Check a refusal, which has OpenAI's shape at the OpenAI-compatible endpoints."""
+    if not endpoint.path.startswith("/v1/"):
+        problem_of(answer, status, code)
+        return
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["code"] == {"unauthorized": "invalid_api_key"}.get(code, code)
+
+
 def _needs(dependant: Dependant) -> Iterator[RequiredPermission]:
     for inner in dependant.dependencies:
         if isinstance(inner.call, RequiredPermission):
@@ -152,23 +169,23 @@ async def test_every_route_declares_its_permission(idle_api: Api) -> None:
 
 
 async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
-    async def refused(endpoint: Endpoint, header: str) -> None:
+    async def rejected(endpoint: Endpoint, header: str) -> None:
         answer = await idle_api.client.request(
             endpoint.method, endpoint.url(run["run_id"]), json=endpoint.body(), headers={"Authorization": header}
         )
-        problem_of(answer, 401, "unauthorized")
+        refused(endpoint, answer, 401, "unauthorized")
         assert answer.headers["www-authenticate"] == "Bearer"
 
     run = await idle_api.run("greet", wait=False)
     table = endpoints(idle_api.application)
     for endpoint in table:
         for header in ("", UNKNOWN_KEY):
-            await refused(endpoint, header)
+            await rejected(endpoint, header)
     # The middleware authenticates requests with a body, the route those without: one of each represents all routes.
     for method in ("GET", "POST"):
         first = next(endpoint for endpoint in table if endpoint.method == method)
         for header in ("Bearer", "Bearer x", "Basic eDp5", UNKNOWN_KEY.removeprefix("Bearer ")):
-            await refused(first, header)
+            await rejected(first, header)
     for path in PUBLIC - {"/hooks/{token}"}:
         answer = await idle_api.client.get(path, headers={"Authorization": ""})
         assert answer.status_code == 200, path
@@ -201,7 +218,7 @@ async def test_every_endpoint_requires_its_permission(idle_api: Api, role: str) 
         if admitted:
             assert answer.status_code not in (401, 403, 405, 422, 500), (endpoint, answer.text)
         else:
-            problem_of(answer, 403, "forbidden")
+            refused(endpoint, answer, 403, "forbidden")
 
 
 @pytest.mark.parametrize("role", [name for name in BUILT_IN_ROLES if name != "platform_admin"])

@@ -23,6 +23,7 @@ FINAL_ANSWER: Final = "final_answer"
 
 OnCap = Literal["fail", "ask"]
 Effect = Literal["repeatable", "once", "ask"]
+ClientSetting = Literal["temperature", "max_tokens", "top_p", "thinking"]
 _EFFECT: Final = (
     "What happens when the worker died during a call, so that its effect is unknown: repeatable calls the tool again; "
     "once and ask let a person decide. With ask, a person must also approve every call."
@@ -131,6 +132,11 @@ class Agent(DefinitionModel):
         default_factory=list, max_length=10, description="Called in this order when the model cannot answer."
     )
     model_settings: ModelSettings = Field(default_factory=ModelSettings, description="Parameters of model calls.")
+    client_settings: list[ClientSetting] = Field(
+        default_factory=list[ClientSetting],
+        max_length=4,
+        description="The model settings that a request of an OpenAI-compatible client may replace for its run.",
+    )
     output_schema: dict[str, Any] | None = Field(
         None, description="JSON Schema of an object. The answer must match it, and is that object instead of a string."
     )

@@ -82,15 +82,31 @@ _OF_RUN = Statement(
 
 
 async def post_turn(
-    database: Database, new_run: NewRun, *, session_id: str, agent: str, message: str, is_new: bool
+    database: Database,
+    new_run: NewRun,
+    *,
+    session_id: str,
+    agent: str,
+    message: str,
+    is_new: bool,
+    after_turn: int | None = None,
 ) -> ChatTurn:
-    """Store a message and accept its run. UnknownSession, or Conflict for a session with another agent."""
+    """Store a message and accept its run. UnknownSession, or Conflict for a session with another agent.
+
+    With `after_turn`, another last turn of the session is a Conflict, too.
+    """
 
     async def work(session: Session) -> ChatTurn:
         await session.lock(exclusive=accept_locks([new_run]))
         turn = await post_in(
             session, new_run, session_id=session_id, agent=agent, message=message, is_new=is_new, holds_limits=True
         )
+        # A repeated request has added the turn itself.
+        if after_turn is not None and not turn.accepted.replayed and turn.turn != after_turn + 1:
+            raise Conflict(
+                f"The chat session {session_id} has a turn after turn {after_turn}, so it cannot continue there. "
+                "Continue after its last turn, or begin another session."
+            )
         failpoint("accept.before_commit")
         return turn
 
