@@ -32,6 +32,8 @@ PRELOAD = "TEST_PRELOAD"
 PROVIDERS = {PRELOAD: "pydantic_ai.models.openai pydantic_ai.models.anthropic pydantic_ai.providers.openai_compatible"}
 # Workers that call tools of MCP servers import these first.
 MCP = {PRELOAD: "runlane.tools.mcp.connection runlane.tools.mcp.process runlane.tools.mcp.convert"}
+# Workers that host graphs import these first.
+GRAPHS = {PRELOAD: "runlane.graphs.hosting langgraph.graph"}
 READY = b"ready"
 _SET_CHILD_SUBREAPER = 36
 _HERE = Path(__file__).parent

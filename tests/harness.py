@@ -42,6 +42,8 @@ TABLES = (
     "tenant_quotas", "stored_events", "event_ids", "event_rates", "event_outcomes", "run_listeners", "webhook_sources",
     "webhook_endpoints", "webhook_secrets", "run_webhooks", "webhook_messages", "webhook_notices", "webhook_deliveries",
     "webhook_attempts", "concurrency_limits", "limit_slots", "limit_waits", "limit_turns", "flow_keys", "batch_items",
+    "graphs", "assistants", "assistant_versions", "threads", "thread_runs", "checkpoints", "checkpoint_values",
+    "checkpoint_writes", "store_items",
 )  # fmt: skip
 
 

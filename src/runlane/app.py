@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from runlane.blocking import BlockingLoop
 from runlane.domain.events import Notice
+from runlane.domain.graph_registry import GraphRegistry
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.options import (
     AgentOptions,
@@ -25,7 +26,6 @@ from runlane.domain.options import (
     run_options,
 )
 from runlane.domain.run import Accepted, Status
-from runlane.domain.task_registry import TaskRegistry
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
 from runlane.domain.views import ChatPost
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class App(TaskRegistry, RunOperator, EventSender):
+class App(GraphRegistry, RunOperator, EventSender):
     """Tasks by name, and their runs. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -372,7 +372,7 @@ class App(TaskRegistry, RunOperator, EventSender):
         if self._worker_factory is None:
             from runlane.worker_factory import WorkerFactory
 
-            self._worker_factory = WorkerFactory(self.settings, self._tasks, self.connect)
+            self._worker_factory = WorkerFactory(self.settings, self._tasks, self.connect, self)
         return self._worker_factory
 
     def _rules(self, tenant: str, trace: str | None) -> SubmitRules:

@@ -23,6 +23,8 @@ POINTS: Final = (
     "child.started",
     "step.before_commit",
     "step.committed",
+    "graph.before_commit",
+    "graph.committed",
     "finish.before_commit",
     "finish.committed",
     "reaper.before_commit",

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from runlane.domain.graph_registry import GraphRegistry
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
-from runlane.errors import StartLimited
+from runlane.errors import ConfigurationError, StartLimited
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
 from runlane.llm.scripted import scripted
@@ -29,6 +30,7 @@ from runlane.worker.run_host import RedactingHost
 from runlane.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from runlane.graphs.executor import GraphExecutor
     from runlane.orchestration.children import ChildRequest
     from runlane.orchestration.executor import OrchestrationExecutor
 
@@ -42,9 +44,14 @@ class WorkerFactory:
     """Creates workers with these tasks and models."""
 
     def __init__(
-        self, settings: Settings, tasks: Mapping[str, Task], connect: Callable[[], Awaitable[Resources]]
+        self,
+        settings: Settings,
+        tasks: Mapping[str, Task],
+        connect: Callable[[], Awaitable[Resources]],
+        graphs: GraphRegistry,
     ) -> None:
         self._tasks = tasks
+        self._graphs = graphs
         self._connect = connect
         self._settings: Settings
         self._providers: Providers
@@ -73,10 +80,27 @@ class WorkerFactory:
             bus=connection.bus,
             tasks=self._tasks,
             orchestrations=_LazyExecutor(connection, self._executor),
+            graphs=await self._graph_executor(connection) if self._graphs.graphs else None,
             secrets=connection.vault.values,
             lanes=lanes,
             concurrency=concurrency,
         )
+
+    async def _graph_executor(self, connection: Resources) -> GraphExecutor:
+        """Load the graphs and register them. A worker without graphs does not import LangGraph."""
+        try:
+            # In a thread, because the process may have other work.
+            hosting = await asyncio.to_thread(import_module, "runlane.graphs.hosting")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in ("langgraph", "langchain_core"):
+                raise
+            raise ConfigurationError(
+                f"{len(self._graphs.graphs)} graphs are configured and LangGraph is not installed. "
+                "Install it: pip install 'runlane[langgraph]'"
+            ) from None
+        registry, max_run_bytes = self._graphs, self._settings.max_run_bytes
+        sources = list(registry.graphs.values())
+        return await hosting.host_graphs(connection.database, sources, registry.graph_store, max_run_bytes)
 
     def _executor(self, connection: Resources) -> OrchestrationExecutor:
         from runlane.orchestration.executor import OrchestrationExecutor

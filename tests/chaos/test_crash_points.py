@@ -227,6 +227,8 @@ def test_no_point_is_forgotten() -> None:
         "call.answered", "tool.answered", "journal.kept",
         # In tests/chaos/test_children.py.
         "child.announced", "child.started", "children.before_cancel",
+        # In tests/chaos/test_graphs.py.
+        "graph.before_commit", "graph.committed",
         # In tests/chaos/test_events.py.
         "dependents.before_commit", "dependents.committed", "triggers.matched", "triggers.claimed", "triggers.started",
         # In tests/chaos/test_schedules.py.

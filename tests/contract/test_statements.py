@@ -14,6 +14,7 @@ from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.golden import find_statements, render, statements_in
 from runlane.store.sql.statement import Dialect, Statement
+from runlane.store.threads import graph_writes
 
 DIALECTS: tuple[Dialect, ...] = ("postgresql", "sqlite")
 GOLDEN = Path(__file__).parents[2] / "docs/reference/sql"
@@ -81,7 +82,7 @@ def test_every_compound_write_compiles(name: str) -> None:
 
 
 # What an attempt writes. Every other statement in these modules only reads, or is not sent by workers.
-WORKER_MODULES = (record, steps, events, claim, usage)
+WORKER_MODULES = (record, steps, events, claim, usage, graph_writes)
 FENCED = {
     "save_steps",
     "record_steps",
@@ -90,10 +91,23 @@ FENCED = {
     "open_waits",
     "close_waits",
     "add_usage",
+    "store_checkpoints_fenced",
+    "store_checkpoint_values_fenced",
+    "store_checkpoint_writes_fenced",
+    "set_thread_results",
+    "set_thread_outcomes",
 }
 # wake_answered changes only runs that were suspended by the statement before, in the same transaction and through the
-# fence.
-UNFENCED = {"append_events", "copy_steps", "wake_answered", "delete_usage"}
+# fence. The last three are of savers outside a run.
+UNFENCED = {
+    "append_events",
+    "copy_steps",
+    "wake_answered",
+    "delete_usage",
+    "store_checkpoints",
+    "store_checkpoint_values",
+    "store_checkpoint_writes",
+}
 OF_WORKERS = {
     statement.name: statement
     for module in WORKER_MODULES

@@ -12,6 +12,7 @@ from runlane import InvalidSettings, Settings
 from runlane.settings import load_settings, variable_of
 
 BAD = {
+    "API_CORS_ORIGINS": ["chat.example.com", "https://chat.example.com/page", "https://a.example.com, b"],
     "MAX_LANES_PER_TENANT": ["-1", "10001", "few"],
     "MAX_SECRETS": ["0", "many"],
     "MAX_SECRETS_BYTES": ["1023", "4 MB"],

@@ -762,6 +762,12 @@ FROM lane_holds
 WHERE lane_holds.lane = $1::VARCHAR AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint) ORDER BY lane_holds.id;
 
+-- add_assistant_version
+-- Store a version of an assistant.
+INSERT INTO assistant_versions (tenant, assistant_id, version, graph_id, name, description, config, context, metadata,
+    created_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::INTEGER, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR,
+    $8::VARCHAR, $9::VARCHAR, $10::BIGINT);
+
 -- add_batch_items
 -- Add the inputs of starts to batches.
 INSERT INTO batch_items (run_id, no, item) SELECT batch.run_id, batch.no, batch.item
@@ -947,6 +953,25 @@ WHERE true ON CONFLICT DO NOTHING;
 INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) VALUES ($1::VARCHAR, $2::VARCHAR,
     $3::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
     1000000)::bigint, $4::VARCHAR);
+
+-- add_thread_runs
+-- Add runs to threads.
+INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
+    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
+    batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[]) AS batch(run_id, thread,
+    tenant, assistant_id, metadata, multitask_strategy, on_completion) RETURNING thread_runs.run_id,
+    thread_runs.created_at;
+
+-- add_thread_runs (one member)
+INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
+    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
+    batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS thread, $3::VARCHAR AS tenant, $4::VARCHAR AS assistant_id,
+    $5::VARCHAR AS metadata, $6::VARCHAR AS multitask_strategy, $7::VARCHAR AS on_completion) AS batch RETURNING
+    thread_runs.run_id, thread_runs.created_at;
 
 -- add_turn
 -- Add a turn to a chat session.
@@ -1352,6 +1377,12 @@ FROM run_events
 WHERE run_events.run_id IN (SELECT page.id
 FROM page)) AS size;
 
+-- bytes_of_items
+-- Count the bytes of the items that graphs of a tenant have stored.
+SELECT coalesce(sum(octet_length(store_items.value) + coalesce(octet_length(store_items.embedding), 0)), 0) AS size
+FROM store_items
+WHERE store_items.tenant = $1::VARCHAR;
+
 -- bytes_of_open_runs
 -- Count the bytes of the open runs of a tenant.
 WITH page AS
@@ -1376,6 +1407,29 @@ FROM page)) AS size;
 SELECT coalesce(sum(octet_length(stored_events.data)), 0) AS size
 FROM stored_events
 WHERE stored_events.tenant = $1::VARCHAR;
+
+-- bytes_of_threads
+-- Count the bytes of the checkpoints of some threads of a tenant.
+WITH page AS
+(SELECT threads.key AS key, threads.created_at AS created_at, threads.id AS id
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (threads.created_at, threads.id) > ($2::BIGINT, $3::VARCHAR) ORDER BY
+    threads.created_at, threads.id
+LIMIT 200)
+SELECT newest.created_at, newest.id, (SELECT coalesce(sum(0 + coalesce(octet_length(checkpoints.checkpoint), 0)), 0) AS
+    coalesce_1
+FROM checkpoints
+WHERE checkpoints.thread IN (SELECT page.key
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(checkpoint_values.value), 0)), 0) AS coalesce_2
+FROM checkpoint_values
+WHERE checkpoint_values.thread IN (SELECT page.key
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(octet_length(checkpoint_writes.value), 0)), 0) AS coalesce_3
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread IN (SELECT page.key
+FROM page)) AS size
+FROM (SELECT page.created_at AS created_at, page.id AS id
+FROM page ORDER BY page.created_at DESC, page.id DESC
+LIMIT 1) AS newest;
 
 -- call_totals
 -- Sum tokens and cost of the model calls of a run.
@@ -1453,11 +1507,53 @@ WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies;
 
+-- change_assistant
+-- Make a version the current one of an assistant.
+UPDATE assistants SET graph_id=$1::VARCHAR, name=$2::VARCHAR, description=$3::VARCHAR, config=$4::VARCHAR,
+    context=$5::VARCHAR, metadata=$6::VARCHAR, version=$7::INTEGER, updated_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint WHERE assistants.tenant = $8::VARCHAR AND assistants.id = $9::VARCHAR RETURNING assistants.tenant,
+    assistants.id, assistants.graph_id, assistants.name, assistants.description, assistants.config, assistants.context,
+    assistants.metadata, assistants.version, assistants.created_at, assistants.updated_at;
+
 -- changed_bulk_items
 -- Read the runs that a bulk job has changed.
 SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
+
+-- checkpoints_of_all_threads
+-- Read a page of checkpoints of all threads.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR checkpoints.id < $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    (checkpoints.id, checkpoints.ns, checkpoints.thread) < ($2::VARCHAR, $3::VARCHAR, $4::VARCHAR)) ORDER BY
+    checkpoints.id DESC, checkpoints.ns DESC, checkpoints.thread DESC
+LIMIT $5::INTEGER;
+
+-- checkpoints_of_namespace
+-- Read a page of checkpoints of a namespace.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.ns = $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
+    checkpoints.id < $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR (checkpoints.id, checkpoints.ns,
+    checkpoints.thread) < ($4::VARCHAR, $5::VARCHAR, $6::VARCHAR)) ORDER BY checkpoints.id DESC, checkpoints.ns DESC,
+    checkpoints.thread DESC
+LIMIT $7::INTEGER;
+
+-- checkpoints_of_thread
+-- Read a page of checkpoints of a thread.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR checkpoints.id < $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (checkpoints.id, checkpoints.ns, checkpoints.thread) < ($3::VARCHAR,
+    $4::VARCHAR, $5::VARCHAR)) ORDER BY checkpoints.id DESC, checkpoints.ns DESC, checkpoints.thread DESC
+LIMIT $6::INTEGER;
 
 -- children_of_run
 -- Read the child runs of a run.
@@ -1664,6 +1760,32 @@ SELECT run_inputs.run_id, run_inputs.input, run_results.result, run_results.stat
 FROM run_inputs LEFT OUTER JOIN run_results ON run_results.run_id = run_inputs.run_id
 WHERE run_inputs.run_id = any ($1::TEXT[]);
 
+-- copy_checkpoint_values
+-- Copy the rows of a thread in checkpoint_values to another thread.
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT $1::VARCHAR AS anon_1,
+    checkpoint_values.ns, checkpoint_values.channel, checkpoint_values.version, checkpoint_values.encoding,
+    checkpoint_values.value
+FROM checkpoint_values
+WHERE checkpoint_values.thread = $2::VARCHAR ON CONFLICT DO NOTHING;
+
+-- copy_checkpoint_writes
+-- Copy the rows of a thread in checkpoint_writes to another thread.
+INSERT INTO checkpoint_writes (thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value, run_id)
+    SELECT $1::VARCHAR AS anon_1, checkpoint_writes.ns, checkpoint_writes.checkpoint_id, checkpoint_writes.task_id,
+    checkpoint_writes.index, checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding,
+    checkpoint_writes.value, CAST(NULL AS TEXT) AS anon_2
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread = $2::VARCHAR ON CONFLICT DO NOTHING;
+
+-- copy_checkpoints
+-- Copy the rows of a thread in checkpoints to another thread.
+INSERT INTO checkpoints (thread, ns, id, parent_id, run_id, attempt, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT $1::VARCHAR AS anon_1, checkpoints.ns, checkpoints.id, checkpoints.parent_id, CAST(NULL AS TEXT)
+    AS anon_2, CAST(NULL AS INTEGER) AS anon__1, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions,
+    checkpoints.metadata, checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = $2::VARCHAR ON CONFLICT DO NOTHING;
+
 -- copy_steps
 -- Copy the step records of a run to its fork.
 INSERT INTO run_steps (run_id, attempt, path, kind, output, no, step_id, outcome, route, error, tries, input,
@@ -1682,6 +1804,21 @@ INSERT INTO run_steps (run_id, attempt, path, kind, output, no, step_id, outcome
 FROM (SELECT $2::VARCHAR AS from_run, $3::VARCHAR AS to_run, $4::INTEGER AS before) AS batch JOIN run_steps ON
     run_steps.run_id = batch.from_run
 WHERE run_steps.no < batch.before AND run_steps.path != '_cursor' AND run_steps.outcome != 'failed';
+
+-- copy_thread
+-- Copy a thread.
+INSERT INTO threads (key, id, open_runs, tenant, status, metadata, config, state_values, interrupts, ttl_minutes,
+    ttl_strategy, expires_at, created_at, updated_at, state_updated_at) SELECT CAST($1::VARCHAR AS TEXT) AS anon_1,
+    CAST($2::VARCHAR AS TEXT) AS anon_2, 0, threads.tenant, threads.status, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.ttl_minutes, threads.ttl_strategy, CASE WHEN (threads.ttl_minutes
+    IS NOT NULL) THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST(threads.ttl_minutes AS BIGINT) *
+    60000000 END AS anon_3, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_2, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_3
+FROM threads
+WHERE threads.key = $3::VARCHAR RETURNING threads.key, threads.tenant, threads.id, threads.status, threads.open_runs,
+    threads.metadata, threads.config, threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes,
+    threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
 
 -- copy_turn_results
 -- Copy the results of runs to their chat turns before retention deletes the runs.
@@ -1717,6 +1854,15 @@ SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < (date
     1000000)::bigint - 60000000) THEN 1 ELSE 0 END), 0) AS overdue
 FROM schedules
 WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
+-- count_assistants
+-- Count the assistants that a search finds.
+SELECT count(*) AS number
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb)));
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -1985,6 +2131,17 @@ SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
 FROM dead_letters
 WHERE dead_letters.state = 'open' AND dead_letters.tenant = $1::VARCHAR;
 
+-- count_threads
+-- Count the threads that a search finds.
+SELECT count(*) AS number
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb)));
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
@@ -2003,12 +2160,42 @@ SELECT count(*) AS n
 FROM webhook_sources
 WHERE webhook_sources.tenant = $1::VARCHAR;
 
+-- create_assistant
+-- Create an assistant, unless its id exists.
+INSERT INTO assistants (tenant, id, graph_id, name, description, config, context, metadata, version, created_at,
+    updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR,
+    $8::VARCHAR, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) ON CONFLICT DO NOTHING RETURNING assistants.tenant, assistants.id, assistants.graph_id,
+    assistants.name, assistants.description, assistants.config, assistants.context, assistants.metadata,
+    assistants.version, assistants.created_at, assistants.updated_at;
+
 -- create_bulk_job
 -- Create a bulk job.
 INSERT INTO bulk_jobs (id, tenant, action, options, selection, state, total, rate, created_by, created_at, next_at,
     lease_until, fence) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, 'running', $6::INTEGER,
     $7::FLOAT, $8::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, 0, 0);
+
+-- create_default_assistants
+-- Create the default assistants of graphs that a tenant does not have yet.
+INSERT INTO assistants (tenant, id, graph_id, name, config, context, metadata, version, created_at, updated_at) SELECT
+    batch.tenant, batch.id, batch.graph_id, batch.graph_id AS graph_id__1, CAST($1::VARCHAR AS TEXT) AS anon_1,
+    CAST($1::VARCHAR AS TEXT) AS anon__1, batch.metadata, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[]) AS batch(tenant, id, graph_id, metadata)
+WHERE batch.id IS NOT NULL ON CONFLICT DO NOTHING RETURNING assistants.tenant, assistants.id, assistants.graph_id,
+    assistants.name, assistants.description, assistants.config, assistants.context, assistants.metadata,
+    assistants.version, assistants.created_at, assistants.updated_at;
+
+-- create_default_assistants (one member)
+INSERT INTO assistants (tenant, id, graph_id, name, config, context, metadata, version, created_at, updated_at) SELECT
+    batch.tenant, batch.id, batch.graph_id, batch.graph_id AS graph_id__1, CAST($1::VARCHAR AS TEXT) AS anon_1,
+    CAST($1::VARCHAR AS TEXT) AS anon__1, batch.metadata, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM (SELECT $2::VARCHAR AS tenant, $3::VARCHAR AS id, $4::VARCHAR AS graph_id, $5::VARCHAR AS metadata) AS batch
+WHERE batch.id IS NOT NULL ON CONFLICT DO NOTHING RETURNING assistants.tenant, assistants.id, assistants.graph_id,
+    assistants.name, assistants.description, assistants.config, assistants.context, assistants.metadata,
+    assistants.version, assistants.created_at, assistants.updated_at;
 
 -- create_key
 -- Add an API key.
@@ -2037,6 +2224,18 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
     tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled, tenants.created_at,
     tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap, tenants.weight,
     tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered;
+
+-- create_thread
+-- Create a thread, unless its id exists.
+INSERT INTO threads (key, tenant, id, status, open_runs, metadata, config, ttl_minutes, ttl_strategy, expires_at,
+    created_at, updated_at, state_updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, 'idle', 0, $4::VARCHAR,
+    $5::VARCHAR, $6::INTEGER, $7::VARCHAR, CASE WHEN (CAST($6::INTEGER AS INTEGER) IS NULL) THEN NULL ELSE
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($6::INTEGER AS BIGINT) * 60000000 END,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT DO NOTHING RETURNING
+    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -2193,6 +2392,23 @@ LIMIT $3::INTEGER;
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL AND api_answers.created_at <
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - 60000000;
 
+-- delete_assistant
+-- Delete an assistant.
+DELETE FROM assistants WHERE assistants.tenant = $1::VARCHAR AND assistants.id = $2::VARCHAR;
+
+-- delete_assistant_versions
+-- Delete the versions of an assistant.
+DELETE FROM assistant_versions WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id =
+    $2::VARCHAR;
+
+-- delete_assistant_versions_of_tenant
+-- Delete the rows of a deleted tenant in assistant_versions.
+DELETE FROM assistant_versions WHERE assistant_versions.tenant = $1::VARCHAR;
+
+-- delete_assistants_of_tenant
+-- Delete the rows of a deleted tenant in assistants.
+DELETE FROM assistants WHERE assistants.tenant = $1::VARCHAR;
+
 -- delete_batch_items
 -- Delete the rows of runs in batch_items.
 DELETE FROM batch_items WHERE batch_items.run_id = any ($1::TEXT[]);
@@ -2208,6 +2424,62 @@ WHERE bulk_items.job_id = $1::VARCHAR) + 5000;
 DELETE FROM bulk_jobs WHERE bulk_jobs.id = $1::VARCHAR AND NOT (EXISTS (SELECT *
 FROM bulk_items
 WHERE bulk_items.job_id = bulk_jobs.id));
+
+-- delete_checkpoint_values
+-- Delete versions of channels that no checkpoint has.
+DELETE FROM checkpoint_values WHERE (checkpoint_values.thread, checkpoint_values.ns, checkpoint_values.channel,
+    checkpoint_values.version) IN (SELECT batch.thread, batch.ns, batch.channel, batch.version
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(thread, ns, channel, version));
+
+-- delete_checkpoint_values (one member)
+DELETE FROM checkpoint_values WHERE (checkpoint_values.thread, checkpoint_values.ns, checkpoint_values.channel,
+    checkpoint_values.version) IN (SELECT batch.thread, batch.ns, batch.channel, batch.version
+FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS channel, $4::VARCHAR AS version) AS batch);
+
+-- delete_checkpoint_values_of_tenant
+-- Delete the rows of a deleted tenant in checkpoint_values.
+DELETE FROM checkpoint_values WHERE checkpoint_values.thread IN (SELECT threads.key
+FROM threads
+WHERE threads.tenant = $1::VARCHAR);
+
+-- delete_checkpoint_values_of_threads
+-- Delete the rows of threads in checkpoint_values.
+DELETE FROM checkpoint_values WHERE checkpoint_values.thread = any ($1::TEXT[]);
+
+-- delete_checkpoint_writes_of_tenant
+-- Delete the rows of a deleted tenant in checkpoint_writes.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread IN (SELECT threads.key
+FROM threads
+WHERE threads.tenant = $1::VARCHAR);
+
+-- delete_checkpoint_writes_of_threads
+-- Delete the rows of threads in checkpoint_writes.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = any ($1::TEXT[]);
+
+-- delete_checkpoints
+-- Delete checkpoints.
+DELETE FROM checkpoints WHERE (checkpoints.thread, checkpoints.ns, checkpoints.id) IN (SELECT batch.thread, batch.ns,
+    batch.id
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(thread, ns, id));
+
+-- delete_checkpoints (one member)
+DELETE FROM checkpoints WHERE (checkpoints.thread, checkpoints.ns, checkpoints.id) IN (SELECT batch.thread, batch.ns,
+    batch.id
+FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS id) AS batch);
+
+-- delete_checkpoints_of_runs
+-- Delete the checkpoints of runs of a thread.
+DELETE FROM checkpoints WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.run_id = any ($2::TEXT[]);
+
+-- delete_checkpoints_of_tenant
+-- Delete the rows of a deleted tenant in checkpoints.
+DELETE FROM checkpoints WHERE checkpoints.thread IN (SELECT threads.key
+FROM threads
+WHERE threads.tenant = $1::VARCHAR);
+
+-- delete_checkpoints_of_threads
+-- Delete the rows of threads in checkpoints.
+DELETE FROM checkpoints WHERE checkpoints.thread = any ($1::TEXT[]);
 
 -- delete_concurrency_limit
 -- Delete a shared concurrency limit.
@@ -2247,6 +2519,16 @@ DELETE FROM stored_events WHERE stored_events.id = any ($1::TEXT[]);
 DELETE FROM lane_holds WHERE lane_holds.lane = $1::VARCHAR AND NOT (lane_holds.expires_at IS NULL OR
     lane_holds.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
 
+-- delete_expired_items
+-- Delete some of the items whose time to live has ended.
+DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_items.key) IN (SELECT
+    store_items.tenant, store_items.namespace, store_items.key
+FROM store_items
+WHERE store_items.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY
+    store_items.expires_at
+LIMIT 500) AND store_items.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)
+    RETURNING store_items.key;
+
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = $1::VARCHAR;
@@ -2260,6 +2542,17 @@ WHERE schedules.tenant = $1::VARCHAR);
 -- delete_idempotency_keys
 -- Delete the rows of runs in idempotency_keys.
 DELETE FROM idempotency_keys WHERE idempotency_keys.run_id = any ($1::TEXT[]);
+
+-- delete_items
+-- Delete items of graphs.
+DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_items.key) IN (SELECT batch.tenant,
+    batch.namespace, batch.key
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(tenant, namespace, key));
+
+-- delete_items (one member)
+DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_items.key) IN (SELECT batch.tenant,
+    batch.namespace, batch.key
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS namespace, $3::VARCHAR AS key) AS batch);
 
 -- delete_lane
 -- Delete a lane that no run uses.
@@ -2350,6 +2643,10 @@ DELETE FROM run_results WHERE run_results.run_id = $1::VARCHAR;
 -- delete_role
 -- Delete a role.
 DELETE FROM roles WHERE roles.name = $1::VARCHAR;
+
+-- delete_rolled_back_runs
+-- Remove runs that were rolled back from their threads.
+DELETE FROM thread_runs WHERE thread_runs.run_id = any ($1::TEXT[]);
 
 -- delete_run_attempts
 -- Delete the rows of runs in run_attempts.
@@ -2448,6 +2745,10 @@ DELETE FROM lane_shares WHERE lane_shares.tenant = $1::VARCHAR;
 -- Delete the snapshot of a run that continues on other versions.
 DELETE FROM run_steps WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path = '_cursor';
 
+-- delete_store_items_of_tenant
+-- Delete the rows of a deleted tenant in store_items.
+DELETE FROM store_items WHERE store_items.tenant = $1::VARCHAR;
+
 -- delete_stored_events_of_tenant
 -- Delete the rows of a deleted tenant in stored_events.
 DELETE FROM stored_events WHERE stored_events.tenant = $1::VARCHAR;
@@ -2455,6 +2756,30 @@ DELETE FROM stored_events WHERE stored_events.tenant = $1::VARCHAR;
 -- delete_tenant
 -- Delete a tenant.
 DELETE FROM tenants WHERE tenants.id = $1::VARCHAR RETURNING tenants.id;
+
+-- delete_thread_run
+-- Delete a run of a thread.
+DELETE FROM thread_runs WHERE thread_runs.run_id = $1::VARCHAR;
+
+-- delete_thread_runs
+-- Delete the rows of runs in thread_runs.
+DELETE FROM thread_runs WHERE thread_runs.run_id = any ($1::TEXT[]);
+
+-- delete_thread_runs_of_tenant
+-- Delete the rows of a deleted tenant in thread_runs.
+DELETE FROM thread_runs WHERE thread_runs.tenant = $1::VARCHAR;
+
+-- delete_thread_runs_of_threads
+-- Delete the runs of threads, except those whose result may still be read.
+DELETE FROM thread_runs WHERE thread_runs.thread = any ($1::TEXT[]) AND NOT thread_runs.run_id = any ($2::TEXT[]);
+
+-- delete_threads_of_tenant
+-- Delete the rows of a deleted tenant in threads.
+DELETE FROM threads WHERE threads.tenant = $1::VARCHAR;
+
+-- delete_threads_of_threads
+-- Delete the rows of threads in threads.
+DELETE FROM threads WHERE threads.key = any ($1::TEXT[]);
 
 -- delete_turns
 -- Delete the turns of chat sessions.
@@ -2518,6 +2843,18 @@ DELETE FROM webhook_sources WHERE webhook_sources.tenant = $1::VARCHAR AND webho
 -- delete_webhook_sources_of_tenant
 -- Delete the rows of a deleted tenant in webhook_sources.
 DELETE FROM webhook_sources WHERE webhook_sources.tenant = $1::VARCHAR;
+
+-- delete_writes_of_runs
+-- Delete writes of runs, including those to checkpoints of other runs.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = $1::VARCHAR AND checkpoint_writes.run_id = any
+    ($2::TEXT[]);
+
+-- delete_writes_without_checkpoint
+-- Delete writes of a thread whose checkpoint was deleted.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = $1::VARCHAR AND ((checkpoint_writes.ns,
+    checkpoint_writes.checkpoint_id) NOT IN (SELECT checkpoints.ns, checkpoints.id
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR));
 
 -- dependencies_of_run
 -- Read the runs that a run starts after.
@@ -2658,6 +2995,27 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND secrets.name = any ($2::TEXT[]);
 
+-- end_thread_runs
+-- Note in threads that runs of them have ended.
+UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
+    (threads.open_runs - batch.ended > 0) THEN threads.open_runs - batch.ended ELSE 0 END, error=CASE WHEN (batch.failed
+    IS NOT NULL) THEN (SELECT run_results.error
+FROM run_results
+WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
+    THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END,
+    updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM unnest($1::TEXT[], $2::INTEGER[],
+    $3::TEXT[]) AS batch(key, ended, failed) WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs;
+
+-- end_thread_runs (one member)
+UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
+    (threads.open_runs - batch.ended > 0) THEN threads.open_runs - batch.ended ELSE 0 END, error=CASE WHEN (batch.failed
+    IS NOT NULL) THEN (SELECT run_results.error
+FROM run_results
+WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
+    THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END,
+    updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM (SELECT $1::VARCHAR AS key, $2::INTEGER AS
+    ended, $3::VARCHAR AS failed) AS batch WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs;
+
 -- end_webhook_secrets
 -- Bound the time for which the current webhook secret still signs.
 UPDATE webhook_secrets SET valid_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + $1::BIGINT) WHERE
@@ -2748,6 +3106,14 @@ WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY runs.expires_at
 LIMIT 200;
 
+-- expired_threads
+-- Find threads whose time to live has ended.
+SELECT threads.tenant, threads.id
+FROM threads
+WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) AND threads.open_runs = 0 ORDER BY threads.expires_at
+LIMIT 20;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id
@@ -2768,6 +3134,31 @@ FROM event_outcomes
 WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > (date_part('epoch', clock_timestamp()) *
     1000000)::bigint - 86400000000 ORDER BY event_outcomes.trigger
 LIMIT 5;
+
+-- find_assistant
+-- Read assistants by their ids.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND assistants.id = any ($2::TEXT[]);
+
+-- find_assistant_version
+-- Read a version of an assistant.
+SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_versions.version,
+    assistant_versions.graph_id, assistant_versions.name, assistant_versions.description, assistant_versions.config,
+    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
+FROM assistant_versions
+WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id = $2::VARCHAR AND
+    assistant_versions.version = $3::INTEGER;
+
+-- find_checkpoint
+-- Read a checkpoint.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.ns = $2::VARCHAR AND checkpoints.id = $3::VARCHAR;
 
 -- find_concurrency_limit
 -- Read a shared concurrency limit with its use.
@@ -2826,6 +3217,12 @@ WHERE stored_events.id = $1::VARCHAR AND stored_events.tenant = $2::VARCHAR;
 SELECT event_ids.sent_id, event_ids.event_id
 FROM event_ids
 WHERE event_ids.tenant = $1::VARCHAR AND event_ids.sent_id = any ($2::TEXT[]);
+
+-- find_graph
+-- Read a graph.
+SELECT graphs.id, graphs.description, graphs.schemas, graphs.drawing, graphs.subgraphs, graphs.error, graphs.updated_at
+FROM graphs
+WHERE graphs.id = $1::VARCHAR;
 
 -- find_joinable_runs
 -- Find out whether a run that starts may join is locked by another transaction.
@@ -2933,6 +3330,24 @@ WHERE tenants.id = $1::VARCHAR;
 SELECT runs.id, runs.tenant
 FROM runs
 WHERE runs.id = any ($1::TEXT[]);
+
+-- find_thread
+-- Read a thread.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.key = $1::VARCHAR;
+
+-- find_thread_run
+-- Read a run of a thread.
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
+    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
+    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
+    run_inputs.input
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR;
 
 -- find_webhook_endpoint
 -- Read a webhook endpoint.
@@ -3239,6 +3654,23 @@ FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(key, run_id));
 DELETE FROM limit_slots WHERE (limit_slots.key, limit_slots.run_id) IN (SELECT batch.key, batch.run_id
 FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS run_id) AS batch);
 
+-- get_items
+-- Read items of graphs.
+SELECT store_items.namespace, store_items.key, store_items.value, store_items.created_at, store_items.updated_at,
+    store_items.ttl_minutes
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(tenant, namespace, key) JOIN store_items ON store_items.tenant
+    = batch.tenant AND store_items.namespace = batch.namespace AND store_items.key = batch.key
+WHERE store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1);
+
+-- get_items (one member)
+SELECT store_items.namespace, store_items.key, store_items.value, store_items.created_at, store_items.updated_at,
+    store_items.ttl_minutes
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS namespace, $3::VARCHAR AS key) AS batch JOIN store_items ON
+    store_items.tenant = batch.tenant AND store_items.namespace = batch.namespace AND store_items.key = batch.key
+WHERE store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1);
+
 -- give_up_unique_keys
 -- Take the unique keys from runs that others replace.
 UPDATE runs SET unique_key=$1::VARCHAR WHERE runs.id = any ($2::TEXT[]);
@@ -3315,6 +3747,12 @@ UPDATE dead_letters SET state=$1::VARCHAR, handled_by=$2::VARCHAR, handled_at=(d
     dead_letters.fingerprint_version, dead_letters.last_step, dead_letters.first_failed_at, dead_letters.times_died,
     dead_letters.handled_by, dead_letters.handled_at, dead_letters.note, dead_letters.assigned_to,
     dead_letters.retry_run_id, dead_letters.version;
+
+-- has_checkpoint
+-- Check whether a thread has a checkpoint.
+SELECT checkpoints.id
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.ns = $2::VARCHAR AND checkpoints.id = $3::VARCHAR;
 
 -- has_event
 -- Check whether a run has an event of a type.
@@ -3401,6 +3839,14 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     run_waits.opened_at, run_waits.run_id, run_waits.path
 LIMIT $5::INTEGER;
 
+-- item_namespaces
+-- Read the namespaces below a prefix.
+SELECT DISTINCT store_items.namespace
+FROM store_items
+WHERE store_items.tenant = $1::VARCHAR AND store_items.namespace >= $2::VARCHAR AND store_items.namespace < $3::VARCHAR
+    AND (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) ORDER BY store_items.namespace;
+
 -- join_runs
 -- Change the due times of runs that further starts have joined.
 UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM unnest($1::TEXT[], $2::BIGINT[],
@@ -3411,6 +3857,10 @@ UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FRO
 UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM (SELECT $1::VARCHAR AS id, $2::BIGINT
     AS due_at, $3::INTEGER AS events) AS batch WHERE runs.id = batch.id RETURNING runs.id, runs.last_seq, runs.attempt,
     pg_current_xact_id()::text AS mark;
+
+-- keep_expired_threads
+-- Keep threads whose old checkpoints were deleted until they are used again.
+UPDATE threads SET expires_at=$1::BIGINT WHERE threads.key = any ($2::TEXT[]);
 
 -- key_holder
 -- Find the run that holds an ordering key.
@@ -3529,6 +3979,17 @@ WHERE limit_waits.key = concurrency_limits.key
 LIMIT 10000) AS counted) AS waiting
 FROM concurrency_limits ORDER BY concurrency_limits.key
 LIMIT $1::INTEGER;
+
+-- list_assistant_versions
+-- Read versions of an assistant, newest first.
+SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_versions.version,
+    assistant_versions.graph_id, assistant_versions.name, assistant_versions.description, assistant_versions.config,
+    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
+FROM assistant_versions
+WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id = $2::VARCHAR AND (CAST($3::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(assistant_versions.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($3::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistant_versions.version DESC
+LIMIT $4::INTEGER OFFSET $5::INTEGER;
 
 -- list_audit
 -- Read a page of the audit log, newest first.
@@ -4200,6 +4661,16 @@ WHERE flow_keys.key > $1::VARCHAR AND (substr(flow_keys.key, 1, length($2::VARCH
     $8::BOOLEAN OR flow_keys.skipped > 0) ORDER BY flow_keys.key
 LIMIT $9::INTEGER;
 
+-- list_graph_errors
+-- Read which graphs the newest workers could not load.
+SELECT graphs.id, graphs.error
+FROM graphs ORDER BY graphs.id;
+
+-- list_graph_ids
+-- Read the ids of all graphs of workers.
+SELECT graphs.id
+FROM graphs ORDER BY graphs.id;
+
 -- list_keys
 -- Read a page of API keys, newest first.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -4299,6 +4770,18 @@ SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenant
     tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered
 FROM tenants ORDER BY tenants.id;
 
+-- list_thread_runs
+-- Read runs of a thread, newest first.
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
+    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
+    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
+    run_inputs.input
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND runs.status = any ($2::TEXT[]) ORDER BY thread_runs.created_at DESC,
+    thread_runs.run_id DESC
+LIMIT $3::INTEGER OFFSET $4::INTEGER;
+
 -- list_webhook_deliveries
 -- Read a page of webhook deliveries, newest first.
 SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
@@ -4362,6 +4845,14 @@ WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.te
 FROM runs
 WHERE runs.id = $1::VARCHAR FOR UPDATE;
 
+-- lock_assistant
+-- Lock an assistant while it changes.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND assistants.id = $2::VARCHAR FOR UPDATE;
+
 -- lock_dead_letter
 -- Lock a dead letter while it is handled.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
@@ -4371,6 +4862,14 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.run_id = $1::VARCHAR FOR UPDATE;
+
+-- lock_expired_threads
+-- Lock threads that are still expired while they are deleted.
+SELECT threads.key, threads.ttl_strategy
+FROM threads
+WHERE threads.key = any ($1::TEXT[]) AND threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AND threads.open_runs = 0 ORDER BY
+    threads.key FOR UPDATE;
 
 -- lock_flow_keys
 -- Lock keys of flow control and read their state.
@@ -4471,6 +4970,20 @@ WHERE chat_sessions.id = $1::VARCHAR FOR UPDATE;
 SELECT runs.id, runs.tenant, runs.tags
 FROM runs
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id FOR UPDATE;
+
+-- lock_thread
+-- Lock a thread.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.key = $1::VARCHAR FOR UPDATE;
+
+-- lock_thread_run
+-- Lock a run of a thread.
+SELECT runs.status
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR FOR UPDATE OF runs;
 
 -- lock_waiting_dependents
 -- Lock runs that wait for other runs, in the order of their ids.
@@ -4716,6 +5229,33 @@ WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 
     / 86400000000) ORDER BY tenant_quotas.tenant, tenant_quotas.name
 LIMIT 10;
 
+-- newest_checkpoint
+-- Read the newest checkpoint of a thread in a namespace.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.ns = $2::VARCHAR ORDER BY checkpoints.id DESC
+LIMIT 1;
+
+-- newest_checkpoint_of_run
+-- Read the newest checkpoint that a run has stored in its thread.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.run_id = $1::VARCHAR AND checkpoints.thread = $2::VARCHAR AND checkpoints.ns = $3::VARCHAR ORDER BY
+    checkpoints.id DESC
+LIMIT 1;
+
+-- newest_checkpoints_of_threads
+-- Find the newest checkpoints of threads.
+SELECT threads.key, threads.state_updated_at, (SELECT max(checkpoints.id) AS max_1
+FROM checkpoints
+WHERE checkpoints.thread = threads.key AND checkpoints.ns = $1::VARCHAR) AS id
+FROM threads
+WHERE threads.key = any ($2::TEXT[]) ORDER BY threads.key;
+
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
 SELECT definitions.kind, definition_versions.body
@@ -4724,6 +5264,18 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
     definition_versions.version = definitions.version
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT $1::INTEGER;
+
+-- newest_thread_run
+-- Find when the newest run of a thread was accepted.
+SELECT max(thread_runs.created_at) AS created_at
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR;
+
+-- next_assistant_version
+-- Find the number of the next version of an assistant.
+SELECT max(assistant_versions.version) + 1 AS version
+FROM assistant_versions
+WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id = $2::VARCHAR;
 
 -- next_bulk_job
 -- Find out when the next bulk job is due.
@@ -4846,6 +5398,26 @@ WHERE runs.tenant = $1::VARCHAR AND runs.status = 'queued' AND runs.ended_at IS 
 FROM runs
 WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running') AS open_runs GROUP BY open_runs.lane, open_runs.status;
 
+-- open_runs_of_thread
+-- Find the runs of a thread that have not ended, newest first.
+SELECT runs.id, runs.status
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
+    thread_runs.created_at DESC, thread_runs.run_id DESC;
+
+-- open_thread_run
+-- Note a new run in its thread.
+UPDATE threads SET open_runs=(threads.open_runs + 1), metadata=$1::VARCHAR, config=$2::VARCHAR, expires_at=$3::BIGINT,
+    updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE threads.key = $4::VARCHAR;
+
+-- open_thread_runs_of_tenant
+-- Find some runs of threads of a tenant in these statuses.
+SELECT runs.id, thread_runs.thread
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.tenant = $1::VARCHAR AND thread_runs.run_id > $2::VARCHAR AND runs.status = any ($3::TEXT[]) ORDER BY
+    thread_runs.run_id
+LIMIT 100;
+
 -- open_turns
 -- Read the turns of a chat session whose runs have not ended.
 SELECT chat_turns.turn, chat_turns.run_id
@@ -4921,6 +5493,14 @@ LIMIT $5::INTEGER;
 SELECT run_children.run_id
 FROM idempotency_keys JOIN run_children ON idempotency_keys.key = run_children.key
 WHERE idempotency_keys.run_id = any ($1::TEXT[]) AND run_children.seen_at IS NULL;
+
+-- patch_thread
+-- Change the metadata and the expiry of a thread.
+UPDATE threads SET metadata=$1::VARCHAR, ttl_minutes=$2::INTEGER, ttl_strategy=$3::VARCHAR, expires_at=$4::BIGINT,
+    updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE threads.key = $5::VARCHAR RETURNING
+    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
 
 -- pause_schedule
 -- Pause a schedule.
@@ -5153,6 +5733,33 @@ WHERE true ON CONFLICT (schedule_uid, slot) DO UPDATE SET due_at = excluded.due_
     excluded.run_id, open = excluded.open, prepared = excluded.prepared, last_slot = excluded.last_slot, count =
     excluded.count;
 
+-- put_items
+-- Store items of graphs.
+INSERT INTO store_items (tenant, namespace, key, value, text, embedding, ttl_minutes, expires_at, created_at,
+    updated_at) SELECT batch.tenant, batch.namespace, batch.key, batch.value, batch.text, batch.embedding,
+    batch.ttl_minutes, CASE WHEN (batch.ttl_minutes IS NOT NULL) THEN (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint + CAST(batch.ttl_minutes * $1::FLOAT AS BIGINT) END AS anon_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_2
+FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::BYTEA[], $8::FLOAT[]) AS batch(tenant,
+    namespace, key, value, text, embedding, ttl_minutes)
+WHERE batch.key IS NOT NULL ON CONFLICT (tenant, namespace, key) DO UPDATE SET value = excluded.value, text =
+    excluded.text, embedding = excluded.embedding, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at,
+    updated_at = excluded.updated_at;
+
+-- put_items (one member)
+INSERT INTO store_items (tenant, namespace, key, value, text, embedding, ttl_minutes, expires_at, created_at,
+    updated_at) SELECT batch.tenant, batch.namespace, batch.key, batch.value, batch.text, batch.embedding,
+    batch.ttl_minutes, CASE WHEN (batch.ttl_minutes IS NOT NULL) THEN (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint + CAST(batch.ttl_minutes * $1::FLOAT AS BIGINT) END AS anon_1, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_2
+FROM (SELECT $2::VARCHAR AS tenant, $3::VARCHAR AS namespace, $4::VARCHAR AS key, $5::VARCHAR AS value, $6::VARCHAR AS
+    text, $7::BYTEA AS embedding, $8::FLOAT AS ttl_minutes) AS batch
+WHERE batch.key IS NOT NULL ON CONFLICT (tenant, namespace, key) DO UPDATE SET value = excluded.value, text =
+    excluded.text, embedding = excluded.embedding, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at,
+    updated_at = excluded.updated_at;
+
 -- put_secret
 -- Store a new version of a secret.
 INSERT INTO secrets (tenant, name, key_id, value, version, created_at, updated_at, updated_by) SELECT batch.tenant,
@@ -5317,6 +5924,38 @@ SELECT run_steps.output
 FROM run_steps
 WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path = $2::VARCHAR;
 
+-- read_checkpoint_values
+-- Read the values of channels in these versions.
+SELECT checkpoint_values.thread, checkpoint_values.ns, checkpoint_values.channel, checkpoint_values.version,
+    checkpoint_values.encoding, checkpoint_values.value
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(thread, ns, channel, version) JOIN
+    checkpoint_values ON checkpoint_values.thread = batch.thread AND checkpoint_values.ns = batch.ns AND
+    checkpoint_values.channel = batch.channel AND checkpoint_values.version = batch.version;
+
+-- read_checkpoint_values (one member)
+SELECT checkpoint_values.thread, checkpoint_values.ns, checkpoint_values.channel, checkpoint_values.version,
+    checkpoint_values.encoding, checkpoint_values.value
+FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS channel, $4::VARCHAR AS version) AS batch JOIN
+    checkpoint_values ON checkpoint_values.thread = batch.thread AND checkpoint_values.ns = batch.ns AND
+    checkpoint_values.channel = batch.channel AND checkpoint_values.version = batch.version;
+
+-- read_checkpoint_writes
+-- Read the writes of tasks to checkpoints.
+SELECT checkpoint_writes.thread, checkpoint_writes.ns, checkpoint_writes.checkpoint_id, checkpoint_writes.task_id,
+    checkpoint_writes.index, checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding,
+    checkpoint_writes.value
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(thread, ns, id) JOIN checkpoint_writes ON
+    checkpoint_writes.thread = batch.thread AND checkpoint_writes.ns = batch.ns AND checkpoint_writes.checkpoint_id =
+    batch.id;
+
+-- read_checkpoint_writes (one member)
+SELECT checkpoint_writes.thread, checkpoint_writes.ns, checkpoint_writes.checkpoint_id, checkpoint_writes.task_id,
+    checkpoint_writes.index, checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding,
+    checkpoint_writes.value
+FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS id) AS batch JOIN checkpoint_writes ON
+    checkpoint_writes.thread = batch.thread AND checkpoint_writes.ns = batch.ns AND checkpoint_writes.checkpoint_id =
+    batch.id;
+
 -- read_claimed_events
 -- Read the events that an evaluator has claimed.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
@@ -5466,6 +6105,12 @@ WHERE lanes.stale_timeout_minutes IS NOT NULL)) AND CASE WHEN (runs.recorded_at 
     lanes.stale_timeout_minutes
 FROM lanes
 WHERE lanes.name = runs.lane) * 60000000);
+
+-- read_kept_checkpoints
+-- Read the versions of channels that the checkpoints of a thread have.
+SELECT checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.versions, checkpoints.metadata
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR ORDER BY checkpoints.ns, checkpoints.id DESC;
 
 -- read_key
 -- Read an API key.
@@ -5659,6 +6304,23 @@ SELECT runs.id, runs.target, runs.status, runs.hooks, runs.ordering_key, runs.ho
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
+-- read_newer_checkpoints
+-- Read checkpoints that are newer than the state of their threads.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[]) AS batch(thread, ns, id, since) JOIN checkpoints ON
+    checkpoints.thread = batch.thread AND checkpoints.ns = batch.ns AND checkpoints.id = batch.id AND
+    checkpoints.created_at > batch.since;
+
+-- read_newer_checkpoints (one member)
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS id, $4::BIGINT AS since) AS batch JOIN checkpoints
+    ON checkpoints.thread = batch.thread AND checkpoints.ns = batch.ns AND checkpoints.id = batch.id AND
+    checkpoints.created_at > batch.since;
+
 -- read_next_events
 -- Read the next events of many runs.
 SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -5728,6 +6390,13 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.cr
 FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND secrets.name = $2::VARCHAR;
 
+-- read_special_thread_runs
+-- Find ended runs that are rolled back when they are cancelled, or whose threads are deleted.
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_runs.on_completion
+FROM thread_runs
+WHERE thread_runs.run_id = any ($1::TEXT[]) AND (thread_runs.on_cancel = 'rollback' OR thread_runs.on_completion =
+    'delete') ORDER BY thread_runs.run_id;
+
 -- read_steps
 -- Read a page of the step records of a run.
 SELECT run_steps.run_id, run_steps.path, run_steps.attempt, run_steps.kind, run_steps.output, run_steps.ended_at,
@@ -5745,6 +6414,18 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
     tenant_quotas.counted_at
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = 'stored_bytes';
+
+-- read_thread_result
+-- Read the result of a run of a thread.
+SELECT runs.status, runs.tenant, run_results.result, run_results.error
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+WHERE runs.id = $1::VARCHAR;
+
+-- read_value_versions
+-- Read which versions of channels of a thread are stored.
+SELECT checkpoint_values.ns, checkpoint_values.channel, checkpoint_values.version, checkpoint_values.encoding
+FROM checkpoint_values
+WHERE checkpoint_values.thread = $1::VARCHAR;
 
 -- read_webhook_delivery
 -- Read a webhook delivery with what is sent, and its tries.
@@ -6050,6 +6731,27 @@ UPDATE webhook_secrets SET key_id=batch.key_id, value=batch.value FROM (SELECT $
 UPDATE bulk_items SET state='refused', code=$1::VARCHAR, reason=$2::VARCHAR WHERE bulk_items.job_id = $3::VARCHAR AND
     bulk_items.no = $4::INTEGER;
 
+-- register_graphs
+-- Store the graphs that a worker has loaded.
+INSERT INTO graphs (id, description, schemas, drawing, subgraphs, error, updated_at) SELECT batch.id, batch.description,
+    batch.schemas, batch.drawing, batch.subgraphs, batch.error, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[]) AS batch(id, description, schemas,
+    drawing, subgraphs, error)
+WHERE batch.id IS NOT NULL ON CONFLICT (id) DO UPDATE SET description = excluded.description, schemas =
+    coalesce(excluded.schemas, graphs.schemas), drawing = coalesce(excluded.drawing, graphs.drawing), subgraphs =
+    coalesce(excluded.subgraphs, graphs.subgraphs), error = excluded.error, updated_at = excluded.updated_at;
+
+-- register_graphs (one member)
+INSERT INTO graphs (id, description, schemas, drawing, subgraphs, error, updated_at) SELECT batch.id, batch.description,
+    batch.schemas, batch.drawing, batch.subgraphs, batch.error, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS description, $3::VARCHAR AS schemas, $4::VARCHAR AS drawing, $5::VARCHAR
+    AS subgraphs, $6::VARCHAR AS error) AS batch
+WHERE batch.id IS NOT NULL ON CONFLICT (id) DO UPDATE SET description = excluded.description, schemas =
+    coalesce(excluded.schemas, graphs.schemas), drawing = coalesce(excluded.drawing, graphs.drawing), subgraphs =
+    coalesce(excluded.subgraphs, graphs.subgraphs), error = excluded.error, updated_at = excluded.updated_at;
+
 -- register_worker
 -- Register a worker.
 INSERT INTO workers (id, status, host, pid, version, lanes, capacity, has_lock, started_at, heartbeat_at, lease_until,
@@ -6157,6 +6859,11 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_qu
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
 
+-- reopen_thread
+-- Note in a thread that a failed run of it is retried.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=$1::BIGINT, updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE threads.key = any ($2::TEXT[]) RETURNING threads.key;
+
 -- replace_dead_letter
 -- Note that another run repeats the run of a dead letter.
 UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(date_part('epoch', clock_timestamp()) *
@@ -6210,6 +6917,14 @@ WHERE true ON CONFLICT (tenant, sent_id) DO UPDATE SET event_id = excluded.event
 
 -- reset_provider_limits
 DELETE FROM provider_limits WHERE provider_limits.credential = $1::VARCHAR;
+
+-- resolve_assistant
+-- Read the assistant of a new run, and whether its graph is loaded.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at, graphs.error
+FROM assistants LEFT OUTER JOIN graphs ON graphs.id = assistants.graph_id
+WHERE assistants.tenant = $1::VARCHAR AND assistants.id = any ($2::TEXT[]);
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
@@ -6389,6 +7104,18 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS path, $3::INTEGER AS attempt,
 WHERE batch.attempt > $6::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET attempt = excluded.attempt, output =
     excluded.output, ended_at = excluded.ended_at;
 
+-- scan_items
+-- Read a page of the items below a prefix of namespaces.
+SELECT store_items.tenant, store_items.namespace, store_items.key, store_items.value, store_items.text,
+    store_items.embedding, store_items.ttl_minutes, store_items.expires_at, store_items.created_at,
+    store_items.updated_at
+FROM store_items
+WHERE store_items.tenant = $1::VARCHAR AND store_items.namespace >= $2::VARCHAR AND store_items.namespace < $3::VARCHAR
+    AND (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) AND (store_items.namespace, store_items.key) > ($4::VARCHAR, $5::VARCHAR) ORDER BY
+    store_items.namespace, store_items.key
+LIMIT $6::INTEGER;
+
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
 SELECT schedules.id
@@ -6445,6 +7172,266 @@ WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (
     clock_timestamp()) * 1000000)::bigint AS now_us_1) AND (runs.hooks & 256) != 0 ORDER BY runs.due_at
 LIMIT 200 FOR UPDATE SKIP LOCKED)
 UPDATE runs SET hooks=(runs.hooks & -257) FROM due_batches WHERE runs.id = due_batches.id RETURNING runs.id;
+
+-- search_assistants_by_assistant_id
+-- Find assistants, in the order of assistant_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id ASC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_assistant_id_down
+-- Find assistants, in the order of assistant_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id DESC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_created_at
+-- Find assistants, in the order of created_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at ASC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_created_at_down
+-- Find assistants, in the order of created_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at DESC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_graph_id
+-- Find assistants, in the order of graph_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id ASC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_graph_id_down
+-- Find assistants, in the order of graph_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id DESC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_name
+-- Find assistants, in the order of name.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name ASC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_name_down
+-- Find assistants, in the order of name.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name DESC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_updated_at
+-- Find assistants, in the order of updated_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at ASC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_assistants_by_updated_at_down
+-- Find assistants, in the order of updated_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
+    (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at DESC, assistants.id
+LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_threads_by_created_at
+-- Find threads, in the order of created_at.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.created_at ASC, threads.id
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_created_at_down
+-- Find threads, in the order of created_at.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.created_at DESC, threads.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_state_updated_at
+-- Find threads, in the order of state_updated_at.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.state_updated_at ASC, threads.id
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_state_updated_at_down
+-- Find threads, in the order of state_updated_at.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.state_updated_at DESC, threads.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_status
+-- Find threads, in the order of status.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.status ASC, threads.id
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_status_down
+-- Find threads, in the order of status.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.status DESC, threads.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_thread_id
+-- Find threads, in the order of thread_id.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.id ASC, threads.id
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_thread_id_down
+-- Find threads, in the order of thread_id.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.id DESC, threads.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_updated_at
+-- Find threads, in the order of updated_at.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.updated_at ASC, threads.id
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
+
+-- search_threads_by_updated_at_down
+-- Find threads, in the order of updated_at.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
+    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
+    as jsonb))) ORDER BY threads.updated_at DESC, threads.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -6574,6 +7561,11 @@ INSERT INTO limit_turns (key, turn) SELECT batch.key, batch.turn
 FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS turn) AS batch
 WHERE true ORDER BY batch.key ON CONFLICT (key) DO UPDATE SET turn = excluded.turn;
 
+-- set_on_cancel
+-- Note what cancelled runs of a thread leave.
+UPDATE thread_runs SET on_cancel=$1::VARCHAR, on_completion=CASE WHEN (CAST($2::INTEGER AS INTEGER) = 1) THEN 'delete'
+    ELSE thread_runs.on_completion END WHERE thread_runs.run_id = any ($3::TEXT[]);
+
 -- set_priority
 -- Change the priority of a waiting run.
 UPDATE runs SET rank=(coalesce(runs.start_tag, runs.accepted_at) - CAST($1::SMALLINT AS BIGINT) * $2::BIGINT),
@@ -6633,6 +7625,36 @@ UPDATE tenants SET name=$1::VARCHAR, max_queued=$2::INTEGER, max_running=$3::INT
     tenants.max_queued, tenants.max_running, tenants.rate_per_second, tenants.enabled, tenants.created_at,
     tenants.updated_at, tenants.rate_paid_until, tenants.max_cost_usd_per_day, tenants.on_cap, tenants.weight,
     tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered;
+
+-- set_thread_outcomes
+-- Store how the graphs of attempts ended, through the fence.
+UPDATE thread_runs SET outcome=batch.outcome, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM
+    unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[]) AS batch(run_id, attempt, outcome), runs WHERE thread_runs.run_id =
+    batch.run_id AND runs.id = batch.run_id AND runs.attempt = batch.attempt;
+
+-- set_thread_outcomes (one member)
+UPDATE thread_runs SET outcome=batch.outcome, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM
+    (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS outcome) AS batch, runs WHERE
+    thread_runs.run_id = batch.run_id AND runs.id = batch.run_id AND runs.attempt = batch.attempt;
+
+-- set_thread_results
+-- Store the state in which attempts left their threads, through the fence.
+UPDATE threads SET status=batch.status, state_values=batch.state_values, interrupts=batch.interrupts, error=$1::VARCHAR,
+    state_updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM unnest($2::TEXT[], $3::INTEGER[],
+    $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[]) AS batch(run_id, attempt, thread, status, state_values, interrupts),
+    runs WHERE threads.key = batch.thread AND runs.id = batch.run_id AND runs.attempt = batch.attempt AND ((runs.status
+    || '') != 'cancelled' OR coalesce((SELECT thread_runs.on_cancel
+FROM thread_runs
+WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback');
+
+-- set_thread_results (one member)
+UPDATE threads SET status=batch.status, state_values=batch.state_values, interrupts=batch.interrupts, error=$1::VARCHAR,
+    state_updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM (SELECT $2::VARCHAR AS run_id,
+    $3::INTEGER AS attempt, $4::VARCHAR AS thread, $5::VARCHAR AS status, $6::VARCHAR AS state_values, $7::VARCHAR AS
+    interrupts) AS batch, runs WHERE threads.key = batch.thread AND runs.id = batch.run_id AND runs.attempt =
+    batch.attempt AND ((runs.status || '') != 'cancelled' OR coalesce((SELECT thread_runs.on_cancel
+FROM thread_runs
+WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback');
 
 -- set_webhook_endpoint
 -- Change a webhook endpoint.
@@ -6706,6 +7728,19 @@ UPDATE tenants SET shares_lanes=(SELECT count(*) > 1 AS anon_1
 FROM tenants AS every_tenant) WHERE tenants.shares_lanes != (SELECT count(*) > 1 AS anon_1
 FROM tenants AS every_tenant);
 
+-- show_newest_checkpoints
+-- Show the state at the newest checkpoints in their threads.
+UPDATE threads SET status=CASE WHEN (threads.status = 'error') THEN threads.status ELSE batch.status END,
+    state_values=batch.state_values, interrupts=batch.interrupts, state_updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(key,
+    status, state_values, interrupts) WHERE threads.key = batch.key;
+
+-- show_newest_checkpoints (one member)
+UPDATE threads SET status=CASE WHEN (threads.status = 'error') THEN threads.status ELSE batch.status END,
+    state_values=batch.state_values, interrupts=batch.interrupts, state_updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS status, $3::VARCHAR AS
+    state_values, $4::VARCHAR AS interrupts) AS batch WHERE threads.key = batch.key;
+
 -- sign_off_worker
 -- Note that a worker has stopped.
 UPDATE workers SET status='offline', active=$1::INTEGER, ended_at=(date_part('epoch', clock_timestamp()) *
@@ -6730,6 +7765,12 @@ SELECT (SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT) AS coalesce_1
 FROM usage_daily
 WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)) AS used;
+
+-- state_values_of_idle_thread
+-- Read the state of a thread after its last run.
+SELECT threads.state_values
+FROM threads
+WHERE threads.key = $1::VARCHAR AND threads.open_runs = 0;
 
 -- status_of_mark
 -- Read the outcome of a transaction.
@@ -6767,6 +7808,135 @@ FROM unnest($2::INTEGER[], $3::TEXT[]) AS batch(no, run_id);
 -- store_bulk_items (one member)
 INSERT INTO bulk_items (job_id, no, run_id, state) SELECT $1::VARCHAR AS anon_1, batch.no, batch.run_id, 'pending'
 FROM (SELECT $2::INTEGER AS no, $3::VARCHAR AS run_id) AS batch;
+
+-- store_checkpoint_values
+-- Store values of channels outside a run.
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT batch.thread, batch.ns,
+    batch.channel, batch.version, batch.encoding, batch.value
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BYTEA[]) AS
+    batch(run_id, attempt, thread, ns, channel, version, encoding, value)
+WHERE batch.thread IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- store_checkpoint_values (one member)
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT batch.thread, batch.ns,
+    batch.channel, batch.version, batch.encoding, batch.value
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS thread, $4::VARCHAR AS ns, $5::VARCHAR AS
+    channel, $6::VARCHAR AS version, $7::VARCHAR AS encoding, $8::BYTEA AS value) AS batch
+WHERE batch.thread IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- store_checkpoint_values_fenced
+-- Store values of channels of an attempt, through the fence.
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT batch.thread, batch.ns,
+    batch.channel, batch.version, batch.encoding, batch.value
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BYTEA[]) AS
+    batch(run_id, attempt, thread, ns, channel, version, encoding, value) JOIN runs ON runs.id = batch.run_id AND
+    runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- store_checkpoint_values_fenced (one member)
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT batch.thread, batch.ns,
+    batch.channel, batch.version, batch.encoding, batch.value
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS thread, $4::VARCHAR AS ns, $5::VARCHAR AS
+    channel, $6::VARCHAR AS version, $7::VARCHAR AS encoding, $8::BYTEA AS value) AS batch JOIN runs ON runs.id =
+    batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- store_checkpoint_writes
+-- Store writes of tasks outside a run.
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value)
+    SELECT batch.run_id, batch.thread, batch.ns, batch.checkpoint_id, batch.task_id, batch.index, batch.task_path,
+    batch.channel, batch.encoding, batch.value
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::INTEGER[], $8::TEXT[],
+    $9::TEXT[], $10::TEXT[], $11::BYTEA[]) AS batch(run_id, attempt, thread, ns, checkpoint_id, task_id, index,
+    task_path, channel, encoding, value)
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, checkpoint_id, task_id, index) DO UPDATE SET task_path =
+    excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, value = excluded.value, run_id =
+    excluded.run_id WHERE excluded.index < 0;
+
+-- store_checkpoint_writes (one member)
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value)
+    SELECT batch.run_id, batch.thread, batch.ns, batch.checkpoint_id, batch.task_id, batch.index, batch.task_path,
+    batch.channel, batch.encoding, batch.value
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS thread, $4::VARCHAR AS ns, $5::VARCHAR AS
+    checkpoint_id, $6::VARCHAR AS task_id, $7::INTEGER AS index, $8::VARCHAR AS task_path, $9::VARCHAR AS channel,
+    $10::VARCHAR AS encoding, $11::BYTEA AS value) AS batch
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, checkpoint_id, task_id, index) DO UPDATE SET task_path =
+    excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, value = excluded.value, run_id =
+    excluded.run_id WHERE excluded.index < 0;
+
+-- store_checkpoint_writes_fenced
+-- Store writes of tasks of an attempt, through the fence.
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value)
+    SELECT batch.run_id, batch.thread, batch.ns, batch.checkpoint_id, batch.task_id, batch.index, batch.task_path,
+    batch.channel, batch.encoding, batch.value
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::INTEGER[], $8::TEXT[],
+    $9::TEXT[], $10::TEXT[], $11::BYTEA[]) AS batch(run_id, attempt, thread, ns, checkpoint_id, task_id, index,
+    task_path, channel, encoding, value) JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, checkpoint_id, task_id, index) DO UPDATE SET task_path =
+    excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, value = excluded.value, run_id =
+    excluded.run_id WHERE excluded.index < 0;
+
+-- store_checkpoint_writes_fenced (one member)
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value)
+    SELECT batch.run_id, batch.thread, batch.ns, batch.checkpoint_id, batch.task_id, batch.index, batch.task_path,
+    batch.channel, batch.encoding, batch.value
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS thread, $4::VARCHAR AS ns, $5::VARCHAR AS
+    checkpoint_id, $6::VARCHAR AS task_id, $7::INTEGER AS index, $8::VARCHAR AS task_path, $9::VARCHAR AS channel,
+    $10::VARCHAR AS encoding, $11::BYTEA AS value) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt =
+    batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, checkpoint_id, task_id, index) DO UPDATE SET task_path =
+    excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, value = excluded.value, run_id =
+    excluded.run_id WHERE excluded.index < 0;
+
+-- store_checkpoints
+-- Store checkpoints outside a run.
+INSERT INTO checkpoints (run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT batch.run_id, batch.attempt, batch.thread, batch.ns, batch.id, batch.parent_id, batch.encoding,
+    batch.checkpoint, batch.versions, batch.metadata, batch.snapshot, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BYTEA[],
+    $9::TEXT[], $10::TEXT[], $11::TEXT[]) AS batch(run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint,
+    versions, metadata, snapshot)
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, id) DO UPDATE SET parent_id = excluded.parent_id, run_id =
+    excluded.run_id, attempt = excluded.attempt, encoding = excluded.encoding, checkpoint = excluded.checkpoint,
+    versions = excluded.versions, metadata = excluded.metadata, snapshot = excluded.snapshot;
+
+-- store_checkpoints (one member)
+INSERT INTO checkpoints (run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT batch.run_id, batch.attempt, batch.thread, batch.ns, batch.id, batch.parent_id, batch.encoding,
+    batch.checkpoint, batch.versions, batch.metadata, batch.snapshot, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS thread, $4::VARCHAR AS ns, $5::VARCHAR AS id,
+    $6::VARCHAR AS parent_id, $7::VARCHAR AS encoding, $8::BYTEA AS checkpoint, $9::VARCHAR AS versions, $10::VARCHAR AS
+    metadata, $11::VARCHAR AS snapshot) AS batch
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, id) DO UPDATE SET parent_id = excluded.parent_id, run_id =
+    excluded.run_id, attempt = excluded.attempt, encoding = excluded.encoding, checkpoint = excluded.checkpoint,
+    versions = excluded.versions, metadata = excluded.metadata, snapshot = excluded.snapshot;
+
+-- store_checkpoints_fenced
+-- Store checkpoints of an attempt, through the fence.
+INSERT INTO checkpoints (run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT batch.run_id, batch.attempt, batch.thread, batch.ns, batch.id, batch.parent_id, batch.encoding,
+    batch.checkpoint, batch.versions, batch.metadata, batch.snapshot, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BYTEA[],
+    $9::TEXT[], $10::TEXT[], $11::TEXT[]) AS batch(run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint,
+    versions, metadata, snapshot) JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, id) DO UPDATE SET parent_id = excluded.parent_id, run_id =
+    excluded.run_id, attempt = excluded.attempt, encoding = excluded.encoding, checkpoint = excluded.checkpoint,
+    versions = excluded.versions, metadata = excluded.metadata, snapshot = excluded.snapshot;
+
+-- store_checkpoints_fenced (one member)
+INSERT INTO checkpoints (run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT batch.run_id, batch.attempt, batch.thread, batch.ns, batch.id, batch.parent_id, batch.encoding,
+    batch.checkpoint, batch.versions, batch.metadata, batch.snapshot, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS thread, $4::VARCHAR AS ns, $5::VARCHAR AS id,
+    $6::VARCHAR AS parent_id, $7::VARCHAR AS encoding, $8::BYTEA AS checkpoint, $9::VARCHAR AS versions, $10::VARCHAR AS
+    metadata, $11::VARCHAR AS snapshot) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, id) DO UPDATE SET parent_id = excluded.parent_id, run_id =
+    excluded.run_id, attempt = excluded.attempt, encoding = excluded.encoding, checkpoint = excluded.checkpoint,
+    versions = excluded.versions, metadata = excluded.metadata, snapshot = excluded.snapshot;
 
 -- store_dependency_failures
 -- Store why runs were cancelled that could never start.
@@ -7466,6 +8636,36 @@ WHERE tenants.id = any ($1::TEXT[]);
 SELECT tenants.id
 FROM tenants;
 
+-- thread_of_run
+-- Find the thread of a run.
+SELECT thread_runs.thread, thread_runs.tenant
+FROM thread_runs
+WHERE thread_runs.run_id = $1::VARCHAR;
+
+-- thread_runs_after
+-- Find the runs of a thread after one of them.
+SELECT thread_runs.run_id, thread_runs.created_at
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.created_at > $2::BIGINT ORDER BY thread_runs.created_at
+LIMIT $3::INTEGER;
+
+-- threads_of_assistant
+-- Find the threads of an assistant.
+SELECT threads.id
+FROM threads
+WHERE threads.tenant = $1::VARCHAR AND (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @>
+    cast(replace($2::VARCHAR, '\u0000', '\ufffd') as jsonb));
+
+-- threads_of_runs
+-- Find the threads in which runs have stored checkpoints.
+SELECT DISTINCT checkpoints.thread
+FROM checkpoints
+WHERE checkpoints.run_id = any ($1::TEXT[]);
+
+-- time_of_threads
+-- Read the clock for the expiry of a thread.
+SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
 UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source FROM unnest($1::TEXT[], $2::TEXT[],
@@ -7476,6 +8676,23 @@ UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source
 UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source FROM (SELECT $1::VARCHAR AS kind,
     $2::VARCHAR AS id, $3::VARCHAR AS origin, $4::VARCHAR AS source, $5::VARCHAR AS pins) AS batch WHERE
     definitions.tenant = $6::VARCHAR AND definitions.kind = batch.kind AND definitions.id = batch.id;
+
+-- touch_items
+-- Restart the time to live of items that were read.
+UPDATE store_items SET expires_at=CASE WHEN (store_items.ttl_minutes IS NOT NULL) THEN (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + CAST(store_items.ttl_minutes * $1::FLOAT AS BIGINT) END FROM
+    unnest($2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(tenant, namespace, key) WHERE store_items.tenant = batch.tenant
+    AND store_items.namespace = batch.namespace AND store_items.key = batch.key AND store_items.ttl_minutes IS NOT NULL
+    AND (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1));
+
+-- touch_items (one member)
+UPDATE store_items SET expires_at=CASE WHEN (store_items.ttl_minutes IS NOT NULL) THEN (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + CAST(store_items.ttl_minutes * $1::FLOAT AS BIGINT) END FROM (SELECT
+    $2::VARCHAR AS tenant, $3::VARCHAR AS namespace, $4::VARCHAR AS key) AS batch WHERE store_items.tenant =
+    batch.tenant AND store_items.namespace = batch.namespace AND store_items.key = batch.key AND store_items.ttl_minutes
+    IS NOT NULL AND (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_1));
 
 -- touch_key
 -- Note when an API key was last used, at most once per interval.

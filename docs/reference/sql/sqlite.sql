@@ -320,6 +320,11 @@ SELECT lane_holds.id, lane_holds.lane, lane_holds.owner, lane_holds.reason, lane
 FROM lane_holds
 WHERE lane_holds.lane = ? AND (lane_holds.expires_at IS NULL OR lane_holds.expires_at > now_us()) ORDER BY lane_holds.id;
 
+-- add_assistant_version
+-- Store a version of an assistant.
+INSERT INTO assistant_versions (tenant, assistant_id, version, graph_id, name, description, config, context, metadata,
+    created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
 -- add_batch_items
 -- Add the inputs of starts to batches.
 INSERT INTO batch_items (run_id, no, item) SELECT batch.run_id, batch.no, batch.item
@@ -440,6 +445,16 @@ WHERE 1 = 1 ON CONFLICT DO NOTHING;
 -- add_test_message
 -- Add the message of a webhook test.
 INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) VALUES (?, ?, ?, now_us(), now_us(), ?);
+
+-- add_thread_runs
+-- Add runs to threads.
+INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
+    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
+    batch.multitask_strategy, batch.on_completion, now_us() AS now_us_1, now_us() AS now_us_2
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS thread, json_extract(value, '$[2]')
+    AS tenant, json_extract(value, '$[3]') AS assistant_id, json_extract(value, '$[4]') AS metadata, json_extract(value,
+    '$[5]') AS multitask_strategy, json_extract(value, '$[6]') AS on_completion
+FROM json_each(?) AS batch_members) AS batch RETURNING run_id, created_at;
 
 -- add_turn
 -- Add a turn to a chat session.
@@ -717,6 +732,13 @@ FROM run_events
 WHERE run_events.run_id IN (SELECT page.id
 FROM page)) AS size;
 
+-- bytes_of_items
+-- Count the bytes of the items that graphs of a tenant have stored.
+SELECT coalesce(sum(length(cast(store_items.value as blob)) + coalesce(length(cast(store_items.embedding as blob)), 0)),
+    0) AS size
+FROM store_items
+WHERE store_items.tenant = ?;
+
 -- bytes_of_open_runs
 -- Count the bytes of the open runs of a tenant.
 WITH page AS
@@ -742,6 +764,28 @@ FROM page)) AS size;
 SELECT coalesce(sum(length(cast(stored_events.data as blob))), 0) AS size
 FROM stored_events
 WHERE stored_events.tenant = ?;
+
+-- bytes_of_threads
+-- Count the bytes of the checkpoints of some threads of a tenant.
+WITH page AS
+(SELECT threads."key" AS "key", threads.created_at AS created_at, threads.id AS id
+FROM threads
+WHERE threads.tenant = ? AND (threads.created_at, threads.id) > (?, ?) ORDER BY threads.created_at, threads.id
+LIMIT 200 OFFSET ?)
+SELECT newest.created_at, newest.id, (SELECT coalesce(sum(0 + coalesce(length(cast(checkpoints.checkpoint as blob)),
+    0)), 0) AS coalesce_1
+FROM checkpoints
+WHERE checkpoints.thread IN (SELECT page."key"
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(checkpoint_values.value as blob)), 0)), 0) AS coalesce_2
+FROM checkpoint_values
+WHERE checkpoint_values.thread IN (SELECT page."key"
+FROM page)) + (SELECT coalesce(sum(0 + coalesce(length(cast(checkpoint_writes.value as blob)), 0)), 0) AS coalesce_3
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread IN (SELECT page."key"
+FROM page)) AS size
+FROM (SELECT page.created_at AS created_at, page.id AS id
+FROM page ORDER BY page.created_at DESC, page.id DESC
+LIMIT 1 OFFSET ?) AS newest;
 
 -- call_totals
 -- Sum tokens and cost of the model calls of a run.
@@ -815,11 +859,49 @@ WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
 
+-- change_assistant
+-- Make a version the current one of an assistant.
+UPDATE assistants SET graph_id=?, name=?, description=?, config=?, context=?, metadata=?, version=?, updated_at=now_us()
+    WHERE assistants.tenant = ? AND assistants.id = ? RETURNING tenant, id, graph_id, name, description, config,
+    context, metadata, version, created_at, updated_at;
+
 -- changed_bulk_items
 -- Read the runs that a bulk job has changed.
 SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = ? AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
+
+-- checkpoints_of_all_threads
+-- Read a page of checkpoints of all threads.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE (CAST(? AS TEXT) IS NULL OR checkpoints.id < ?) AND (CAST(? AS TEXT) IS NULL OR (checkpoints.id, checkpoints.ns,
+    checkpoints.thread) < (?, ?, ?)) ORDER BY checkpoints.id DESC, checkpoints.ns DESC, checkpoints.thread DESC
+LIMIT ? OFFSET ?;
+
+-- checkpoints_of_namespace
+-- Read a page of checkpoints of a namespace.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = ? AND checkpoints.ns = ? AND (CAST(? AS TEXT) IS NULL OR checkpoints.id < ?) AND (CAST(? AS
+    TEXT) IS NULL OR (checkpoints.id, checkpoints.ns, checkpoints.thread) < (?, ?, ?)) ORDER BY checkpoints.id DESC,
+    checkpoints.ns DESC, checkpoints.thread DESC
+LIMIT ? OFFSET ?;
+
+-- checkpoints_of_thread
+-- Read a page of checkpoints of a thread.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = ? AND (CAST(? AS TEXT) IS NULL OR checkpoints.id < ?) AND (CAST(? AS TEXT) IS NULL OR
+    (checkpoints.id, checkpoints.ns, checkpoints.thread) < (?, ?, ?)) ORDER BY checkpoints.id DESC, checkpoints.ns DESC,
+    checkpoints.thread DESC
+LIMIT ? OFFSET ?;
 
 -- children_of_run
 -- Read the child runs of a run.
@@ -1035,6 +1117,31 @@ SELECT run_inputs.run_id, run_inputs.input, run_results.result, run_results.stat
 FROM run_inputs LEFT OUTER JOIN run_results ON run_results.run_id = run_inputs.run_id
 WHERE run_inputs.run_id in (select value from json_each(?));
 
+-- copy_checkpoint_values
+-- Copy the rows of a thread in checkpoint_values to another thread.
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT ? AS anon_1, checkpoint_values.ns,
+    checkpoint_values.channel, checkpoint_values.version, checkpoint_values.encoding, checkpoint_values.value
+FROM checkpoint_values
+WHERE checkpoint_values.thread = ? ON CONFLICT DO NOTHING;
+
+-- copy_checkpoint_writes
+-- Copy the rows of a thread in checkpoint_writes to another thread.
+INSERT INTO checkpoint_writes (thread, ns, checkpoint_id, task_id, "index", task_path, channel, encoding, value, run_id)
+    SELECT ? AS anon_1, checkpoint_writes.ns, checkpoint_writes.checkpoint_id, checkpoint_writes.task_id,
+    checkpoint_writes."index", checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding,
+    checkpoint_writes.value, CAST(NULL AS TEXT) AS anon_2
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread = ? ON CONFLICT DO NOTHING;
+
+-- copy_checkpoints
+-- Copy the rows of a thread in checkpoints to another thread.
+INSERT INTO checkpoints (thread, ns, id, parent_id, run_id, attempt, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT ? AS anon_1, checkpoints.ns, checkpoints.id, checkpoints.parent_id, CAST(NULL AS TEXT) AS anon_2,
+    CAST(NULL AS INTEGER) AS anon__1, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions,
+    checkpoints.metadata, checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = ? ON CONFLICT DO NOTHING;
+
 -- copy_steps
 -- Copy the step records of a run to its fork.
 INSERT INTO run_steps (run_id, attempt, path, kind, output, no, step_id, outcome, route, error, tries, input,
@@ -1045,6 +1152,18 @@ FROM (SELECT json_extract(value, '$[0]') AS from_run, json_extract(value, '$[1]'
     AS "before"
 FROM json_each(?) AS batch_members) AS batch JOIN run_steps ON run_steps.run_id = batch.from_run
 WHERE run_steps.no < batch."before" AND run_steps.path != '_cursor' AND run_steps.outcome != 'failed';
+
+-- copy_thread
+-- Copy a thread.
+INSERT INTO threads ("key", id, open_runs, tenant, status, metadata, config, state_values, interrupts, ttl_minutes,
+    ttl_strategy, expires_at, created_at, updated_at, state_updated_at) SELECT CAST(? AS TEXT) AS anon_1, CAST(? AS
+    TEXT) AS anon_2, 0, threads.tenant, threads.status, threads.metadata, threads.config, threads.state_values,
+    threads.interrupts, threads.ttl_minutes, threads.ttl_strategy, CASE WHEN (threads.ttl_minutes IS NOT NULL) THEN
+    now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END AS anon_3, now_us() AS now_us_1, now_us() AS now_us_2,
+    now_us() AS now_us_3
+FROM threads
+WHERE threads."key" = ? RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts,
+    error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- copy_turn_results
 -- Copy the results of runs to their chat turns before retention deletes the runs.
@@ -1074,6 +1193,14 @@ SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < now_u
     AS overdue
 FROM schedules
 WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
+-- count_assistants
+-- Count the assistants that a search finds.
+SELECT count(*) AS number
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1);
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -1337,6 +1464,15 @@ SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
 FROM dead_letters
 WHERE dead_letters.state = 'open' AND dead_letters.tenant = ?;
 
+-- count_threads
+-- Count the threads that a search finds.
+SELECT count(*) AS number
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1);
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
@@ -1354,10 +1490,27 @@ SELECT count(*) AS n
 FROM webhook_sources
 WHERE webhook_sources.tenant = ?;
 
+-- create_assistant
+-- Create an assistant, unless its id exists.
+INSERT INTO assistants (tenant, id, graph_id, name, description, config, context, metadata, version, created_at,
+    updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, now_us(), now_us()) ON CONFLICT DO NOTHING RETURNING tenant, id,
+    graph_id, name, description, config, context, metadata, version, created_at, updated_at;
+
 -- create_bulk_job
 -- Create a bulk job.
 INSERT INTO bulk_jobs (id, tenant, action, options, selection, state, total, rate, created_by, created_at, next_at,
     lease_until, fence) VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, now_us(), now_us(), 0, 0);
+
+-- create_default_assistants
+-- Create the default assistants of graphs that a tenant does not have yet.
+INSERT INTO assistants (tenant, id, graph_id, name, config, context, metadata, version, created_at, updated_at) SELECT
+    batch.tenant, batch.id, batch.graph_id, batch.graph_id AS graph_id__1, CAST(? AS TEXT) AS anon_1, CAST(? AS TEXT) AS
+    anon__1, batch.metadata, 1, now_us() AS now_us_1, now_us() AS now_us_2
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS id, json_extract(value, '$[2]') AS
+    graph_id, json_extract(value, '$[3]') AS metadata
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.id IS NOT NULL ON CONFLICT DO NOTHING RETURNING tenant, id, graph_id, name, description, config, context,
+    metadata, version, created_at, updated_at;
 
 -- create_key
 -- Add an API key.
@@ -1378,6 +1531,14 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
     max_cost_usd_per_day, on_cap, weight) VALUES (?, ?, ?, ?, ?, ?, now_us(), now_us(), ?, ?, ?) ON CONFLICT (id) DO
     NOTHING RETURNING id, name, max_queued, max_running, rate_per_second, enabled, created_at, updated_at,
     rate_paid_until, max_cost_usd_per_day, on_cap, weight, shares_lanes, max_schedules, min_schedule_seconds, metered;
+
+-- create_thread
+-- Create a thread, unless its id exists.
+INSERT INTO threads ("key", tenant, id, status, open_runs, metadata, config, ttl_minutes, ttl_strategy, expires_at,
+    created_at, updated_at, state_updated_at) VALUES (?, ?, ?, 'idle', 0, ?, ?, ?, ?, CASE WHEN (CAST(? AS INTEGER) IS
+    NULL) THEN NULL ELSE now_us() + CAST(? AS BIGINT) * 60000000 END, now_us(), now_us(), now_us()) ON CONFLICT DO
+    NOTHING RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error,
+    ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -1507,6 +1668,22 @@ LIMIT ? OFFSET ?;
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL AND api_answers.created_at < (SELECT
     now_us() AS now_us_1) - 60000000;
 
+-- delete_assistant
+-- Delete an assistant.
+DELETE FROM assistants WHERE assistants.tenant = ? AND assistants.id = ?;
+
+-- delete_assistant_versions
+-- Delete the versions of an assistant.
+DELETE FROM assistant_versions WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ?;
+
+-- delete_assistant_versions_of_tenant
+-- Delete the rows of a deleted tenant in assistant_versions.
+DELETE FROM assistant_versions WHERE assistant_versions.tenant = ?;
+
+-- delete_assistants_of_tenant
+-- Delete the rows of a deleted tenant in assistants.
+DELETE FROM assistants WHERE assistants.tenant = ?;
+
 -- delete_batch_items
 -- Delete the rows of runs in batch_items.
 DELETE FROM batch_items WHERE batch_items.run_id in (select value from json_each(?));
@@ -1522,6 +1699,55 @@ WHERE bulk_items.job_id = ?) + 5000;
 DELETE FROM bulk_jobs WHERE bulk_jobs.id = ? AND NOT (EXISTS (SELECT *
 FROM bulk_items
 WHERE bulk_items.job_id = bulk_jobs.id));
+
+-- delete_checkpoint_values
+-- Delete versions of channels that no checkpoint has.
+DELETE FROM checkpoint_values WHERE (checkpoint_values.thread, checkpoint_values.ns, checkpoint_values.channel,
+    checkpoint_values.version) IN (SELECT batch.thread, batch.ns, batch.channel, batch.version
+FROM (SELECT json_extract(value, '$[0]') AS thread, json_extract(value, '$[1]') AS ns, json_extract(value, '$[2]') AS
+    channel, json_extract(value, '$[3]') AS version
+FROM json_each(?) AS batch_members) AS batch);
+
+-- delete_checkpoint_values_of_tenant
+-- Delete the rows of a deleted tenant in checkpoint_values.
+DELETE FROM checkpoint_values WHERE checkpoint_values.thread IN (SELECT threads."key"
+FROM threads
+WHERE threads.tenant = ?);
+
+-- delete_checkpoint_values_of_threads
+-- Delete the rows of threads in checkpoint_values.
+DELETE FROM checkpoint_values WHERE checkpoint_values.thread in (select value from json_each(?));
+
+-- delete_checkpoint_writes_of_tenant
+-- Delete the rows of a deleted tenant in checkpoint_writes.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread IN (SELECT threads."key"
+FROM threads
+WHERE threads.tenant = ?);
+
+-- delete_checkpoint_writes_of_threads
+-- Delete the rows of threads in checkpoint_writes.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread in (select value from json_each(?));
+
+-- delete_checkpoints
+-- Delete checkpoints.
+DELETE FROM checkpoints WHERE (checkpoints.thread, checkpoints.ns, checkpoints.id) IN (SELECT batch.thread, batch.ns,
+    batch.id
+FROM (SELECT json_extract(value, '$[0]') AS thread, json_extract(value, '$[1]') AS ns, json_extract(value, '$[2]') AS id
+FROM json_each(?) AS batch_members) AS batch);
+
+-- delete_checkpoints_of_runs
+-- Delete the checkpoints of runs of a thread.
+DELETE FROM checkpoints WHERE checkpoints.thread = ? AND checkpoints.run_id in (select value from json_each(?));
+
+-- delete_checkpoints_of_tenant
+-- Delete the rows of a deleted tenant in checkpoints.
+DELETE FROM checkpoints WHERE checkpoints.thread IN (SELECT threads."key"
+FROM threads
+WHERE threads.tenant = ?);
+
+-- delete_checkpoints_of_threads
+-- Delete the rows of threads in checkpoints.
+DELETE FROM checkpoints WHERE checkpoints.thread in (select value from json_each(?));
 
 -- delete_concurrency_limit
 -- Delete a shared concurrency limit.
@@ -1560,6 +1786,14 @@ DELETE FROM stored_events WHERE stored_events.id in (select value from json_each
 DELETE FROM lane_holds WHERE lane_holds.lane = ? AND NOT (lane_holds.expires_at IS NULL OR lane_holds.expires_at >
     now_us());
 
+-- delete_expired_items
+-- Delete some of the items whose time to live has ended.
+DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_items."key") IN (SELECT
+    store_items.tenant, store_items.namespace, store_items."key"
+FROM store_items
+WHERE store_items.expires_at <= (SELECT now_us() AS now_us_1) ORDER BY store_items.expires_at
+LIMIT 500 OFFSET ?) AND store_items.expires_at <= (SELECT now_us() AS now_us_2) RETURNING "key";
+
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = ?;
@@ -1573,6 +1807,14 @@ WHERE schedules.tenant = ?);
 -- delete_idempotency_keys
 -- Delete the rows of runs in idempotency_keys.
 DELETE FROM idempotency_keys WHERE idempotency_keys.run_id in (select value from json_each(?));
+
+-- delete_items
+-- Delete items of graphs.
+DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_items."key") IN (SELECT batch.tenant,
+    batch.namespace, batch."key"
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS namespace, json_extract(value,
+    '$[2]') AS "key"
+FROM json_each(?) AS batch_members) AS batch);
 
 -- delete_lane
 -- Delete a lane that no run uses.
@@ -1658,6 +1900,10 @@ DELETE FROM run_results WHERE run_results.run_id = ?;
 -- delete_role
 -- Delete a role.
 DELETE FROM roles WHERE roles.name = ?;
+
+-- delete_rolled_back_runs
+-- Remove runs that were rolled back from their threads.
+DELETE FROM thread_runs WHERE thread_runs.run_id in (select value from json_each(?));
 
 -- delete_run_attempts
 -- Delete the rows of runs in run_attempts.
@@ -1756,6 +2002,10 @@ DELETE FROM lane_shares WHERE lane_shares.tenant = ?;
 -- Delete the snapshot of a run that continues on other versions.
 DELETE FROM run_steps WHERE run_steps.run_id = ? AND run_steps.path = '_cursor';
 
+-- delete_store_items_of_tenant
+-- Delete the rows of a deleted tenant in store_items.
+DELETE FROM store_items WHERE store_items.tenant = ?;
+
 -- delete_stored_events_of_tenant
 -- Delete the rows of a deleted tenant in stored_events.
 DELETE FROM stored_events WHERE stored_events.tenant = ?;
@@ -1763,6 +2013,31 @@ DELETE FROM stored_events WHERE stored_events.tenant = ?;
 -- delete_tenant
 -- Delete a tenant.
 DELETE FROM tenants WHERE tenants.id = ? RETURNING id;
+
+-- delete_thread_run
+-- Delete a run of a thread.
+DELETE FROM thread_runs WHERE thread_runs.run_id = ?;
+
+-- delete_thread_runs
+-- Delete the rows of runs in thread_runs.
+DELETE FROM thread_runs WHERE thread_runs.run_id in (select value from json_each(?));
+
+-- delete_thread_runs_of_tenant
+-- Delete the rows of a deleted tenant in thread_runs.
+DELETE FROM thread_runs WHERE thread_runs.tenant = ?;
+
+-- delete_thread_runs_of_threads
+-- Delete the runs of threads, except those whose result may still be read.
+DELETE FROM thread_runs WHERE thread_runs.thread in (select value from json_each(?)) AND NOT thread_runs.run_id in
+    (select value from json_each(?));
+
+-- delete_threads_of_tenant
+-- Delete the rows of a deleted tenant in threads.
+DELETE FROM threads WHERE threads.tenant = ?;
+
+-- delete_threads_of_threads
+-- Delete the rows of threads in threads.
+DELETE FROM threads WHERE threads."key" in (select value from json_each(?));
 
 -- delete_turns
 -- Delete the turns of chat sessions.
@@ -1821,6 +2096,18 @@ DELETE FROM webhook_sources WHERE webhook_sources.tenant = ? AND webhook_sources
 -- delete_webhook_sources_of_tenant
 -- Delete the rows of a deleted tenant in webhook_sources.
 DELETE FROM webhook_sources WHERE webhook_sources.tenant = ?;
+
+-- delete_writes_of_runs
+-- Delete writes of runs, including those to checkpoints of other runs.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = ? AND checkpoint_writes.run_id in (select value from
+    json_each(?));
+
+-- delete_writes_without_checkpoint
+-- Delete writes of a thread whose checkpoint was deleted.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = ? AND ((checkpoint_writes.ns,
+    checkpoint_writes.checkpoint_id) NOT IN (SELECT checkpoints.ns, checkpoints.id
+FROM checkpoints
+WHERE checkpoints.thread = ?));
 
 -- dependencies_of_run
 -- Read the runs that a run starts after.
@@ -1949,6 +2236,17 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = ? AND secrets.name in (select value from json_each(?));
 
+-- end_thread_runs
+-- Note in threads that runs of them have ended.
+UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
+    (threads.open_runs - batch.ended > 0) THEN threads.open_runs - batch.ended ELSE 0 END, error=CASE WHEN (batch.failed
+    IS NOT NULL) THEN (SELECT run_results.error
+FROM run_results
+WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
+    THEN now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END, updated_at=now_us() FROM (SELECT
+    json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS ended, json_extract(value, '$[2]') AS failed
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", open_runs;
+
 -- end_webhook_secrets
 -- Bound the time for which the current webhook secret still signs.
 UPDATE webhook_secrets SET valid_until=(now_us() + ?) WHERE webhook_secrets.owner = ? AND webhook_secrets.valid_until IS
@@ -2036,6 +2334,14 @@ WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL
     AS now_us_1) ORDER BY runs.expires_at
 LIMIT 200 OFFSET ?;
 
+-- expired_threads
+-- Find threads whose time to live has ended.
+SELECT threads.tenant, threads.id
+FROM threads
+WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT now_us() AS now_us_1) AND threads.open_runs = 0
+    ORDER BY threads.expires_at
+LIMIT 20 OFFSET ?;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id
@@ -2056,6 +2362,30 @@ FROM event_outcomes
 WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > now_us() - 86400000000 ORDER BY
     event_outcomes."trigger"
 LIMIT 5 OFFSET ?;
+
+-- find_assistant
+-- Read assistants by their ids.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND assistants.id in (select value from json_each(?));
+
+-- find_assistant_version
+-- Read a version of an assistant.
+SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_versions.version,
+    assistant_versions.graph_id, assistant_versions.name, assistant_versions.description, assistant_versions.config,
+    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
+FROM assistant_versions
+WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ? AND assistant_versions.version = ?;
+
+-- find_checkpoint
+-- Read a checkpoint.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = ? AND checkpoints.ns = ? AND checkpoints.id = ?;
 
 -- find_concurrency_limit
 -- Read a shared concurrency limit with its use.
@@ -2113,6 +2443,12 @@ WHERE stored_events.id = ? AND stored_events.tenant = ?;
 SELECT event_ids.sent_id, event_ids.event_id
 FROM event_ids
 WHERE event_ids.tenant = ? AND event_ids.sent_id in (select value from json_each(?));
+
+-- find_graph
+-- Read a graph.
+SELECT graphs.id, graphs.description, graphs.schemas, graphs.drawing, graphs.subgraphs, graphs.error, graphs.updated_at
+FROM graphs
+WHERE graphs.id = ?;
 
 -- find_joinable_runs
 -- Find out whether a run that starts may join is locked by another transaction.
@@ -2218,6 +2554,24 @@ WHERE tenants.id = ?;
 SELECT runs.id, runs.tenant
 FROM runs
 WHERE runs.id in (select value from json_each(?));
+
+-- find_thread
+-- Read a thread.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads."key" = ?;
+
+-- find_thread_run
+-- Read a run of a thread.
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
+    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
+    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
+    run_inputs.input
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id
+WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
 
 -- find_webhook_endpoint
 -- Read a webhook endpoint.
@@ -2519,6 +2873,16 @@ DELETE FROM limit_slots WHERE (limit_slots."key", limit_slots.run_id) IN (SELECT
 FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS run_id
 FROM json_each(?) AS batch_members) AS batch);
 
+-- get_items
+-- Read items of graphs.
+SELECT store_items.namespace, store_items."key", store_items.value, store_items.created_at, store_items.updated_at,
+    store_items.ttl_minutes
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS namespace, json_extract(value,
+    '$[2]') AS "key"
+FROM json_each(?) AS batch_members) AS batch JOIN store_items ON store_items.tenant = batch.tenant AND
+    store_items.namespace = batch.namespace AND store_items."key" = batch."key"
+WHERE store_items.expires_at IS NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1);
+
 -- give_up_unique_keys
 -- Take the unique keys from runs that others replace.
 UPDATE runs SET unique_key=? WHERE runs.id in (select value from json_each(?));
@@ -2572,6 +2936,12 @@ UPDATE dead_letters SET state=?, handled_by=?, handled_at=now_us(), note=coalesc
     dead_letters.run_id = ? AND dead_letters.state in (select value from json_each(?)) RETURNING run_id, target, lane,
     input, error, attempts, died_at, tenant, state, code, message, fingerprint, fingerprint_version, last_step,
     first_failed_at, times_died, handled_by, handled_at, note, assigned_to, retry_run_id, version;
+
+-- has_checkpoint
+-- Check whether a thread has a checkpoint.
+SELECT checkpoints.id
+FROM checkpoints
+WHERE checkpoints.thread = ? AND checkpoints.ns = ? AND checkpoints.id = ?;
 
 -- has_event
 -- Check whether a run has an event of a type.
@@ -2650,11 +3020,22 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     run_waits.run_id, run_waits.path
 LIMIT ? OFFSET ?;
 
+-- item_namespaces
+-- Read the namespaces below a prefix.
+SELECT DISTINCT store_items.namespace
+FROM store_items
+WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.namespace < ? AND (store_items.expires_at IS
+    NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1)) ORDER BY store_items.namespace;
+
 -- join_runs
 -- Change the due times of runs that further starts have joined.
 UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FROM (SELECT json_extract(value, '$[0]') AS
     id, json_extract(value, '$[1]') AS due_at, json_extract(value, '$[2]') AS events
 FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id RETURNING id, last_seq, attempt, null AS mark;
+
+-- keep_expired_threads
+-- Keep threads whose old checkpoints were deleted until they are used again.
+UPDATE threads SET expires_at=? WHERE threads."key" in (select value from json_each(?));
 
 -- key_holder
 -- Find the run that holds an ordering key.
@@ -2769,6 +3150,16 @@ FROM limit_waits
 WHERE limit_waits."key" = concurrency_limits."key"
 LIMIT 10000 OFFSET ?) AS counted) AS waiting
 FROM concurrency_limits ORDER BY concurrency_limits."key"
+LIMIT ? OFFSET ?;
+
+-- list_assistant_versions
+-- Read versions of an assistant, newest first.
+SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_versions.version,
+    assistant_versions.graph_id, assistant_versions.name, assistant_versions.description, assistant_versions.config,
+    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
+FROM assistant_versions
+WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ? AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistant_versions.metadata, ?) = 1) ORDER BY assistant_versions.version DESC
 LIMIT ? OFFSET ?;
 
 -- list_audit
@@ -3396,6 +3787,16 @@ WHERE flow_keys."key" > ? AND (substr(flow_keys."key", 1, length(?)) = ? OR subs
     flow_keys."key"
 LIMIT ? OFFSET ?;
 
+-- list_graph_errors
+-- Read which graphs the newest workers could not load.
+SELECT graphs.id, graphs.error
+FROM graphs ORDER BY graphs.id;
+
+-- list_graph_ids
+-- Read the ids of all graphs of workers.
+SELECT graphs.id
+FROM graphs ORDER BY graphs.id;
+
 -- list_keys
 -- Read a page of API keys, newest first.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -3491,6 +3892,18 @@ SELECT tenants.id, tenants.name, tenants.max_queued, tenants.max_running, tenant
     tenants.weight, tenants.shares_lanes, tenants.max_schedules, tenants.min_schedule_seconds, tenants.metered
 FROM tenants ORDER BY tenants.id;
 
+-- list_thread_runs
+-- Read runs of a thread, newest first.
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
+    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
+    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
+    run_inputs.input
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id
+WHERE thread_runs.thread = ? AND runs.status in (select value from json_each(?)) ORDER BY thread_runs.created_at DESC,
+    thread_runs.run_id DESC
+LIMIT ? OFFSET ?;
+
 -- list_webhook_deliveries
 -- Read a page of webhook deliveries, newest first.
 SELECT webhook_deliveries.id, webhook_deliveries.message_id, webhook_deliveries.endpoint_id, webhook_deliveries.tenant,
@@ -3548,6 +3961,14 @@ WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.te
 FROM runs
 WHERE runs.id = ?;
 
+-- lock_assistant
+-- Lock an assistant while it changes.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND assistants.id = ?;
+
 -- lock_dead_letter
 -- Lock a dead letter while it is handled.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
@@ -3557,6 +3978,13 @@ SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters
     dead_letters.note, dead_letters.assigned_to, dead_letters.retry_run_id, dead_letters.version
 FROM dead_letters
 WHERE dead_letters.run_id = ?;
+
+-- lock_expired_threads
+-- Lock threads that are still expired while they are deleted.
+SELECT threads."key", threads.ttl_strategy
+FROM threads
+WHERE threads."key" in (select value from json_each(?)) AND threads.expires_at IS NOT NULL AND threads.expires_at <=
+    (SELECT now_us() AS now_us_1) AND threads.open_runs = 0 ORDER BY threads."key";
 
 -- lock_flow_keys
 -- Lock keys of flow control and read their state.
@@ -3649,6 +4077,20 @@ WHERE chat_sessions.id = ?;
 SELECT runs.id, runs.tenant, runs.tags
 FROM runs
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- lock_thread
+-- Lock a thread.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads."key" = ?;
+
+-- lock_thread_run
+-- Lock a run of a thread.
+SELECT runs.status
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
 
 -- lock_waiting_dependents
 -- Lock runs that wait for other runs, in the order of their ids.
@@ -3877,6 +4319,32 @@ WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 
     tenant_quotas.name
 LIMIT 10 OFFSET ?;
 
+-- newest_checkpoint
+-- Read the newest checkpoint of a thread in a namespace.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = ? AND checkpoints.ns = ? ORDER BY checkpoints.id DESC
+LIMIT 1 OFFSET ?;
+
+-- newest_checkpoint_of_run
+-- Read the newest checkpoint that a run has stored in its thread.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.run_id = ? AND checkpoints.thread = ? AND checkpoints.ns = ? ORDER BY checkpoints.id DESC
+LIMIT 1 OFFSET ?;
+
+-- newest_checkpoints_of_threads
+-- Find the newest checkpoints of threads.
+SELECT threads."key", threads.state_updated_at, (SELECT max(checkpoints.id) AS max_1
+FROM checkpoints
+WHERE checkpoints.thread = threads."key" AND checkpoints.ns = ?) AS id
+FROM threads
+WHERE threads."key" in (select value from json_each(?)) ORDER BY threads."key";
+
 -- newest_definitions
 -- Read the current versions of all definitions of a kind.
 SELECT definitions.kind, definition_versions.body
@@ -3885,6 +4353,18 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
     definition_versions.version = definitions.version
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT ? OFFSET ?;
+
+-- newest_thread_run
+-- Find when the newest run of a thread was accepted.
+SELECT max(thread_runs.created_at) AS created_at
+FROM thread_runs
+WHERE thread_runs.thread = ?;
+
+-- next_assistant_version
+-- Find the number of the next version of an assistant.
+SELECT max(assistant_versions.version) + 1 AS version
+FROM assistant_versions
+WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ?;
 
 -- next_bulk_job
 -- Find out when the next bulk job is due.
@@ -4001,6 +4481,26 @@ WHERE runs.tenant = ? AND runs.status = 'queued' AND runs.ended_at IS NULL AND r
 FROM runs
 WHERE runs.tenant = ? AND runs.status = 'running') AS open_runs GROUP BY open_runs.lane, open_runs.status;
 
+-- open_runs_of_thread
+-- Find the runs of a thread that have not ended, newest first.
+SELECT runs.id, runs.status
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
+    thread_runs.created_at DESC, thread_runs.run_id DESC;
+
+-- open_thread_run
+-- Note a new run in its thread.
+UPDATE threads SET open_runs=(threads.open_runs + 1), metadata=?, config=?, expires_at=?, updated_at=now_us() WHERE
+    threads."key" = ?;
+
+-- open_thread_runs_of_tenant
+-- Find some runs of threads of a tenant in these statuses.
+SELECT runs.id, thread_runs.thread
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.tenant = ? AND thread_runs.run_id > ? AND runs.status in (select value from json_each(?)) ORDER BY
+    thread_runs.run_id
+LIMIT 100 OFFSET ?;
+
 -- open_turns
 -- Read the turns of a chat session whose runs have not ended.
 SELECT chat_turns.turn, chat_turns.run_id
@@ -4060,6 +4560,12 @@ LIMIT ? OFFSET ?;
 SELECT run_children.run_id
 FROM idempotency_keys JOIN run_children ON idempotency_keys."key" = run_children."key"
 WHERE idempotency_keys.run_id in (select value from json_each(?)) AND run_children.seen_at IS NULL;
+
+-- patch_thread
+-- Change the metadata and the expiry of a thread.
+UPDATE threads SET metadata=?, ttl_minutes=?, ttl_strategy=?, expires_at=?, updated_at=now_us() WHERE threads."key" = ?
+    RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error, ttl_minutes,
+    ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- pause_schedule
 -- Pause a schedule.
@@ -4245,6 +4751,20 @@ WHERE 1 = 1 ON CONFLICT (schedule_uid, slot) DO UPDATE SET due_at = excluded.due
     excluded.run_id, open = excluded.open, prepared = excluded.prepared, last_slot = excluded.last_slot, count =
     excluded.count;
 
+-- put_items
+-- Store items of graphs.
+INSERT INTO store_items (tenant, namespace, "key", value, text, embedding, ttl_minutes, expires_at, created_at,
+    updated_at) SELECT batch.tenant, batch.namespace, batch."key", batch.value, batch.text, batch.embedding,
+    batch.ttl_minutes, CASE WHEN (batch.ttl_minutes IS NOT NULL) THEN now_us() + CAST(batch.ttl_minutes * ? AS BIGINT)
+    END AS anon_1, now_us() AS now_us_1, now_us() AS now_us_2
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS namespace, json_extract(value,
+    '$[2]') AS "key", json_extract(value, '$[3]') AS value, json_extract(value, '$[4]') AS text,
+    from_base64(json_extract(value, '$[5]')) AS embedding, json_extract(value, '$[6]') AS ttl_minutes
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch."key" IS NOT NULL ON CONFLICT (tenant, namespace, "key") DO UPDATE SET value = excluded.value, text =
+    excluded.text, embedding = excluded.embedding, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at,
+    updated_at = excluded.updated_at;
+
 -- put_secret
 -- Store a new version of a secret.
 INSERT INTO secrets (tenant, name, key_id, value, version, created_at, updated_at, updated_by) SELECT batch.tenant,
@@ -4388,6 +4908,25 @@ SELECT run_steps.output
 FROM run_steps
 WHERE run_steps.run_id = ? AND run_steps.path = ?;
 
+-- read_checkpoint_values
+-- Read the values of channels in these versions.
+SELECT checkpoint_values.thread, checkpoint_values.ns, checkpoint_values.channel, checkpoint_values.version,
+    checkpoint_values.encoding, checkpoint_values.value
+FROM (SELECT json_extract(value, '$[0]') AS thread, json_extract(value, '$[1]') AS ns, json_extract(value, '$[2]') AS
+    channel, json_extract(value, '$[3]') AS version
+FROM json_each(?) AS batch_members) AS batch JOIN checkpoint_values ON checkpoint_values.thread = batch.thread AND
+    checkpoint_values.ns = batch.ns AND checkpoint_values.channel = batch.channel AND checkpoint_values.version =
+    batch.version;
+
+-- read_checkpoint_writes
+-- Read the writes of tasks to checkpoints.
+SELECT checkpoint_writes.thread, checkpoint_writes.ns, checkpoint_writes.checkpoint_id, checkpoint_writes.task_id,
+    checkpoint_writes."index", checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding,
+    checkpoint_writes.value
+FROM (SELECT json_extract(value, '$[0]') AS thread, json_extract(value, '$[1]') AS ns, json_extract(value, '$[2]') AS id
+FROM json_each(?) AS batch_members) AS batch JOIN checkpoint_writes ON checkpoint_writes.thread = batch.thread AND
+    checkpoint_writes.ns = batch.ns AND checkpoint_writes.checkpoint_id = batch.id;
+
 -- read_claimed_events
 -- Read the events that an evaluator has claimed.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
@@ -4519,6 +5058,12 @@ WHERE lanes.stale_timeout_minutes IS NOT NULL)) AND CASE WHEN (runs.recorded_at 
 FROM lanes
 WHERE lanes.name = runs.lane) * 60000000);
 
+-- read_kept_checkpoints
+-- Read the versions of channels that the checkpoints of a thread have.
+SELECT checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.versions, checkpoints.metadata
+FROM checkpoints
+WHERE checkpoints.thread = ? ORDER BY checkpoints.ns, checkpoints.id DESC;
+
 -- read_key
 -- Read an API key.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
@@ -4642,6 +5187,16 @@ SELECT runs.id, runs.target, runs.status, runs.hooks, runs.ordering_key, runs.ho
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
+-- read_newer_checkpoints
+-- Read checkpoints that are newer than the state of their threads.
+SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
+    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
+    checkpoints.snapshot, checkpoints.created_at
+FROM (SELECT json_extract(value, '$[0]') AS thread, json_extract(value, '$[1]') AS ns, json_extract(value, '$[2]') AS
+    id, json_extract(value, '$[3]') AS since
+FROM json_each(?) AS batch_members) AS batch JOIN checkpoints ON checkpoints.thread = batch.thread AND checkpoints.ns =
+    batch.ns AND checkpoints.id = batch.id AND checkpoints.created_at > batch.since;
+
 -- read_next_events
 -- Read the next events of many runs.
 SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -4706,6 +5261,13 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.cr
 FROM secrets
 WHERE secrets.tenant = ? AND secrets.name = ?;
 
+-- read_special_thread_runs
+-- Find ended runs that are rolled back when they are cancelled, or whose threads are deleted.
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_runs.on_completion
+FROM thread_runs
+WHERE thread_runs.run_id in (select value from json_each(?)) AND (thread_runs.on_cancel = 'rollback' OR
+    thread_runs.on_completion = 'delete') ORDER BY thread_runs.run_id;
+
 -- read_steps
 -- Read a page of the step records of a run.
 SELECT run_steps.run_id, run_steps.path, run_steps.attempt, run_steps.kind, run_steps.output, run_steps.ended_at,
@@ -4722,6 +5284,18 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
     tenant_quotas.counted_at
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
+
+-- read_thread_result
+-- Read the result of a run of a thread.
+SELECT runs.status, runs.tenant, run_results.result, run_results.error
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+WHERE runs.id = ?;
+
+-- read_value_versions
+-- Read which versions of channels of a thread are stored.
+SELECT checkpoint_values.ns, checkpoint_values.channel, checkpoint_values.version, checkpoint_values.encoding
+FROM checkpoint_values
+WHERE checkpoint_values.thread = ?;
 
 -- read_webhook_delivery
 -- Read a webhook delivery with what is sent, and its tries.
@@ -4945,6 +5519,18 @@ FROM json_each(?) AS batch_members) AS batch WHERE webhook_secrets.owner = batch
 -- Note why a run of a bulk job was not changed.
 UPDATE bulk_items SET state='refused', code=?, reason=? WHERE bulk_items.job_id = ? AND bulk_items.no = ?;
 
+-- register_graphs
+-- Store the graphs that a worker has loaded.
+INSERT INTO graphs (id, description, schemas, drawing, subgraphs, error, updated_at) SELECT batch.id, batch.description,
+    batch.schemas, batch.drawing, batch.subgraphs, batch.error, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS description, json_extract(value, '$[2]')
+    AS schemas, json_extract(value, '$[3]') AS drawing, json_extract(value, '$[4]') AS subgraphs, json_extract(value,
+    '$[5]') AS error
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.id IS NOT NULL ON CONFLICT (id) DO UPDATE SET description = excluded.description, schemas =
+    coalesce(excluded.schemas, graphs.schemas), drawing = coalesce(excluded.drawing, graphs.drawing), subgraphs =
+    coalesce(excluded.subgraphs, graphs.subgraphs), error = excluded.error, updated_at = excluded.updated_at;
+
 -- register_worker
 -- Register a worker.
 INSERT INTO workers (id, status, host, pid, version, lanes, capacity, has_lock, started_at, heartbeat_at, lease_until,
@@ -5031,6 +5617,11 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name 
 DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
     json_each(?));
 
+-- reopen_thread
+-- Note in a thread that a failed run of it is retried.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=?, updated_at=now_us() WHERE threads."key" in (select
+    value from json_each(?)) RETURNING "key";
+
 -- replace_dead_letter
 -- Note that another run repeats the run of a dead letter.
 UPDATE dead_letters SET state='retrying', handled_by=?, handled_at=now_us(), retry_run_id=? WHERE dead_letters.run_id =
@@ -5067,6 +5658,14 @@ WHERE 1 = 1 ON CONFLICT (tenant, sent_id) DO UPDATE SET event_id = excluded.even
 
 -- reset_provider_limits
 DELETE FROM provider_limits WHERE provider_limits.credential = ?;
+
+-- resolve_assistant
+-- Read the assistant of a new run, and whether its graph is loaded.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at, graphs.error
+FROM assistants LEFT OUTER JOIN graphs ON graphs.id = assistants.graph_id
+WHERE assistants.tenant = ? AND assistants.id in (select value from json_each(?));
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
@@ -5227,6 +5826,17 @@ FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id
 WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET attempt = excluded.attempt, output = excluded.output,
     ended_at = excluded.ended_at;
 
+-- scan_items
+-- Read a page of the items below a prefix of namespaces.
+SELECT store_items.tenant, store_items.namespace, store_items."key", store_items.value, store_items.text,
+    store_items.embedding, store_items.ttl_minutes, store_items.expires_at, store_items.created_at,
+    store_items.updated_at
+FROM store_items
+WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.namespace < ? AND (store_items.expires_at IS
+    NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1)) AND (store_items.namespace, store_items."key") > (?,
+    ?) ORDER BY store_items.namespace, store_items."key"
+LIMIT ? OFFSET ?;
+
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
 SELECT schedules.id
@@ -5282,6 +5892,236 @@ WHERE runs.status = 'scheduled' AND runs.due_at IS NOT NULL AND runs.due_at <= (
     (runs.hooks & 256) != 0 ORDER BY runs.due_at
 LIMIT 200 OFFSET ?)
 UPDATE runs SET hooks=(runs.hooks & -257) FROM due_batches WHERE runs.id = due_batches.id RETURNING id;
+
+-- search_assistants_by_assistant_id
+-- Find assistants, in the order of assistant_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id ASC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_assistant_id_down
+-- Find assistants, in the order of assistant_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id DESC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_created_at
+-- Find assistants, in the order of created_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at ASC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_created_at_down
+-- Find assistants, in the order of created_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at DESC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_graph_id
+-- Find assistants, in the order of graph_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id ASC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_graph_id_down
+-- Find assistants, in the order of graph_id.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id DESC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_name
+-- Find assistants, in the order of name.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name ASC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_name_down
+-- Find assistants, in the order of name.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name DESC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_updated_at
+-- Find assistants, in the order of updated_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at ASC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_assistants_by_updated_at_down
+-- Find assistants, in the order of updated_at.
+SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
+    assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
+    assistants.updated_at
+FROM assistants
+WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
+    (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at DESC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_created_at
+-- Find threads, in the order of created_at.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.created_at ASC, threads.id
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_created_at_down
+-- Find threads, in the order of created_at.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.created_at DESC, threads.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_state_updated_at
+-- Find threads, in the order of state_updated_at.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.state_updated_at ASC, threads.id
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_state_updated_at_down
+-- Find threads, in the order of state_updated_at.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.state_updated_at DESC, threads.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_status
+-- Find threads, in the order of status.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.status ASC, threads.id
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_status_down
+-- Find threads, in the order of status.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.status DESC, threads.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_thread_id
+-- Find threads, in the order of thread_id.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.id ASC, threads.id
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_thread_id_down
+-- Find threads, in the order of thread_id.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.id DESC, threads.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_updated_at
+-- Find threads, in the order of updated_at.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.updated_at ASC, threads.id
+LIMIT ? OFFSET ?;
+
+-- search_threads_by_updated_at_down
+-- Find threads, in the order of updated_at.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
+    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
+    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
+    ?) = 1) ORDER BY threads.updated_at DESC, threads.id DESC
+LIMIT ? OFFSET ?;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -5395,6 +6235,11 @@ FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') A
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ORDER BY batch."key" ON CONFLICT ("key") DO UPDATE SET turn = excluded.turn;
 
+-- set_on_cancel
+-- Note what cancelled runs of a thread leave.
+UPDATE thread_runs SET on_cancel=?, on_completion=CASE WHEN (CAST(? AS INTEGER) = 1) THEN 'delete' ELSE
+    thread_runs.on_completion END WHERE thread_runs.run_id in (select value from json_each(?));
+
 -- set_priority
 -- Change the priority of a waiting run.
 UPDATE runs SET rank=(coalesce(runs.start_tag, runs.accepted_at) - CAST(? AS BIGINT) * ?), priority=? WHERE runs.id = ?
@@ -5441,6 +6286,24 @@ UPDATE tenants SET name=?, max_queued=?, max_running=?, rate_per_second=?, enabl
     max_cost_usd_per_day=?, on_cap=?, weight=?, max_schedules=?, min_schedule_seconds=? WHERE tenants.id = ? RETURNING
     id, name, max_queued, max_running, rate_per_second, enabled, created_at, updated_at, rate_paid_until,
     max_cost_usd_per_day, on_cap, weight, shares_lanes, max_schedules, min_schedule_seconds, metered;
+
+-- set_thread_outcomes
+-- Store how the graphs of attempts ended, through the fence.
+UPDATE thread_runs SET outcome=batch.outcome, updated_at=now_us() FROM (SELECT json_extract(value, '$[0]') AS run_id,
+    json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]') AS outcome
+FROM json_each(?) AS batch_members) AS batch, runs WHERE thread_runs.run_id = batch.run_id AND runs.id = batch.run_id
+    AND runs.attempt = batch.attempt;
+
+-- set_thread_results
+-- Store the state in which attempts left their threads, through the fence.
+UPDATE threads SET status=batch.status, state_values=batch.state_values, interrupts=batch.interrupts, error=?,
+    state_updated_at=now_us() FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS
+    attempt, json_extract(value, '$[2]') AS thread, json_extract(value, '$[3]') AS status, json_extract(value, '$[4]')
+    AS state_values, json_extract(value, '$[5]') AS interrupts
+FROM json_each(?) AS batch_members) AS batch, runs WHERE threads."key" = batch.thread AND runs.id = batch.run_id AND
+    runs.attempt = batch.attempt AND ((runs.status || '') != 'cancelled' OR coalesce((SELECT thread_runs.on_cancel
+FROM thread_runs
+WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback');
 
 -- set_webhook_endpoint
 -- Change a webhook endpoint.
@@ -5493,6 +6356,14 @@ UPDATE tenants SET shares_lanes=(SELECT count(*) > 1 AS anon_1
 FROM tenants AS every_tenant) WHERE tenants.shares_lanes != (SELECT count(*) > 1 AS anon_1
 FROM tenants AS every_tenant);
 
+-- show_newest_checkpoints
+-- Show the state at the newest checkpoints in their threads.
+UPDATE threads SET status=CASE WHEN (threads.status = 'error') THEN threads.status ELSE batch.status END,
+    state_values=batch.state_values, interrupts=batch.interrupts, state_updated_at=now_us() FROM (SELECT
+    json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS status, json_extract(value, '$[2]') AS
+    state_values, json_extract(value, '$[3]') AS interrupts
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key";
+
 -- sign_off_worker
 -- Note that a worker has stopped.
 UPDATE workers SET status='offline', active=?, ended_at=now_us() WHERE workers.id = ? AND workers.status IN ('online',
@@ -5514,6 +6385,12 @@ UPDATE provider_states SET slow_until=?, slowed_at=?, slow_reason=?, streak=? WH
 SELECT (SELECT coalesce(sum(usage_daily.cost_usd), ?) AS coalesce_1
 FROM usage_daily
 WHERE usage_daily.tenant = ? AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS INTEGER)) AS used;
+
+-- state_values_of_idle_thread
+-- Read the state of a thread after its last run.
+SELECT threads.state_values
+FROM threads
+WHERE threads."key" = ? AND threads.open_runs = 0;
 
 -- status_of_run
 -- Read status and tenant of a run.
@@ -5543,6 +6420,86 @@ WHERE bulk_items.job_id = bulk_jobs.id AND bulk_items.state = 'refused') WHERE b
 INSERT INTO bulk_items (job_id, no, run_id, state) SELECT ? AS anon_1, batch.no, batch.run_id, 'pending'
 FROM (SELECT json_extract(value, '$[0]') AS no, json_extract(value, '$[1]') AS run_id
 FROM json_each(?) AS batch_members) AS batch;
+
+-- store_checkpoint_values
+-- Store values of channels outside a run.
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT batch.thread, batch.ns,
+    batch.channel, batch.version, batch.encoding, batch.value
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
+    AS thread, json_extract(value, '$[3]') AS ns, json_extract(value, '$[4]') AS channel, json_extract(value, '$[5]') AS
+    version, json_extract(value, '$[6]') AS encoding, from_base64(json_extract(value, '$[7]')) AS value
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.thread IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- store_checkpoint_values_fenced
+-- Store values of channels of an attempt, through the fence.
+INSERT INTO checkpoint_values (thread, ns, channel, version, encoding, value) SELECT batch.thread, batch.ns,
+    batch.channel, batch.version, batch.encoding, batch.value
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
+    AS thread, json_extract(value, '$[3]') AS ns, json_extract(value, '$[4]') AS channel, json_extract(value, '$[5]') AS
+    version, json_extract(value, '$[6]') AS encoding, from_base64(json_extract(value, '$[7]')) AS value
+FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT DO NOTHING;
+
+-- store_checkpoint_writes
+-- Store writes of tasks outside a run.
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, "index", task_path, channel, encoding, value)
+    SELECT batch.run_id, batch.thread, batch.ns, batch.checkpoint_id, batch.task_id, batch."index", batch.task_path,
+    batch.channel, batch.encoding, batch.value
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
+    AS thread, json_extract(value, '$[3]') AS ns, json_extract(value, '$[4]') AS checkpoint_id, json_extract(value,
+    '$[5]') AS task_id, json_extract(value, '$[6]') AS "index", json_extract(value, '$[7]') AS task_path,
+    json_extract(value, '$[8]') AS channel, json_extract(value, '$[9]') AS encoding, from_base64(json_extract(value,
+    '$[10]')) AS value
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, checkpoint_id, task_id, "index") DO UPDATE SET task_path =
+    excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, value = excluded.value, run_id =
+    excluded.run_id WHERE excluded."index" < 0;
+
+-- store_checkpoint_writes_fenced
+-- Store writes of tasks of an attempt, through the fence.
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, "index", task_path, channel, encoding, value)
+    SELECT batch.run_id, batch.thread, batch.ns, batch.checkpoint_id, batch.task_id, batch."index", batch.task_path,
+    batch.channel, batch.encoding, batch.value
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
+    AS thread, json_extract(value, '$[3]') AS ns, json_extract(value, '$[4]') AS checkpoint_id, json_extract(value,
+    '$[5]') AS task_id, json_extract(value, '$[6]') AS "index", json_extract(value, '$[7]') AS task_path,
+    json_extract(value, '$[8]') AS channel, json_extract(value, '$[9]') AS encoding, from_base64(json_extract(value,
+    '$[10]')) AS value
+FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, checkpoint_id, task_id, "index") DO UPDATE SET task_path =
+    excluded.task_path, channel = excluded.channel, encoding = excluded.encoding, value = excluded.value, run_id =
+    excluded.run_id WHERE excluded."index" < 0;
+
+-- store_checkpoints
+-- Store checkpoints outside a run.
+INSERT INTO checkpoints (run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT batch.run_id, batch.attempt, batch.thread, batch.ns, batch.id, batch.parent_id, batch.encoding,
+    batch.checkpoint, batch.versions, batch.metadata, batch.snapshot, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
+    AS thread, json_extract(value, '$[3]') AS ns, json_extract(value, '$[4]') AS id, json_extract(value, '$[5]') AS
+    parent_id, json_extract(value, '$[6]') AS encoding, from_base64(json_extract(value, '$[7]')) AS checkpoint,
+    json_extract(value, '$[8]') AS versions, json_extract(value, '$[9]') AS metadata, json_extract(value, '$[10]') AS
+    snapshot
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, id) DO UPDATE SET parent_id = excluded.parent_id, run_id =
+    excluded.run_id, attempt = excluded.attempt, encoding = excluded.encoding, checkpoint = excluded.checkpoint,
+    versions = excluded.versions, metadata = excluded.metadata, snapshot = excluded.snapshot;
+
+-- store_checkpoints_fenced
+-- Store checkpoints of an attempt, through the fence.
+INSERT INTO checkpoints (run_id, attempt, thread, ns, id, parent_id, encoding, checkpoint, versions, metadata, snapshot,
+    created_at) SELECT batch.run_id, batch.attempt, batch.thread, batch.ns, batch.id, batch.parent_id, batch.encoding,
+    batch.checkpoint, batch.versions, batch.metadata, batch.snapshot, now_us() AS now_us_1
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
+    AS thread, json_extract(value, '$[3]') AS ns, json_extract(value, '$[4]') AS id, json_extract(value, '$[5]') AS
+    parent_id, json_extract(value, '$[6]') AS encoding, from_base64(json_extract(value, '$[7]')) AS checkpoint,
+    json_extract(value, '$[8]') AS versions, json_extract(value, '$[9]') AS metadata, json_extract(value, '$[10]') AS
+    snapshot
+FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
+WHERE batch.thread IS NOT NULL ON CONFLICT (thread, ns, id) DO UPDATE SET parent_id = excluded.parent_id, run_id =
+    excluded.run_id, attempt = excluded.attempt, encoding = excluded.encoding, checkpoint = excluded.checkpoint,
+    versions = excluded.versions, metadata = excluded.metadata, snapshot = excluded.snapshot;
 
 -- store_dependency_failures
 -- Store why runs were cancelled that could never start.
@@ -6045,6 +7002,35 @@ WHERE tenants.id in (select value from json_each(?));
 SELECT tenants.id
 FROM tenants;
 
+-- thread_of_run
+-- Find the thread of a run.
+SELECT thread_runs.thread, thread_runs.tenant
+FROM thread_runs
+WHERE thread_runs.run_id = ?;
+
+-- thread_runs_after
+-- Find the runs of a thread after one of them.
+SELECT thread_runs.run_id, thread_runs.created_at
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.created_at > ? ORDER BY thread_runs.created_at
+LIMIT ? OFFSET ?;
+
+-- threads_of_assistant
+-- Find the threads of an assistant.
+SELECT threads.id
+FROM threads
+WHERE threads.tenant = ? AND json_contains(threads.metadata, ?) = 1;
+
+-- threads_of_runs
+-- Find the threads in which runs have stored checkpoints.
+SELECT DISTINCT checkpoints.thread
+FROM checkpoints
+WHERE checkpoints.run_id in (select value from json_each(?));
+
+-- time_of_threads
+-- Read the clock for the expiry of a thread.
+SELECT now_us() AS now;
+
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
 UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source FROM (SELECT json_extract(value,
@@ -6052,6 +7038,15 @@ UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source
     '$[3]') AS source, json_extract(value, '$[4]') AS pins
 FROM json_each(?) AS batch_members) AS batch WHERE definitions.tenant = ? AND definitions.kind = batch.kind AND
     definitions.id = batch.id;
+
+-- touch_items
+-- Restart the time to live of items that were read.
+UPDATE store_items SET expires_at=CASE WHEN (store_items.ttl_minutes IS NOT NULL) THEN now_us() +
+    CAST(store_items.ttl_minutes * ? AS BIGINT) END FROM (SELECT json_extract(value, '$[0]') AS tenant,
+    json_extract(value, '$[1]') AS namespace, json_extract(value, '$[2]') AS "key"
+FROM json_each(?) AS batch_members) AS batch WHERE store_items.tenant = batch.tenant AND store_items.namespace =
+    batch.namespace AND store_items."key" = batch."key" AND store_items.ttl_minutes IS NOT NULL AND
+    (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1));
 
 -- touch_key
 -- Note when an API key was last used, at most once per interval.

@@ -7,22 +7,27 @@ server's own. Any failure during the key lookup rejects the request.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.policy import LOCAL, require
 from runlane.addresses import is_loopback
+from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
 from runlane.api.services import parts_of
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
 from runlane.errors import RunlaneError
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
+_header = APIKeyHeader(
+    name="x-api-key", auto_error=False, scheme_name="ApiKeyHeader", description="The same key, as LangGraph sends it."
+)
 
 # The entry of a request's scope that holds the principal.
 _PRINCIPAL = "runlane.principal"
@@ -47,37 +52,45 @@ class RequiredPermission:
         self.permission = permission
 
     async def __call__(
-        self, request: Request, sent: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
+        self,
+        request: Request,
+        sent: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None,
+        header: Annotated[str | None, Security(_header)] = None,
     ) -> Principal:
-        principal = await _identify(request, sent)
+        principal = await _identify(request, sent, header)
         if self.permission is not None:
             require(principal, self.permission)
         return principal
 
 
-async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None) -> Principal:
+async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None, header: str | None) -> Principal:
     known: Principal | None = request.scope.get(_PRINCIPAL)
     if known is None:
         parts = parts_of(request)
-        if parts.access == RequestAccess.OPEN_ON_LOOPBACK and _has_no_key(request):
+        if parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
             known = LOCAL
-        else:
+        elif "authorization" in request.headers:
             known = await parts.authenticator.identify(None if sent is None else sent.credentials)
+        else:
+            known = await parts.authenticator.identify(header)
         request.scope[_PRINCIPAL] = known
     return known
 
 
-def _has_no_key(request: Request) -> bool:
-    """Return whether a request has no key. OpenAI's clients cannot leave it out, so there any other value is none."""
-    sent = request.headers.get("authorization")
-    if sent is None:
-        return True
-    return request.url.path.startswith(_OPENAI) and not sent.partition(" ")[2].strip().startswith(KEY_PREFIX)
-
-
 async def authenticate(request: Request) -> Principal:
     """Return the principal, for code that runs before a route's own check. It is looked up once per request."""
-    return await _identify(request, await _bearer(request))
+    return await _identify(request, await _bearer(request), await _header(request))
+
+
+def _has_key(request: Request, header: str | None) -> bool:
+    """Return whether an open server has to check a key.
+
+    LangGraph's clients also send keys of other services, and OpenAI's cannot leave the key out.
+    """
+    sent = request.headers.get("authorization")
+    if sent is None:
+        return header is not None and header.startswith(KEY_PREFIX)
+    return not request.url.path.startswith(_OPENAI) or sent.partition(" ")[2].strip().startswith(KEY_PREFIX)
 
 
 class AuthenticateFirst:
@@ -111,10 +124,12 @@ AuditRead = Annotated[Principal, Depends(RequiredPermission(Permission.AUDIT_REA
 
 
 class LoopbackOnly:
-    """For open servers: rejects requests that a browser sends on behalf of another site."""
+    """For open servers: rejects requests that a browser sends on behalf of a site that is not allowed by a setting."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
         self._app = app
+        # An open server does not serve the pages of every site, whatever the setting is.
+        self._origins = frozenset(origins) - {ANY_ORIGIN}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -126,7 +141,7 @@ class LoopbackOnly:
         refusal = None
         if not _names_loopback(host):
             refusal = f'This server is open on loopback only, and "{host}" is not a loopback name.'
-        elif origin and origin not in (f"http://{host}", f"https://{host}"):
+        elif origin and origin not in (f"http://{host}", f"https://{host}") and origin not in self._origins:
             refusal = f'This server is open on loopback only and does not serve pages of "{origin}".'
         if refusal is None:
             await self._app(scope, receive, send)

@@ -10,9 +10,13 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from runlane.api.ag_ui import routes as ag_ui_routes
+from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
+from runlane.api.agent_server import runs as thread_runs
+from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
 from runlane.api.compat import lane_admin
+from runlane.api.cross_origin import CrossOrigin
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.openai import response_routes
@@ -88,6 +92,9 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
+    origins = {origin.strip().lower() for origin in (settings.api_cors_origins or "").split(",") if origin.strip()}
+    if origins:
+        api.cross_origin = CrossOrigin(origins)
     handle_problems(api)
     # Routes are tried in this order, and this one is requested most.
     api.include_router(tasks.fast_path, prefix=ROOT)
@@ -99,7 +106,7 @@ def build_api(
     for router in _run_routers():
         api.include_router(router, prefix=f"{ROOT}/runs")
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
-    for router in (lane_admin.router, lane_admin.changes):
+    for router in (lane_admin.router, lane_admin.changes, *_agent_routers()):
         api.include_router(router)
     for router in (openai_routes.router, response_routes.router):
         api.include_router(router, prefix=OPENAI_PREFIX)
@@ -109,7 +116,7 @@ def build_api(
     api.add_middleware(AuthenticateFirst)
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if access is RequestAccess.OPEN_ON_LOOPBACK:
-        api.add_middleware(LoopbackOnly)
+        api.add_middleware(LoopbackOnly, origins=origins)
     api.add_middleware(OpenAiErrors)
     return api
 
@@ -164,6 +171,18 @@ def _routers() -> list[APIRouter]:
         schedules.changes,
         webhooks.router,
         webhooks.changes,
+    ]
+
+
+def _agent_routers() -> list[APIRouter]:
+    return [
+        agent_system.public,
+        assistants.router,
+        threads.router,
+        states.router,
+        thread_runs.router,
+        stateless_runs.router,
+        items.router,
     ]
 
 

@@ -16,6 +16,7 @@ from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
 from runlane.api.tail import Follower, Tail
+from runlane.api.tail_page import Encoding
 from runlane.api.write_probe import WriteProbe
 from runlane.app import App
 from runlane.domain.access import Permission, Principal
@@ -50,11 +51,11 @@ class Services:
     def database(self) -> Database:
         return self.connection.database
 
-    async def follow(self, principal: Principal, run_id: str, after: int) -> Follower:
+    async def follow(self, principal: Principal, run_id: str, after: int, encoding: Encoding | None = None) -> Follower:
         """Return a reader of a run's events, which ends when its key is revoked. The caller closes it."""
         release = self.streams.take(principal)
         try:
-            follower = await self.tail.follow(run_id, after)
+            follower = await self.tail.follow(run_id, after, encoding)
         except BaseException:
             release()
             raise

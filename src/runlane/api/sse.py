@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from runlane.api.cross_origin import CrossOrigin
 from runlane.api.sse_encoding import KEEPALIVE, comment
 from runlane.errors import RunlaneError, Unavailable
 
@@ -41,10 +42,16 @@ _STREAMS = "runlane.streams"
 class StreamingApi(FastAPI):
     """Runs the streams of requests after the requests have returned."""
 
+    cross_origin: CrossOrigin | None = None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
+        if self.cross_origin is not None:
+            if await self.cross_origin.answer_preflight(scope, receive, send):
+                return
+            send = self.cross_origin.with_headers(scope, send)
         streams: list[Callable[[Send], Awaitable[None]]] = []
         # A scope of its own, since the server keeps its scope for as long as the stream lasts.
         await super().__call__({**scope, _STREAMS: streams}, receive, send)
@@ -70,17 +77,25 @@ class StreamFollower(Protocol):
 
 
 class EventStream(Response):
-    """Sends frames until the run ends, the reader leaves or loses access, or this process stops."""
+    """Sends frames until the run ends, the reader leaves or loses access, or this process stops.
+
+    `when_left` is called if the reader disconnects before the end.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, follower: StreamFollower, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        follower: StreamFollower,
+        headers: Mapping[str, str] | None = None,
+        when_left: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         super().__init__()
         self._follower = follower
-        self._headers = _HEADERS
-        if headers:
-            more = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
-            self._headers = [*_HEADERS, *more]
+        self._more_headers = [
+            (name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()
+        ]
+        self._when_left = when_left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[_STREAMS].append(partial(self.run, receive))
@@ -93,15 +108,21 @@ class EventStream(Response):
                 async with asyncio.timeout(None) as stay:
                     leaving.add_done_callback(partial(_end_stream, stay))
                     await self._stream(send)
+            if self._when_left is not None and leaving.done() and not self._follower.ended:
+                await self._when_left()
         finally:
             leaving.cancel()
             with contextlib.suppress(BaseException):  # however it ends, the follower is closed
                 await leaving
             self._follower.close()
 
+    async def begin(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send the head of the response."""
+        await send({"type": "http.response.start", "status": 200, "headers": [*headers, *self._more_headers]})
+
     async def _stream(self, send: Send) -> None:
         follower = self._follower
-        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        await self.begin(send, _HEADERS)
         sent_any = False
         try:
             while not follower.ended:
@@ -109,7 +130,7 @@ class EventStream(Response):
                     waiting = await follower.next(KEEPALIVE_SECONDS)
                 except Unavailable:
                     # The reader keeps its stream. The comment keeps proxies from closing an idle connection.
-                    await _send(send, comment("waiting for the database"))
+                    await send_piece(send, comment("waiting for the database"))
                     await asyncio.sleep(UNAVAILABLE_SECONDS)
                     continue
                 if waiting:
@@ -117,7 +138,7 @@ class EventStream(Response):
                 elif not follower.ended:
                     waiting = KEEPALIVE
                 if waiting:
-                    await _send(send, waiting)
+                    await send_piece(send, waiting)
             last = b""
             if follower.refusal is not None:
                 last = comment(f"closed: {follower.refusal}")
@@ -132,7 +153,8 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": comment("dropped: too slow"), "more_body": False})
 
 
-async def _send(send: Send, body: bytes) -> None:
+async def send_piece(send: Send, body: bytes) -> None:
+    """Send a part of a body. TimeoutError if the reader does not read."""
     async with asyncio.timeout(SEND_SECONDS):
         await send({"type": "http.response.body", "body": body, "more_body": True})
 

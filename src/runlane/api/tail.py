@@ -14,11 +14,11 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
-from runlane.api.sse_encoding import cut_frame, delta_frame, line_frame
+from runlane.api.sse_encoding import delta_frame, line_frame
+from runlane.api.tail_page import Encoding, Page
 from runlane.bus import Bus
 from runlane.domain.events import Delta, EventType, Notice, StoredEvent
 from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
@@ -48,14 +48,6 @@ class Feed:
     unfollow: Callable[[], None] = lambda: None
 
 
-class Page(NamedTuple):
-    """Encoded events of a run: the last number, and whether the page is full."""
-
-    content: bytes
-    last: int
-    full: bool
-
-
 class Follower:
     """One reader of one run: it reads the database until it has caught up, then it receives from its feed.
 
@@ -63,7 +55,8 @@ class Follower:
     why the reader may not continue.
     """
 
-    def __init__(self, tail: Tail, feed: Feed, after: int) -> None:
+    def __init__(self, tail: Tail, feed: Feed, after: int, encoding: Encoding | None = None) -> None:
+        self._encoding = encoding
         self._tail = tail
         self._feed = feed
         self._seq: int = after
@@ -122,9 +115,10 @@ class Follower:
             self.fall_back()
             return
         self._seq = line.seq
-        self._push(frame)
+        self._push(frame if self._encoding is None else self._encoding.event(self._feed.run_id, line))
         if line.type == EventType.DONE:
             self._over = self.complete = True
+            self._wake()
 
     def fall_back(self) -> None:
         """Read the database again, because the feed does not have the next event."""
@@ -133,6 +127,8 @@ class Follower:
 
     def on_delta(self, frame: bytes, *, repeat: bool) -> None:
         """Accept a delta. A reader that is behind misses it, since deltas are not stored."""
+        if self._encoding is not None:
+            return
         if repeat and asyncio.get_running_loop().time() > self._repeats_until:
             return  # it has received this before
         if self._live and not self._over and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
@@ -146,6 +142,8 @@ class Follower:
         return False
 
     def _push(self, frame: bytes) -> None:
+        if not frame:
+            return
         self._frames.append(frame)
         self._bytes += len(frame)
         self._wake()
@@ -170,8 +168,8 @@ class Follower:
         page = await self._tail.page(self._feed.run_id, self._seq)
         if self._over:
             return
-        if page.content:
-            self._push(page.content)
+        if page.lines:
+            self._push(page.frames(self._encoding))
             self._seq = page.last
         if page.full:
             return
@@ -237,14 +235,14 @@ class Tail:
         self._when_shut.add(callback)
         return lambda: self._when_shut.discard(callback)
 
-    async def follow(self, run_id: str, after: int) -> Follower:
+    async def follow(self, run_id: str, after: int, encoding: Encoding | None = None) -> Follower:
         """Return a reader of the run's events after a number. Raises RunNotFound or InvalidRequest."""
         feed = self._feeds.get(run_id)
         if feed is None:
             feed = self._feeds[run_id] = Feed(run_id)
             # Subscribe before reading, so that an event committed in between is received, read, or both.
             feed.unfollow = self._bus.follow(run_id, partial(self._receive, feed))
-        follower = Follower(self, feed, after)
+        follower = Follower(self, feed, after, encoding)
         feed.followers.add(follower)
         try:
             positions = await read_positions(self._database, [run_id])
@@ -284,14 +282,7 @@ class Tail:
 
     async def _read(self, run_id: str, after: int) -> Page:
         lines = await read_page(self._database, run_id, after, PAGE)
-        frames: list[bytes] = []
-        last = after
-        for line in lines:
-            if line.seq != last + 1:
-                frames.append(cut_frame(run_id, line.seq))
-            frames.append(line_frame(run_id, line))
-            last = line.seq
-        return Page(b"".join(frames), last, len(lines) == PAGE)
+        return Page(run_id, after, lines, len(lines) == PAGE)
 
     def _have_read(self, key: tuple[str, int], reading: asyncio.Task[Page]) -> None:
         del self._reading[key]

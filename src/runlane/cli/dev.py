@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runlane.cli.options import AppPath, Concurrency, Lanes, Port
+from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, Port
 from runlane.cli.terminal import write_line
 from runlane.errors import ConfigurationError
 
@@ -30,6 +30,7 @@ def dev(
         Path | None,
         typer.Option(help="Sync this folder of definitions, and again after each change. Default: definitions."),
     ] = None,
+    graphs: Graphs = None,
     shared_database: Annotated[
         bool,
         typer.Option(
@@ -44,6 +45,7 @@ def dev(
     from runlane.api.services import WorkerOptions
     from runlane.app import App
     from runlane.cli.app_loader import find_app
+    from runlane.cli.graphs import add_graphs
     from runlane.cli.logs import configure_logs
     from runlane.cli.process import lane_names
     from runlane.cli.server_process import DEFAULT_HOST, ServerOptions, run_server
@@ -56,9 +58,10 @@ def dev(
     # Definitions come from the user of this process, on their own machine.
     os.environ.setdefault("RUNLANE_MCP_STDIO", "true")
     loaded = App() if app is None else find_app(app)
+    graphs_file = add_graphs(loaded, graphs)
     _check_database(loaded.settings, shared=shared_database)
     folder = definitions or loaded.settings.definitions_dir or DEFINITIONS_FOLDER
-    run_server(loaded, ServerOptions(DEFAULT_HOST, port, worker, dev_folder=folder))
+    run_server(loaded, ServerOptions(DEFAULT_HOST, port, worker, dev_folder=folder, graphs_file=graphs_file))
 
 
 def owns_database(settings: Settings) -> bool:
@@ -92,7 +95,8 @@ def print_welcome(app: App, url: str, *, default_port_taken: bool) -> None:
     if other_server:
         write_line(f"RUNLANE_URL is set: commands in such a shell use {other_server}, not this server.")
     names = ", ".join(sorted(app.tasks)) or "none"
-    write_line(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.")
+    graphs = f"; graphs {', '.join(sorted(app.graphs))}" if app.graphs else ""
+    write_line(f"Runlane dev: tasks {names}{graphs}; database {database}. Ctrl-C stops.")
     write_line(f"API on {url}, reference on {url}/docs")
     if not owns_database(app.settings):
         write_line(

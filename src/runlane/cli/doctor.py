@@ -21,6 +21,7 @@ from runlane.cli.operation_findings import (
     bulk_findings,
     event_findings,
     flow_findings,
+    graph_findings,
     hold_findings,
     letters_finding,
     quota_findings,
@@ -129,6 +130,7 @@ async def _check_work(database: Database) -> list[Finding]:
     from runlane.store.queue.workers import list_workers
     from runlane.store.schedules.health import read_schedule_health
     from runlane.store.sql.database import read_clock
+    from runlane.store.threads.graphs import list_hosted_graphs
 
     before = time.time()
     now_us = await read_clock(database)
@@ -147,6 +149,7 @@ async def _check_work(database: Database) -> list[Finding]:
         *event_findings(await read_event_health(database)),
         *flow_findings(await read_flow_health(database)),
         *quota_findings(await read_nearly_used(database)),
+        *graph_findings(await list_hosted_graphs(database)),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from runlane.cli.finding import Finding, Level
@@ -153,6 +153,15 @@ def bulk_findings(overdue: int) -> Iterator[Finding]:
     if overdue:
         cure = "Start a worker or a server, or stop them: runlane bulk list --state running"
         yield Finding("bulk jobs", Level.WARNING, f"{overdue} wait, and no process works on them", cure)
+
+
+def graph_findings(errors: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Report graphs that the newest worker could not load: their runs wait."""
+    broken = {name: error for name, error in errors.items() if error is not None}
+    for error in broken.values():
+        yield Finding("graphs", Level.BROKEN, error, "Correct it, and restart the worker.")
+    if errors and not broken:
+        yield Finding("graphs", Level.OK, f"{len(errors)} hosted")
 
 
 def letters_finding(count: int, oldest_seconds: float) -> Finding:

@@ -53,6 +53,16 @@ Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port of the API. Default: 8765; 0 selects a free one.")
 ]
 
+Graphs = Annotated[
+    Path | None,
+    typer.Option(
+        "--graphs",
+        metavar="FILE",
+        help="Host the LangGraph graphs of this file (RUNLANE_GRAPHS_FILE). Default: aegra.json or langgraph.json "
+        "in the current folder.",
+    ),
+]
+
 # Definitions.
 Dir = Annotated[
     Path | None,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.options import AppPath, Concurrency, Lanes, Port
+from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, Port
+from runlane.errors import ConfigurationError
 
 
 def serve(
@@ -18,6 +19,7 @@ def serve(
     worker: Annotated[bool, typer.Option("--worker", help="Execute runs in this process, too.")] = False,
     lanes: Lanes = None,
     concurrency: Concurrency = None,
+    graphs: Graphs = None,
 ) -> None:
     """Serve the HTTP API until SIGTERM. Streams end first, so that readers reconnect elsewhere; then runs drain."""
     from runlane.cli.logs import configure_logs
@@ -27,10 +29,16 @@ def serve(
     from runlane.api.services import WorkerOptions
     from runlane.app import App
     from runlane.cli.app_loader import find_app
+    from runlane.cli.graphs import add_graphs
     from runlane.cli.process import lane_names
     from runlane.cli.server_process import ServerOptions, run_server
     from runlane.cli.target import refuse_url
 
     refuse_url("serve", "Set RUNLANE_DATABASE_URL to the database to serve, or unset RUNLANE_URL.")
     options = WorkerOptions(lane_names(lanes), concurrency) if worker else None
-    run_server(App() if app is None else find_app(app), ServerOptions(host, port, options))
+    loaded = App() if app is None else find_app(app)
+    if worker:
+        add_graphs(loaded, graphs)
+    elif graphs is not None:
+        raise ConfigurationError("--graphs needs --worker: a server without a worker executes no graph.")
+    run_server(loaded, ServerOptions(host, port, options))

@@ -28,10 +28,12 @@ from runlane.app import App
 from runlane.cli.definitions_watcher import DefinitionsWatcher
 from runlane.cli.dev import owns_database, print_welcome
 from runlane.cli.dev_record import DevServer, remove_record, write_record
+from runlane.cli.graphs_watcher import GraphsWatcher
 from runlane.cli.process import SECOND_SIGNAL, end_stuck_process, handle_signals, run_process
 from runlane.definitions.checks.environment import environment_of
 from runlane.domain.source import source_of
 from runlane.errors import ConfigurationError
+from runlane.graphs.config_file import GraphsFile
 from runlane.store.access.keys import has_keys
 
 log = structlog.get_logger(__name__)
@@ -44,12 +46,16 @@ _REQUESTS_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How to serve. `worker` executes runs in this process; `dev_folder` are the definitions of `runlane dev`."""
+    """How to serve. `worker` executes runs in this process; `dev_folder` are the definitions of `runlane dev`.
+
+    Dev also reloads the graphs of `graphs_file`.
+    """
 
     host: str
     port: int | None
     worker: WorkerOptions | None = None
     dev_folder: Path | None = None
+    graphs_file: GraphsFile | None = None
 
     @property
     def is_dev(self) -> bool:
@@ -116,21 +122,25 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
         stopping = asyncio.Event()
         _handle_signals(server, services, stopping)
         draining = asyncio.create_task(_stop_when_drained(server, services, stopping))
-        watcher = None if options.dev_folder is None else _watch(app, services, options.dev_folder)
+        watchers = _watchers(app, services, options)
         try:
-            if watcher is not None:
+            for watcher in watchers:
                 await watcher.start()
             _listen(bound, options.host)
             await server.serve([bound])
         finally:
             draining.cancel()
-            if watcher is not None:
+            for watcher in watchers:
                 await watcher.stop()
     return services.worker is not None and services.worker.has_stuck_code
 
 
-def _watch(app: App, services: Services, folder: Path) -> DefinitionsWatcher:
-    return DefinitionsWatcher(
+def _watchers(app: App, services: Services, options: ServerOptions) -> list[DefinitionsWatcher | GraphsWatcher]:
+    """Return what `runlane dev` watches: definitions, and graphs."""
+    folder = options.dev_folder
+    if folder is None:
+        return []
+    definitions = DefinitionsWatcher(
         services.database,
         folder,
         app.tasks,
@@ -138,6 +148,9 @@ def _watch(app: App, services: Services, folder: Path) -> DefinitionsWatcher:
         owns_database=owns_database(app.settings),
         environment=environment_of(app.settings),
     )
+    if options.graphs_file is None or services.worker is None:
+        return [definitions]
+    return [definitions, GraphsWatcher(services.worker, options.graphs_file)]
 
 
 async def check_access(app: App, options: ServerOptions) -> RequestAccess:

@@ -6,13 +6,13 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from runlane.cli.options import AppPath, Concurrency, Lanes
+from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes
 
 if TYPE_CHECKING:
     from runlane.app import App
 
 
-def worker(app: AppPath = None, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
+def worker(app: AppPath = None, lanes: Lanes = None, concurrency: Concurrency = None, graphs: Graphs = None) -> None:
     """Execute runs until SIGTERM, then drain; a second signal ends the grace period."""
     from runlane.cli.logs import configure_logs
 
@@ -20,11 +20,14 @@ def worker(app: AppPath = None, lanes: Lanes = None, concurrency: Concurrency = 
     configure_logs(dev=False)
     from runlane.app import App
     from runlane.cli.app_loader import find_app
+    from runlane.cli.graphs import add_graphs
     from runlane.cli.process import lane_names, run_process
     from runlane.cli.target import refuse_url
 
     refuse_url("worker", "Set RUNLANE_DATABASE_URL to the server's database, or unset RUNLANE_URL.")
-    run_process(_execute(App() if app is None else find_app(app), lane_names(lanes), concurrency))
+    loaded = App() if app is None else find_app(app)
+    add_graphs(loaded, graphs)
+    run_process(_execute(loaded, lane_names(lanes), concurrency))
 
 
 async def _execute(app: App, lanes: list[str] | None, concurrency: int | None) -> bool:

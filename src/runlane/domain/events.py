@@ -59,6 +59,8 @@ class EventType(StrEnum):
     TOOL_RESULT = "tool_result"
     HUMAN_INPUT_REQUIRED = "human_input_required"
     PAUSED = "paused"
+    # Graphs of LangGraph.
+    GRAPH_STREAM = "graph_stream"
 
 
 class LiveType(StrEnum):

@@ -18,6 +18,9 @@ RunlaneError
 ├── RunNotFound
 ├── NotFound                  the tenant, key, role or secret does not exist
 ├── UnknownSession            the chat session does not exist
+├── UnknownThread             the thread does not exist
+├── UnknownAssistant          neither an assistant nor a graph has this id
+├── UnknownGraph              no worker has loaded the graph
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  existing data does not allow this
 │   ├── VersionMismatch       the object has changed since the caller read it
@@ -44,6 +47,8 @@ RunlaneError
 ├── StorageRefused            the database rejects this value; a retry will not help
 ├── ConfigurationError        the process cannot start with this configuration
 │   ├── DuplicateTask
+│   ├── DuplicateGraph
+│   ├── GraphNotLoaded        a graph does not import, or is not a graph
 │   ├── AppNotFound           the app path does not import
 │   ├── InvalidSettings
 │   ├── NoSecretKey           no encryption key for secrets is configured

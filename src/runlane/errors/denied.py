@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
-from runlane.errors.base import RunlaneError
+from runlane.errors.base import RunlaneError, listing, nearest
 
 __all__ = [
     "BacklogFull",
@@ -21,7 +22,10 @@ __all__ = [
     "StartLimited",
     "Unauthorized",
     "UniqueConflict",
+    "UnknownAssistant",
+    "UnknownGraph",
     "UnknownSession",
+    "UnknownThread",
     "VersionMismatch",
     "WrongState",
 ]
@@ -74,6 +78,45 @@ class UnknownSession(RunlaneError):
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f'The chat session "{session_id}" does not exist. Send a message without session_id to begin a new one.'
+        )
+
+
+class UnknownThread(RunlaneError):
+    """The thread does not exist, or the caller may not see it."""
+
+    code = "thread_not_found"
+    http_status = 404
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(f'The thread "{thread_id}" does not exist. Create it: POST /threads')
+
+
+class UnknownGraph(RunlaneError):
+    """No worker has loaded a graph with this id."""
+
+    code = "graph_not_found"
+    http_status = 404
+
+    def __init__(self, graph_id: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(
+            f'The graph "{graph_id}" does not exist{nearest(graph_id, names)}. '
+            f"{listing('Graphs of the workers', names)} "
+            "Start a worker that hosts it."
+        )
+
+
+class UnknownAssistant(RunlaneError):
+    """Neither an assistant nor a graph has this id, or the caller may not see it."""
+
+    code = "assistant_not_found"
+    http_status = 404
+
+    def __init__(self, assistant_id: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(
+            f'The assistant "{assistant_id}" does not exist{nearest(assistant_id, names)}. Use the id of an assistant '
+            f"or of a graph. {listing('Graphs of the workers', names)}"
         )
 
 

@@ -7,7 +7,9 @@ from runlane.errors.base import RunlaneError
 __all__ = [
     "AppNotFound",
     "ConfigurationError",
+    "DuplicateGraph",
     "DuplicateTask",
+    "GraphNotLoaded",
     "InvalidSettings",
     "NoSecretKey",
     "OutboundError",
@@ -125,6 +127,23 @@ class DuplicateTask(ConfigurationError):
         super().__init__(
             f'The task name "{name}" is taken by {first}; {second} cannot use it too. Give one of them another name.'
         )
+
+
+class DuplicateGraph(ConfigurationError):
+    """Two graphs have the same id."""
+
+    code = "duplicate_graph"
+
+    def __init__(self, graph_id: str, first: str, second: str) -> None:
+        super().__init__(
+            f'The graph id "{graph_id}" is taken by {first}; {second} cannot use it too. Give one of them another id.'
+        )
+
+
+class GraphNotLoaded(ConfigurationError):
+    """A graph cannot be loaded: its module does not import, or its export is not a graph."""
+
+    code = "graph_not_loaded"
 
 
 class AppNotFound(ConfigurationError):

@@ -1,7 +1,7 @@
 """Retention: deletes what finished long ago, and old entries of the audit log, a little at a time. On by default.
 
-Where events are kept for a shorter time than their runs, it also cuts the streams of finished runs. It counts what
-tenants with a quota of bytes have stored.
+Where events are kept for a shorter time than their runs, it also cuts the streams of finished runs. It deletes threads
+and items whose time to live has ended, and counts what tenants with a quota of bytes have stored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from runlane.store.failures.bulk_jobs import delete_old_job
 from runlane.store.queue.retention import AT_ONCE, DeletedBatch, cut_events, delete_leftovers, delete_old, oldest_to_cut
 from runlane.store.schedules.due import delete_old_firings
 from runlane.store.sql.database import Database, Session
+from runlane.store.threads.expiry import THREADS_AT_ONCE, expire_threads
+from runlane.store.threads.items import SWEPT_AT_ONCE, sweep_items
 from runlane.store.webhooks.retention import AT_ONCE as MESSAGES_AT_ONCE
 from runlane.store.webhooks.retention import delete_old_messages
 
@@ -46,12 +48,20 @@ class Retention:
     async def run_once(self) -> bool:
         """Delete some; return True when there is more."""
         deleted, entries, messages = await self._database.transact(self._delete)
+        expired = await self._database.transact(self._expire)
         for tenant in await self._database.transact(due_counts):
             await count_again(self._database, tenant)
         if deleted:
             failpoint("retention.committed")
         whole_batch = deleted == AT_ONCE or entries == DELETED_AT_ONCE or messages == MESSAGES_AT_ONCE
-        return whole_batch or await self._cut()
+        return whole_batch or expired or await self._cut()
+
+    async def _expire(self, session: Session) -> bool:
+        """Delete some threads and items whose time to live has ended; return True when there may be more."""
+        if not await session.try_lock(_LOCK):
+            return False
+        found = await expire_threads(session)
+        return found == THREADS_AT_ONCE or await sweep_items(session) == SWEPT_AT_ONCE
 
     async def _delete(self, session: Session) -> tuple[int, int, int]:
         if not await session.try_lock(_LOCK):

@@ -49,6 +49,12 @@ class ApiSettings(SettingsGroup):
     api_max_searches_per_key: int = Field(
         default=4, ge=1, description="Concurrent text searches in runs of one API key, per process. Beyond it: 429."
     )
+    api_cors_origins: str | None = Field(
+        default=None,
+        pattern=r"^(\*|https?://[^/,\s]+(\s*,\s*https?://[^/,\s]+)*)$",
+        description="Origins whose web pages may call the API from a browser, separated by commas, such as "
+        "https://chat.example.com; * allows all. Default: none.",
+    )
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://",

@@ -52,6 +52,11 @@ class StorageSettings(SettingsGroup):
         default=None,
         description="The definitions folder. Default: definitions in the current folder, if it exists.",
     )
+    graphs_file: Path | None = Field(
+        default=None,
+        description="The file with LangGraph graphs. Default: aegra.json or langgraph.json in the current folder, if "
+        "it exists.",
+    )
     definitions_source: str | None = Field(
         default=None,
         max_length=200,

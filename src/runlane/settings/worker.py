@@ -90,7 +90,8 @@ class WorkerSettings(SettingsGroup):
     max_run_bytes: int = Field(
         default=256 * 1024 * 1024,
         ge=64 * 1024,
-        description="Maximum size of the events and step records that one attempt of an orchestration run writes.",
+        description="Maximum size of what one attempt of an orchestration or a graph writes: events, step records, "
+        "checkpoints.",
     )
     worker_text_bytes: int = Field(
         default=256 * 1024 * 1024,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 import structlog
 
 from runlane.bus import Bus
+from runlane.domain.run import GRAPH
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability.outage import outage
@@ -83,6 +84,10 @@ class ClaimLoop:
         if self._task is not None:
             await self._task
             self._task = None
+
+    def serve(self, graphs: Collection[str]) -> None:
+        """Claim runs of these graphs from now on, instead of earlier ones."""
+        self._targets = frozenset({*(name for name in self._targets if not name.startswith(GRAPH)), *graphs})
 
     def close(self) -> None:
         """Unsubscribe from the bus."""

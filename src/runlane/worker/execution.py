@@ -11,15 +11,17 @@ import asyncio
 import inspect
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
 
 from runlane.domain.backoff import backoff_seconds
 from runlane.domain.events import EventType
+from runlane.domain.graph_registry import GraphSource
 from runlane.domain.run import Status
 from runlane.domain.task import Task
 from runlane.domain.text import clean_text, dump_json, load_json
@@ -67,6 +69,19 @@ class RunExecutor(Protocol):
 
     async def close(self) -> None:
         """Release its resources."""
+        ...
+
+
+class GraphRunExecutor(RunExecutor, Protocol):
+    """Executes runs of graphs."""
+
+    @property
+    def targets(self) -> Collection[str]:
+        """The targets of the runs that it can execute."""
+        ...
+
+    async def reload(self, sources: Collection[GraphSource], folders: Collection[Path]) -> Mapping[str, str]:
+        """Load graphs again from changed modules of these folders. Return the errors of those that do not load."""
         ...
 
 
@@ -268,6 +283,9 @@ class Execution:
     async def _run_executor(self, executor: RunExecutor) -> Finish | None:
         ending = await executor.run(self.claimed, self._context, self._host)
         if self._reason is not None:
+            # A graph that was stopped still stores in which state it left its thread.
+            if ending.final_entry.graph is not None:
+                self._final_entry = ending.final_entry
             return self._interrupted()
         self._final_entry = ending.final_entry
         return ending.finish
@@ -294,14 +312,14 @@ class Execution:
     def _failed(self, error: BaseException) -> Finish:
         claimed = self.claimed
         failures = claimed.failures + 1
-        text = _error_text(error)
+        text = error_text(error)
         if failures >= claimed.max_attempts:
             return Finish(AttemptOutcome.FAILED, Status.FAILED, error=text)
         wait = backoff_seconds(failures, random.random())  # noqa: S311 - jitter
         return Finish(AttemptOutcome.FAILED, Status.SCHEDULED, error=text, delay_us=int(wait * 1_000_000))
 
     def _dead(self, error: Fail) -> Finish:
-        return Finish(AttemptOutcome.FAILED, Status.FAILED, error=_error_text(error))
+        return Finish(AttemptOutcome.FAILED, Status.FAILED, error=error_text(error))
 
     def _put_back(self, retry: Retry) -> Finish:
         text = dump_json({"type": "Retry", "message": clean_text(retry.reason, MAX_MESSAGE_CHARACTERS)})
@@ -340,7 +358,7 @@ def _closing_events(finish: Finish) -> list[tuple[str, str]]:
             return []
 
 
-def _error_text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     try:
         lines = "".join(traceback.format_exception(error))
     except Exception:  # noqa: BLE001 - an exception that cannot be formatted

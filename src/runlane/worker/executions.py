@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from runlane.bus import Bus
-from runlane.domain.run import Status
+from runlane.domain.run import GRAPH, Status
 from runlane.domain.slots import WorkerLoad
 from runlane.domain.task import Task
 from runlane.domain.text import dump_json
@@ -44,6 +44,7 @@ class Executions:
         *,
         tasks: Mapping[str, Task],
         orchestrations: RunExecutor | None,
+        graphs: RunExecutor | None = None,
         capacity: int,
         cancel_grace_seconds: float,
         worker_id: Callable[[], str | None],
@@ -55,6 +56,7 @@ class Executions:
         self._bus = bus
         self._tasks = tasks
         self._orchestrations = orchestrations
+        self._graphs = graphs
         self._capacity = capacity
         self._cancel_grace_seconds = cancel_grace_seconds
         self._worker_id = worker_id
@@ -129,6 +131,8 @@ class Executions:
         task = self._tasks.get(target)
         if task is not None:
             return task
+        if target.startswith(GRAPH) and self._graphs is not None:
+            return self._graphs
         if self._orchestrations is None:
             raise LookupError(f"claimed {target}, which this worker cannot execute")
         return self._orchestrations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -17,6 +18,7 @@ import structlog
 from runlane.bus import Bus
 from runlane.daemon_executor import DaemonExecutor
 from runlane.domain.events import Delta
+from runlane.domain.graph_registry import GraphSource
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.domain.task import Task
 from runlane.errors import LeaseLost, NotFound, Unavailable
@@ -30,7 +32,7 @@ from runlane.store.queue.record import Recorded, RecordEntry
 from runlane.store.queue.workers import Interrupt, begin_draining
 from runlane.store.sql.database import Database
 from runlane.worker.claim_loop import ClaimLoop
-from runlane.worker.execution import RunExecutor, StopReason
+from runlane.worker.execution import GraphRunExecutor, RunExecutor, StopReason
 from runlane.worker.executions import Executions
 from runlane.worker.health import WorkerHealth
 from runlane.worker.heartbeat import Heartbeat, Registration
@@ -61,6 +63,7 @@ class Worker:
         bus: Bus,
         tasks: Mapping[str, Task],
         orchestrations: RunExecutor | None = None,
+        graphs: GraphRunExecutor | None = None,
         secrets: Values | None = None,
         lanes: Collection[str] | None = None,
         concurrency: int | None = None,
@@ -70,6 +73,7 @@ class Worker:
         self._committer = committer
         self._bus = bus
         self._orchestrations = orchestrations
+        self._graphs = graphs
         self._secrets = secrets
         self._registration: Registration | None = None
         self._hurry = asyncio.Event()
@@ -87,6 +91,7 @@ class Worker:
             bus,
             tasks=dict(tasks),
             orchestrations=orchestrations,
+            graphs=graphs,
             capacity=capacity,
             cancel_grace_seconds=settings.cancel_grace_seconds,
             worker_id=lambda: self.worker_id,
@@ -94,25 +99,26 @@ class Worker:
             on_ended=self._execution_ended,
         )
         self.health = WorkerHealth(capacity, count_active=lambda: self.active)
+        named = {*tasks, *(() if graphs is None else graphs.targets)}
         self._claims = ClaimLoop(
             database,
             bus,
             self._executions,
             self.health,
             lanes=lanes,
-            targets=frozenset(tasks) if orchestrations is None else frozenset({*tasks, ORCHESTRATION, AGENT}),
+            targets=frozenset(named if orchestrations is None else {*named, ORCHESTRATION, AGENT}),
             registration=lambda: self._registration,
             abandon_registration=self._abandon_registration,
         )
         self._unsubscribe = bus.on_cancel(self._executions.cancel)
         self.open_answers = OpenAnswers(bus)
-        self._heartbeat = self._make_heartbeat(lanes, tasks, capacity)
+        self._heartbeat = self._make_heartbeat(lanes, named, capacity)
 
-    def _make_heartbeat(self, lanes: Collection[str] | None, tasks: Collection[str], capacity: int) -> Heartbeat:
+    def _make_heartbeat(self, lanes: Collection[str] | None, targets: Collection[str], capacity: int) -> Heartbeat:
         return Heartbeat(
             self._settings,
             lanes=["*"] if lanes is None else sorted(set(lanes)),
-            targets=sorted(tasks),
+            targets=sorted(targets),
             capacity=capacity,
             health=self.health,
             on_registered=self._begin,
@@ -178,11 +184,21 @@ class Worker:
             await asyncio.wait([self._warming])
         if self._orchestrations is not None:
             await self._orchestrations.close()
+        if self._graphs is not None:
+            await self._graphs.close()
 
     async def drain(self, grace_seconds: float | None = None) -> None:
         """Claim nothing more, let runs finish for the grace period, hand back the rest. Safe to call twice."""
         if self._claims.running:
             await self._drain(self._settings.grace_seconds if grace_seconds is None else grace_seconds)
+
+    async def reload_graphs(self, sources: Collection[GraphSource], folders: Collection[Path]) -> Mapping[str, str]:
+        """Load graphs again for later runs, and claim the runs of those that load. Return the errors of the others."""
+        if self._graphs is None:
+            return {}
+        errors = await self._graphs.reload(sources, folders)
+        self._claims.serve(self._graphs.targets)
+        return errors
 
     def hurry(self) -> None:
         """End the grace period of a running drain."""

@@ -26,12 +26,28 @@ from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
 
 # A webhook is verified by the signature of its sender.
-PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/hooks/{token}"}
+PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/hooks/{token}", "/ok", "/info"}
 RUN_ID = "{run_id}"
 UNKNOWN_KEY = "Bearer sk-rl-" + "0" * 64
 HOURLY = {"id": "hourly", "target": {"kind": "task", "name": "greet"}, "spec": [{"every_seconds": 3600}]}
 # A valid body for each route that needs one, by the end of its method and path.
 BODIES: dict[str, Any] = {
+    **{
+        f"POST {path}": {"assistant_id": "three"}
+        for root in ("/runs", "/threads/{thread_id}/runs")
+        for path in (root, f"{root}/wait", f"{root}/stream")
+    },
+    "POST /runs/batch": [{"assistant_id": "three"}],
+    "POST /runs/cancel": {"status": "all"},
+    "POST /assistants": {"graph_id": "three"},
+    "PATCH /assistants/{assistant_id}": {"name": "mine"},
+    "POST /assistants/{assistant_id}/latest": {"version": 1},
+    "PATCH /threads/{thread_id}": {"metadata": {}},
+    "POST /threads/prune": {"thread_ids": []},
+    "POST /threads/{thread_id}/state": {"values": {}},
+    "POST /threads/{thread_id}/state/checkpoint": {"checkpoint": {}},
+    "PUT /store/items": {"namespace": ["a"], "key": "k", "value": {}},
+    "DELETE /store/items": {"namespace": ["a"], "key": "k"},
     "POST /api/v2/schedules": HOURLY,
     "PUT /api/v2/schedules/{schedule_id}": HOURLY,
     "PATCH /api/v2/schedules/{schedule_id}": {"name": "Hourly"},
@@ -102,9 +118,9 @@ class Endpoint(NamedTuple):
     permission: Permission | None
 
     def body(self) -> Any:
-        if self.method in ("GET", "DELETE"):
-            return None
         route = f"{self.method} {self.path}"
+        if self.method in ("GET", "DELETE") and route not in BODIES:
+            return None
         return next((body for end, body in BODIES.items() if route.endswith(end)), None)
 
     def url(self, run_id: str) -> str:
@@ -125,7 +141,8 @@ class Endpoint(NamedTuple):
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():
             path = path.replace(name, value)
-        return path + ("?priority=1" if path.endswith("/priority") else "")
+        queries = {"/priority": "?priority=1", "/store/items": "?key=k"}
+        return path + next((query for end, query in queries.items() if path.endswith(end)), "")
 
 
 def refused(endpoint: Endpoint, answer: httpx2.Response, status: int, code: str) -> None:

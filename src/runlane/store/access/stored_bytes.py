@@ -1,4 +1,4 @@
-"""How many bytes a tenant has stored: inputs, results and events of its runs, and its own stored events.
+"""How many bytes a tenant has stored: inputs, results and events of its runs, stored events, threads and items.
 
 Only tenants with the quota `stored_bytes` are counted. What a request adds is added to the count in its transaction,
 under the tenant's lock. What workers and retention change is found by counting everything again every few minutes, in
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, Select, Text, bindparam, func, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Select, Text, bindparam, func, or_, select, tuple_, update
 
 from runlane.domain.quota import STORED_BYTES, check_stored_bytes
 from runlane.domain.run import Status
@@ -20,28 +20,41 @@ from runlane.store.access.quota_warnings import warn_of_quota
 from runlane.store.access.tenants import tenant_lock
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import byte_size, lit, now_us
-from runlane.store.sql.schema import run_events, run_inputs, run_results, runs, stored_events, tenant_quotas
+from runlane.store.sql.schema import (
+    checkpoint_values,
+    checkpoint_writes,
+    checkpoints,
+    run_events,
+    run_inputs,
+    run_results,
+    runs,
+    store_items,
+    stored_events,
+    tenant_quotas,
+    threads,
+)
 from runlane.store.sql.statement import Statement
 
 COUNT_AGAIN_US: Final = 300 * 1_000_000
 _PAGE: Final = 2_000
+_THREADS_PAGE: Final = 200
 
 _tenant = bindparam("tenant", type_=Text())
 _of_quota = (tenant_quotas.c.tenant == _tenant, tenant_quotas.c.name == lit(STORED_BYTES))
 
 
-def _sum(table: Any, columns: Iterable[ColumnElement[Any]], ids: Select[Any]) -> ColumnElement[int]:
+def _sum(owner: ColumnElement[Any], columns: Iterable[ColumnElement[Any]], ids: Select[Any]) -> ColumnElement[int]:
     size = sum((func.coalesce(byte_size(column), lit(0)) for column in columns), lit(0))
-    return select(func.coalesce(func.sum(size), lit(0))).where(table.c.run_id.in_(ids)).scalar_subquery()
+    return select(func.coalesce(func.sum(size), lit(0))).where(owner.in_(ids)).scalar_subquery()
 
 
 def _bytes_of(name: str, page: Select[Any], purpose: str) -> Statement:
     runs_of_page = page.cte("page")
     ids = select(runs_of_page.c.id)
     size = (
-        _sum(run_inputs, [run_inputs.c.input], ids)
-        + _sum(run_results, [run_results.c.result, run_results.c.error, run_results.c.state], ids)
-        + _sum(run_events, [run_events.c.data], ids)
+        _sum(run_inputs.c.run_id, [run_inputs.c.input], ids)
+        + _sum(run_results.c.run_id, [run_results.c.result, run_results.c.error, run_results.c.state], ids)
+        + _sum(run_events.c.run_id, [run_events.c.data], ids)
     )
     last = select(func.max(runs_of_page.c.id)).scalar_subquery()
     return Statement(name, select(last.label("last"), size.label("size")), purpose=purpose)
@@ -72,6 +85,43 @@ _EVENTS = Statement(
         stored_events.c.tenant == _tenant
     ),
     purpose="Count the bytes of the stored events of a tenant.",
+)
+_ITEMS = Statement(
+    "bytes_of_items",
+    select(
+        func.coalesce(
+            func.sum(byte_size(store_items.c.value) + func.coalesce(byte_size(store_items.c.embedding), lit(0))), lit(0)
+        ).label("size")
+    ).where(store_items.c.tenant == _tenant),
+    purpose="Count the bytes of the items that graphs of a tenant have stored.",
+)
+
+
+def _threads_of_page() -> Select[Any, Any, int]:
+    page = (
+        select(threads.c.key, threads.c.created_at, threads.c.id)
+        .where(
+            threads.c.tenant == _tenant,
+            tuple_(threads.c.created_at, threads.c.id)
+            > tuple_(bindparam("after_at", type_=BigInteger()), bindparam("after_id", type_=Text())),
+        )
+        .order_by(threads.c.created_at, threads.c.id)
+        .limit(lit(_THREADS_PAGE))
+        .cte("page")
+    )
+    size = (
+        _sum(checkpoints.c.thread, [checkpoints.c.checkpoint], select(page.c.key))
+        + _sum(checkpoint_values.c.thread, [checkpoint_values.c.value], select(page.c.key))
+        + _sum(checkpoint_writes.c.thread, [checkpoint_writes.c.value], select(page.c.key))
+    )
+    last = select(page.c.created_at, page.c.id).order_by(page.c.created_at.desc(), page.c.id.desc()).limit(lit(1))
+    newest = last.subquery("newest")
+    return select(newest.c.created_at, newest.c.id, size.label("size"))
+
+
+# By the index of threads, page by page.
+_THREADS = Statement(
+    "bytes_of_threads", _threads_of_page(), purpose="Count the bytes of the checkpoints of some threads of a tenant."
 )
 _READ = Statement("read_stored_bytes", select(tenant_quotas).where(*_of_quota), purpose="Read the quota of bytes.")
 _SET = Statement(
@@ -142,7 +192,9 @@ async def count_again(database: Database, tenant: str) -> None:
 
 async def _count(database: Database, tenant: str) -> int:
     total = int((await database.query(_OPEN, tenant=tenant))[0]["size"])
-    total += int((await database.query(_EVENTS, tenant=tenant))[0]["size"])
+    for statement in (_EVENTS, _ITEMS):
+        total += int((await database.query(statement, tenant=tenant))[0]["size"])
+    total += await _count_threads(database, tenant)
     for status in Status:
         after: str | None = "" if status.terminal else None
         while after is not None:
@@ -150,3 +202,13 @@ async def _count(database: Database, tenant: str) -> int:
             total += int(row["size"])
             after = row["last"]
     return total
+
+
+async def _count_threads(database: Database, tenant: str) -> int:
+    total, place = 0, (-1, "")
+    while True:
+        rows = await database.query(_THREADS, tenant=tenant, after_at=place[0], after_id=place[1])
+        if not rows:
+            return total
+        total += int(rows[0]["size"])
+        place = (rows[0]["created_at"], rows[0]["id"])

@@ -56,7 +56,8 @@ class RecordMember:
         texts += [call.payload for call in self.entry.calls]
         if finish is not None:
             texts += [finish.result, finish.error, finish.state]
-        return sum(len(text) for text in texts if text is not None)
+        graph = self.entry.graph
+        return sum(len(text) for text in texts if text is not None) + (0 if graph is None else graph.size)
 
     @property
     def delays_us(self) -> Iterable[int]:
@@ -106,6 +107,7 @@ def merge_entries(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], li
             waits=[*known.waits, *entry.waits],
             settled=[*known.settled, *entry.settled],
             budgets=[*known.budgets, *entry.budgets],
+            graph=known.graph.merged(entry.graph) if known.graph is not None else entry.graph,
             finish=entry.finish,
         )
     return list(merged.values()), late

@@ -47,6 +47,7 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.sql.schema import run_attempts, run_events, run_results, runs
 from runlane.store.sql.statement import Row
+from runlane.store.threads.graph_writes import GraphWrites, OwnedWrites, store_graphs
 from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
 from runlane.store.webhooks.notices import report_budgets
 from runlane.store.webhooks.outbox import has_endpoints
@@ -101,6 +102,7 @@ class RecordEntry:
     finish: Finish | None = None
     tenant: str = ""
     budgets: list[BudgetNotice] = field(default_factory=list[BudgetNotice])
+    graph: GraphWrites | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,7 @@ async def record(
     used: list[CallUsage] = []
     opened: list[tuple[Any, ...]] = []
     settled: list[tuple[Any, ...]] = []
+    graphs: list[OwnedWrites] = []
     ended: list[Row] = []
     verdicts: dict[tuple[str, int], Recorded] = {}
     for entry in ordered:
@@ -271,6 +274,8 @@ async def record(
         used += [_usage(entry, call) for call in entry.calls if call.kind is CallKind.MODEL]
         opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
         settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
+        if entry.graph is not None:
+            graphs.append((entry.run_id, entry.attempt, entry.graph))
         if has_ended:
             ended.append(row)
     await session.fetch(SAVE_STEPS, checkpoints)
@@ -283,6 +288,7 @@ async def record(
         await report_waiting(session, [wait for wait in asked if wait["run_id"] in notified])
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
+    await store_graphs(session, graphs)
     released = await settle_ended(session, ended)
     for run_id, attempt in await _paused_too_late(session, verdicts):
         verdicts[run_id, attempt] = replace(verdicts[run_id, attempt], status=Status.QUEUED)

@@ -17,6 +17,7 @@ from runlane.redaction import Redactor
 from runlane.store.orchestration.calls import CallKind, CallRecord
 from runlane.store.orchestration.steps import StepOutcome, StepRecord
 from runlane.store.queue.record import Finish, RecordEntry
+from runlane.store.threads.graph_writes import GraphWrites
 
 # Returns a value without secrets.
 _Clean = Callable[[Any, Redactor], Any]
@@ -70,6 +71,13 @@ def redacted(entry: RecordEntry, redactor: Redactor) -> RecordEntry:
             state=maybe(finish.state, _data),
         )
 
+    def clean_graph(graph: GraphWrites) -> GraphWrites:
+        end = graph.thread
+        if end is None:
+            return graph
+        cleaned = replace(end, values=maybe(end.values, _data), interrupts=maybe(end.interrupts, _data))
+        return replace(graph, thread=cleaned)
+
     note = entry.progress_note
     return replace(
         entry,
@@ -80,6 +88,7 @@ def redacted(entry: RecordEntry, redactor: Redactor) -> RecordEntry:
         calls=[clean_call(call) for call in entry.calls],
         waits=[replace(wait, request=clean(wait.request, _question)) for wait in entry.waits],
         finish=None if entry.finish is None else clean_finish(entry.finish),
+        graph=None if entry.graph is None else clean_graph(entry.graph),
     )
 
 
@@ -108,6 +117,8 @@ def _texts(entry: RecordEntry) -> Iterator[str]:
     yield from filter(None, (entry.checkpoint, entry.progress_note))
     if (finish := entry.finish) is not None:
         yield from filter(None, (finish.result, finish.error, finish.state))
+    if entry.graph is not None and (end := entry.graph.thread) is not None:
+        yield from filter(None, (end.values, end.interrupts))
 
 
 # --- shapes

@@ -37,6 +37,7 @@ from runlane.store.sql.schema import (
     run_tags,
     run_waits,
     runs,
+    thread_runs,
 )
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.webhooks.run_webhooks import delete_run_webhooks
@@ -98,6 +99,7 @@ _DELETES = [
             run_tags,
             batch_items,
             idempotency_keys,
+            thread_runs,
         )
     ),
     Statement(

@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from runlane.domain.events import EventType
 from runlane.domain.run import MIN_PRIORITY, PRIORITY_STEP_US, RunHook, Status
+from runlane.errors import WrongState
 from runlane.store.orchestration.steps import SNAPSHOT_PATH
 from runlane.store.queue.dead_letters import letter_revived
 from runlane.store.queue.flow_starts import take_unique_key
@@ -42,6 +43,7 @@ from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import run_inputs, run_results, run_steps, runs
 from runlane.store.sql.statement import Statement
+from runlane.store.threads.run_ends import reopen_thread
 from runlane.store.webhooks.outbox import has_endpoints
 from runlane.store.webhooks.run_messages import report_retried
 
@@ -148,6 +150,8 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
     for row in await session.fetch(_REVIVE, run_id=run_id, **parameters):
         # In its place by age and priority: a replay of many runs must not delay all new ones of their key.
         await wait_for_limits(session, [row], again=False)
+        if row["hooks"] & RunHook.THREAD and not await reopen_thread(session, row["ordering_key"]):
+            raise WrongState(f"The thread of run {run_id} was deleted. Start a new run in another thread.")
         await session.fetch(_DROP_RESULT, run_id=run_id)
         if how.plan is not None:
             await session.fetch(_NEW_PLAN, run_id=run_id, plan=how.plan)

@@ -19,13 +19,14 @@ from runlane.store.queue.ordering import ReleasedRun, release_next
 from runlane.store.schedules.buffer import settle_schedules
 from runlane.store.sql.database import Session
 from runlane.store.sql.statement import Row
+from runlane.store.threads.run_ends import settle_threads
 from runlane.store.webhooks.run_messages import report_ended
 
 _FAILED: Final = Status.FAILED.value
 
 
 async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedRun]:
-    """Free slots, settle dead letters, pass ordering keys on, start slots of schedules and decide about dependents.
+    """Free slots, settle letters and threads, pass ordering keys on, start slots of schedules, decide about dependents.
 
     Return the runs that became ready, and those that ended because they can never start. A row has the columns id,
     status, ordering_key, holds_key, tenant, hooks (see `RunHook`), and `notifies`: whether the tenant has webhook
@@ -43,6 +44,8 @@ async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedR
             await report_ended(session, ended)
         if RunHook.TRIGGERS in hooks:
             await store_run_events(session, ended)
+        if RunHook.THREAD in hooks:
+            await settle_threads(session, ended)
         changed += await release_next(
             session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ARRAY, BigInteger, cast, literal_column, or_, select
+from sqlalchemy import ARRAY, BigInteger, Boolean, cast, literal_column, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -86,6 +86,31 @@ def _byte_size_postgres(element: byte_size, compiler: SQLCompiler, **kw: Any) ->
 @compiles(byte_size, "sqlite")
 def _byte_size_sqlite(element: byte_size, compiler: SQLCompiler, **kw: Any) -> str:
     return f"length(cast({compiler.process(element.clauses, **kw)} as blob))"
+
+
+class json_contains(FunctionElement[bool]):  # noqa: N801
+    """Whether the JSON of the first argument contains that of the second: objects by key, lists by element."""
+
+    type = Boolean()
+    inherit_cache = True
+    name = "json_contains"
+
+
+@compiles(json_contains, "postgresql")
+def _json_contains_postgres(element: json_contains, compiler: SQLCompiler, **kw: Any) -> str:
+    whole, part = (_jsonb(compiler.process(clause, **kw)) for clause in element.clauses)
+    return f"({whole} @> {part})"
+
+
+def _jsonb(text: str) -> str:
+    # jsonb cannot represent NUL.
+    return rf"cast(replace({text}, '\u0000', '\ufffd') as jsonb)"
+
+
+@compiles(json_contains, "sqlite")
+def _json_contains_sqlite(element: json_contains, compiler: SQLCompiler, **kw: Any) -> str:
+    # Registered on every connection: SQLite has no such function.
+    return f"json_contains({compiler.process(element.clauses, **kw)})"
 
 
 class transaction_mark(FunctionElement[str]):  # noqa: N801

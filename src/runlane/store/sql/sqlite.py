@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -20,6 +21,7 @@ from runlane.errors import ConfigurationError, Unavailable
 from runlane.private_files import make_file, make_folder
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Duplicate, Session, ignore_freed
+from runlane.store.sql.json_containment import text_contains
 from runlane.store.sql.sqlite_clock import SqliteClock
 from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
@@ -146,6 +148,8 @@ class SqliteDatabase:
             connection.row_factory = sqlite3.Row
             self._clock = SqliteClock.open(self.path)
             connection.create_function("now_us", 0, self._clock.now_us)
+            connection.create_function("json_contains", 2, text_contains, deterministic=True)
+            connection.create_function("from_base64", 1, _from_base64, deterministic=True)
             self._use_log(connection)
             for pragma in ("synchronous=full", "foreign_keys=on", "cache_size=-16000"):
                 connection.execute(f"pragma {pragma}")
@@ -210,6 +214,11 @@ class SqliteDatabase:
         if (error.sqlite_errorcode or 0) & 0xFF not in _RETRYABLE:
             return error
         return Unavailable(f"The database {self.path} cannot be used right now: {error}.")
+
+
+def _from_base64(text: str | None) -> bytes | None:
+    """Return the bytes of a batch, whose JSON carries them as text. SQLite before 3.41 has no such function."""
+    return None if text is None else b64decode(text)
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -8,6 +8,7 @@ instead of arrays, which the planner and the driver handle faster.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ import orjson
 from sqlalchemy import ARRAY, FromClause, column, func, literal_column, select
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.base import Executable
-from sqlalchemy.types import Text, TypeEngine
+from sqlalchemy.types import LargeBinary, Text, TypeEngine
 
 Dialect = Literal["postgresql", "sqlite"]
 Row = Mapping[str, Any]
@@ -129,7 +130,7 @@ def bind(
         return [params[name] if name in params else compiled.filled[name] for name in compiled.names]
     values = {**compiled.filled, **params}
     if dialect == "sqlite":
-        values[BATCH_PARAMETER] = orjson.dumps(members).decode()
+        values[BATCH_PARAMETER] = orjson.dumps(members, default=_encode_bytes).decode()
     else:
         values.update(zip(columns, map(list, zip(*members, strict=True)), strict=True))
     return [values[name] for name in compiled.names]
@@ -141,6 +142,13 @@ def bind_single(
     """Return the SQL for one member and its positional arguments."""
     values = {**compiled.filled, **params, **dict(zip(columns, member, strict=True))}
     return compiled.sql, [values[name] for name in compiled.names]
+
+
+def _encode_bytes(value: Any) -> str:
+    """Return bytes as JSON can carry them; from_base64() in the statement restores them."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} cannot be a value of a batch")
 
 
 def text_list(dialect: Dialect, values: Sequence[str]) -> Any:
@@ -165,8 +173,13 @@ def single_table(columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
 def named_batch(name: str, parameter: str, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
     """Return a table made of one JSON parameter, for SQLite."""
     values = [
-        literal_column(f"json_extract(value, '$[{position}]')", kind).label(label)
+        literal_column(_extracted(position, kind), kind).label(label)
         for position, (label, kind) in enumerate(columns.items())
     ]
     source = func.json_each(bindparam(parameter, type_=Text())).table_valued("value", name=f"{name}_members")
     return select(*values).select_from(source).subquery(name)
+
+
+def _extracted(position: int, kind: TypeEngine[Any]) -> str:
+    value = f"json_extract(value, '$[{position}]')"
+    return f"from_base64({value})" if isinstance(kind, LargeBinary) else value

@@ -1,0 +1,100 @@
+"""Bodies of requests about assistants, and what all requests of the agent server have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from runlane.api.schemas.fields import Name, RequestModel
+
+Limit = Annotated[int, Field(ge=1, le=1000)]
+Offset = Annotated[int, Field(ge=0, le=2**31 - 1)]
+SortOrder = Literal["asc", "desc"]
+Json = dict[str, Any]
+NodeName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class ConfigBody(RequestModel):
+    """The config of LangGraph that requests may set."""
+
+    tags: list[str] | None = None
+    metadata: Json | None = None
+    run_name: str | None = None
+    recursion_limit: Annotated[int, Field(ge=1)] | None = None
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    configurable: Json | None = None
+
+    def given(self) -> Json:
+        """Return the fields that the request has."""
+        return self.model_dump(exclude_unset=True, exclude_none=True)
+
+
+class AssistantCreate(RequestModel):
+    """A new assistant."""
+
+    graph_id: Name
+    assistant_id: str | None = None
+    name: Name | None = None
+    description: str | None = None
+    config: ConfigBody | None = None
+    context: Any = None
+    metadata: Json | None = None
+    if_exists: Literal["raise", "do_nothing"] = "raise"
+
+
+class AssistantPatch(RequestModel):
+    """Changes of an assistant; fields that are left out stay as they are."""
+
+    graph_id: Name | None = None
+    name: Name | None = None
+    description: str | None = None
+    config: ConfigBody | None = None
+    context: Any = None
+    metadata: Json | None = None
+
+
+AssistantField = Literal[
+    "assistant_id",
+    "graph_id",
+    "name",
+    "description",
+    "config",
+    "context",
+    "metadata",
+    "version",
+    "created_at",
+    "updated_at",
+]
+
+
+class AssistantCount(RequestModel):
+    """Which assistants are counted."""
+
+    graph_id: str | None = None
+    name: str | None = None
+    metadata: Json | None = None
+
+
+class AssistantSearch(AssistantCount):
+    """Which assistants are listed, and how."""
+
+    limit: Limit = 10
+    offset: Offset = 0
+    sort_by: Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"] | None = None
+    sort_order: SortOrder | None = None
+    select: list[AssistantField] | None = None
+
+
+class VersionSearch(RequestModel):
+    """Which versions of an assistant are listed."""
+
+    metadata: Json | None = None
+    limit: Limit = 10
+    offset: Offset = 0
+
+
+class LatestVersion(RequestModel):
+    """The version that becomes the current one."""
+
+    version: Annotated[int, Field(ge=1)]

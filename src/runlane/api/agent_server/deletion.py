@@ -1,0 +1,68 @@
+"""Deletion and cancellation over HTTP: the store decides, workers and readers are notified, and the caller may wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from runlane.api.services import Services
+from runlane.domain.access import Principal
+from runlane.domain.run import Status
+from runlane.errors import RunNotFound
+from runlane.store.queue.run_changes import RunChange
+from runlane.store.sql.database import Session
+from runlane.store.threads.assistants import delete_assistant_in
+from runlane.store.threads.cancelling import delete_thread
+from runlane.store.threads.threads import threads_of_assistant
+
+# How long a request waits for runs that a worker still executes. They end in any case.
+_STOP_SECONDS: Final = 10.0
+
+
+async def remove_thread(parts: Services, principal: Principal, thread_id: str) -> None:
+    """Delete a thread and cancel its open runs. Return when they have stopped, or after a while."""
+    changes = await delete_thread(parts.database, principal.tenant, thread_id, actor=principal.actor)
+    publish_changes(parts, changes)
+    await wait_stopped(parts, principal, changes)
+
+
+async def remove_assistant(parts: Services, principal: Principal, assistant_id: str, *, delete_threads: bool) -> None:
+    """Delete an assistant, and its threads if asked to."""
+
+    async def work(session: Session) -> list[str]:
+        deleted = await delete_assistant_in(session, principal.tenant, assistant_id)
+        return await threads_of_assistant(session, principal.tenant, deleted.id) if delete_threads else []
+
+    for thread_id in await parts.database.transact(work):
+        await remove_thread(parts, principal, thread_id)
+
+
+def publish_changes(parts: Services, changes: Iterable[RunChange]) -> None:
+    """Notify workers and readers of cancelled runs."""
+    for change in changes:
+        parts.connection.bus.signal_cancel(change.run_id)
+        parts.connection.publish_change(change)
+
+
+async def wait_stopped(parts: Services, principal: Principal, changes: Sequence[RunChange]) -> None:
+    """Wait until runs that were running have stopped, at most _STOP_SECONDS."""
+    running = [change.run_id for change in changes if change.status is Status.RUNNING]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_STOP_SECONDS):
+            for run_id in running:
+                await wait_ended(parts, principal, run_id)
+
+
+async def wait_ended(parts: Services, principal: Principal, run_id: str) -> None:
+    """Wait until a run has ended, or this process stops."""
+    with contextlib.suppress(RunNotFound):
+        follower = await parts.follow(principal, run_id, 0)
+        try:
+            while not follower.ended:
+                await follower.next(_STOP_SECONDS)
+        finally:
+            follower.close()
+        if follower.refusal is not None:
+            raise follower.refusal

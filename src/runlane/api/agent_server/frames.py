@@ -1,0 +1,94 @@
+"""SSE frames of graphs: an event of the run's log becomes the frames that a client of LangGraph expects.
+
+The id of a frame is the number of its event, so a reader resumes at the exact event through any server. Only the last
+frame of an event has it: a reader that loses its connection between two of them gets both again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import orjson
+
+from runlane.api.agent_server.message_assembly import MessageAssembly
+from runlane.domain.events import EventType, StoredEvent
+from runlane.domain.graph import StreamMode
+from runlane.domain.text import load_json
+
+# The data of the event is stored as written, so it is passed on without parsing it.
+_STORED: Final = re.compile(r'\{"event":("(?:[^"\\]|\\.)*"),"data":')
+_ALWAYS: Final = frozenset({"metadata", "error"})
+_MESSAGES: Final = "messages"
+
+
+class GraphEncoding:
+    """The frames of one reader. `after` is the number of the last event that the reader has.
+
+    A reader of the mode `messages` reads all events and gets the frames after its own number, because a message
+    contains the chunks before.
+    """
+
+    def __init__(self, modes: Iterable[str], after: int = 0, prefix: str = "") -> None:
+        wanted = set(modes)
+        self._assembles = StreamMode.MESSAGES.value in wanted
+        self._passes_messages = StreamMode.MESSAGES_TUPLE.value in wanted
+        self._names = (wanted - {StreamMode.MESSAGES.value, StreamMode.MESSAGES_TUPLE.value}) | _ALWAYS
+        self._after = after
+        self._prefix = prefix
+        self._assembly = MessageAssembly()
+
+    @property
+    def reads_after(self) -> int:
+        """The number after which events have to be read."""
+        return 0 if self._assembles else self._after
+
+    def event(self, run_id: str, line: StoredEvent) -> bytes:
+        """Return the frames of an event."""
+        if line.type != EventType.GRAPH_STREAM:
+            return b""
+        name, data = split_event(line.data)
+        mode = name.partition("|")[0]
+        frames: list[tuple[str, str]] = []
+        if mode == _MESSAGES:
+            frames = self._messages(name, data)
+        elif mode in self._names:
+            if mode == "metadata":
+                # What an earlier attempt left open is produced again.
+                self._assembly = MessageAssembly()
+            frames = [(name, data)]
+        if line.seq <= self._after or not frames:
+            return b""
+        *first, (last_name, last_data) = frames
+        head = "".join(f"event: {event}\ndata: {text}\n\n" for event, text in first)
+        return f"{head}event: {last_name}\ndata: {last_data}\nid: {self._prefix}{line.seq}\n\n".encode()
+
+    def gap(self, run_id: str, first_seq: int) -> bytes:
+        """Return the frame that announces that events before this one are no longer kept."""
+        if first_seq <= self._after + 1:
+            return b""
+        return control_frame("truncated", {"run_id": run_id, "first_seq": first_seq})
+
+    def _messages(self, name: str, data: str) -> list[tuple[str, str]]:
+        frames = [(name, data)] if self._passes_messages else []
+        if self._assembles:
+            chunk, metadata = load_json(data)
+            namespace = name.removeprefix(_MESSAGES)
+            for event, value in self._assembly.add(chunk, metadata):
+                frames.append((f"{event}{namespace}", orjson.dumps(value).decode()))
+        return frames
+
+
+def split_event(stored: str) -> tuple[str, str]:
+    """Return the name of a stored event of a graph, and its data as JSON."""
+    found = _STORED.match(stored)
+    if found is not None:
+        return load_json(found[1]), stored[found.end() : -1]
+    event: dict[str, Any] = load_json(stored)
+    return event["event"], orjson.dumps(event.get("data")).decode()
+
+
+def control_frame(name: str, data: Any) -> bytes:
+    """Return a frame without an id: a reader must not resume after it."""
+    return f"event: {name}\ndata: {orjson.dumps(data).decode()}\n\n".encode()

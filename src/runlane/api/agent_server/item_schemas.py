@@ -1,0 +1,59 @@
+"""Bodies of requests about the items of the store of graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from runlane.api.agent_server.assistant_schemas import Json, Limit, Offset
+from runlane.api.agent_server.thread_schemas import MAX_TTL_MINUTES
+from runlane.api.schemas.fields import Key, RequestModel
+
+
+def _label(value: str) -> str:
+    if "." in value or "\x1f" in value:
+        raise ValueError("must not contain a period or U+001F")
+    return value
+
+
+Label = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_label)]
+Labels = Annotated[list[Label], Field(max_length=20)]
+
+
+class ItemPut(RequestModel):
+    """An item to store."""
+
+    namespace: Annotated[Labels, Field(min_length=1)]
+    key: Key
+    value: Json
+    index: Literal[False] | list[str] | None = None
+    ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES, description="Minutes.")] | None = None
+
+
+class ItemDelete(RequestModel):
+    """An item to delete."""
+
+    namespace: Labels = Field(default_factory=list[str])
+    key: Key
+
+
+class ItemSearch(RequestModel):
+    """Which items are found below a prefix of namespaces."""
+
+    namespace_prefix: Labels = Field(default_factory=list[str])
+    filter: Json | None = None
+    query: str | None = None
+    limit: Limit = 10
+    offset: Offset = 0
+    refresh_ttl: bool | None = None
+
+
+class NamespaceSearch(RequestModel):
+    """Which namespaces are listed."""
+
+    prefix: Labels | None = None
+    suffix: Labels | None = None
+    max_depth: Annotated[int, Field(ge=1)] | None = None
+    limit: Limit = 100
+    offset: Offset = 0

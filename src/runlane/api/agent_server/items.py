@@ -1,0 +1,98 @@
+"""Items of the store of graphs: what graphs remember across threads, for clients."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from runlane.api.agent_server.item_schemas import ItemDelete, ItemPut, ItemSearch, NamespaceSearch
+from runlane.api.agent_server.routing import agent_router
+from runlane.api.auth import RunsRead, RunsWrite
+from runlane.api.error_responses import answers
+from runlane.api.serializers import JsonBody
+from runlane.api.services import parts_of
+from runlane.domain.item_text import WHOLE, item_text
+from runlane.domain.timestamps import format_timestamp
+from runlane.store.threads import items as store
+
+router = agent_router("store")
+
+
+@router.put("/store/items", status_code=204, response_class=Response, responses=answers(413))
+async def put_item(request: Request, principal: RunsWrite, body: ItemPut) -> Response:
+    """Store an item; one with the same namespace and key is replaced."""
+    text = None if body.index is False else item_text(body.value, body.index or [WHOLE])
+    item = store.NewItem(tuple(body.namespace), body.key, body.value, text=text, ttl_minutes=body.ttl)
+    await parts_of(request).database.transact(lambda session: store.put_items(session, principal.tenant, [item]))
+    return Response(status_code=204)
+
+
+@router.get("/store/items", response_model=dict[str, Any] | None, responses=answers())
+async def get_item(
+    request: Request,
+    principal: RunsRead,
+    key: Annotated[str, Query(min_length=1)],
+    namespace: Annotated[list[str] | None, Query(description="Its labels, joined with periods or repeated.")] = None,
+    refresh_ttl: Annotated[bool | None, Query()] = None,
+) -> JsonBody:
+    """Return an item; null if it does not exist."""
+    labels = tuple(label for part in namespace or () for label in part.split(".") if label)
+    found = await store.read_item(
+        parts_of(request).database, principal.tenant, labels, key, refresh_ttl=refresh_ttl is not False
+    )
+    return JsonBody(None if found is None else _item_json(found))
+
+
+@router.delete("/store/items", status_code=204, response_class=Response, responses=answers())
+async def delete_item(request: Request, principal: RunsWrite, body: ItemDelete) -> Response:
+    """Delete an item, if it exists."""
+    keys = [(tuple(body.namespace), body.key)]
+    await parts_of(request).database.transact(lambda session: store.delete_items(session, principal.tenant, keys))
+    return Response(status_code=204)
+
+
+@router.post("/store/items/search", response_model=dict[str, Any], responses=answers())
+async def search_items(request: Request, principal: RunsRead, body: ItemSearch | None = None) -> JsonBody:
+    """Find items below a prefix of namespaces, by their fields and by words."""
+    wanted = body or ItemSearch()
+    query = store.ItemQuery(
+        prefix=tuple(wanted.namespace_prefix),
+        filter=wanted.filter,
+        query=wanted.query,
+        limit=wanted.limit,
+        offset=wanted.offset,
+        refresh_ttl=wanted.refresh_ttl is not False,
+    )
+    found = await parts_of(request).database.transact(
+        lambda session: store.search_items(session, principal.tenant, query)
+    )
+    return JsonBody({"items": [{**_item_json(item), "score": item.score} for item in found]})
+
+
+@router.post("/store/namespaces", response_model=dict[str, Any], responses=answers())
+async def list_namespaces(request: Request, principal: RunsRead, body: NamespaceSearch | None = None) -> JsonBody:
+    """List the namespaces that have items."""
+    wanted = body or NamespaceSearch()
+    query = store.NamespaceQuery(
+        prefixes=[tuple(wanted.prefix)] if wanted.prefix else [],
+        suffixes=[tuple(wanted.suffix)] if wanted.suffix else [],
+        max_depth=wanted.max_depth,
+        limit=wanted.limit,
+        offset=wanted.offset,
+    )
+    found = await parts_of(request).database.transact(
+        lambda session: store.list_namespaces(session, principal.tenant, query)
+    )
+    return JsonBody({"namespaces": [list(labels) for labels in found]})
+
+
+def _item_json(item: store.StoredItem) -> dict[str, Any]:
+    return {
+        "namespace": list(item.namespace),
+        "key": item.key,
+        "value": item.value,
+        "created_at": format_timestamp(item.created_at_us),
+        "updated_at": format_timestamp(item.updated_at_us),
+    }

@@ -1,0 +1,69 @@
+"""What the routes of the agent server share: bodies of any content type, and the headers of pages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from runlane.api.body import LargeBodyRoute
+from runlane.api.serializers import JsonBody
+from runlane.domain.wire import to_dict
+from runlane.errors import InvalidRequest
+
+T = TypeVar("T")
+
+_JSON = (b"content-type", b"application/json")
+
+
+class AgentRoute(LargeBodyRoute):
+    """A route that reads a body of type text/plain as JSON: some browser clients send it so to avoid a preflight."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        usual = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            if request.headers.get("content-type", "").startswith("text/plain"):
+                headers = [pair for pair in request.scope["headers"] if pair[0] != _JSON[0]]
+                request = Request({**request.scope, "headers": [*headers, _JSON]}, request.receive)
+            return await usual(request)
+
+        return handle
+
+
+def agent_router(tag: str) -> APIRouter:
+    """Return a router of the agent server. A body without a content type is JSON."""
+    return APIRouter(tags=[tag], route_class=AgentRoute, strict_content_type=False)
+
+
+def page_of(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], dict[str, str]]:
+    """Return a page and its headers, given one value more than the page has, if there is one.
+
+    The total is the number of values up to the end of this page, and one more if others follow.
+    """
+    more = len(found) > limit
+    headers = {"X-Pagination-Total": str(offset + len(found))}
+    if more:
+        headers["X-Pagination-Next"] = str(offset + limit)
+    return found[:limit], headers
+
+
+def listing(values: Sequence[object], select: Sequence[str] | None, headers: dict[str, str] | None = None) -> JsonBody:
+    """Return values of `runlane.domain` as a list of JSON objects, with the selected keys only."""
+    return JsonBody([selected(to_dict(value), select) for value in values], headers=headers)
+
+
+def selected(body: dict[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
+    """Return an object with the selected keys only; all of them if none are selected."""
+    return body if select is None else {name: body[name] for name in select if name in body}
+
+
+def check_uuid(text: str, what: str) -> str:
+    """Return the canonical form of a UUID."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise InvalidRequest(f"{text[:100]!r} is not a valid {what}. Use a UUID.") from None

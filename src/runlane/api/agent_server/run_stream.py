@@ -1,0 +1,113 @@
+"""Follow a run of a thread: the events of its graph, then how it ended.
+
+The reader uses the tail like any reader of runs. How the run ended is read once, when the log is complete: `error` for
+a failed run, then `end` in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from runlane.api.agent_server.frames import GraphEncoding, control_frame
+from runlane.api.error_responses import ImpossibleEvent
+from runlane.api.services import Services
+from runlane.api.tail import Follower
+from runlane.domain.access import Principal
+from runlane.domain.graph import run_status
+from runlane.domain.run import Status
+from runlane.errors import RunlaneError, RunNotFound
+from runlane.store.queue.events import read_positions
+from runlane.store.sql.database import Database
+from runlane.store.threads.thread_runs import RunResult, read_result
+
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
+
+
+class RunFollower:
+    """One reader of one run of a thread, with the interface of a Follower."""
+
+    def __init__(self, database: Database, run_id: str, follower: Follower) -> None:
+        self._database = database
+        self._run_id = run_id
+        self._follower = follower
+        self._ended = False
+
+    @property
+    def ended(self) -> bool:
+        """True when the stream has ended and everything was returned."""
+        return self._ended or (self._follower.ended and not self._follower.complete)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stream ended because its run did."""
+        return self._follower.complete
+
+    @property
+    def refusal(self) -> RunlaneError | None:
+        """The reason why the reader may not continue."""
+        return self._follower.refusal
+
+    async def next(self, timeout_seconds: float) -> bytes:
+        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
+        waiting = await self._follower.next(timeout_seconds)
+        if self._follower.ended and self._follower.complete and not self._ended:
+            waiting += await end_frames(self._database, self._run_id)
+            self._ended = True
+        return waiting
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this when the follower is closed."""
+        self._follower.when_closed(call)
+
+    def close(self) -> None:
+        """Stop reading. Safe to call twice."""
+        self._follower.close()
+
+
+async def end_frames(database: Database, run_id: str) -> bytes:
+    """Return the last frames of a run that has ended."""
+    try:
+        found = await read_result(database, run_id)
+    except RunNotFound:
+        return control_frame("end", None)
+    failure = b"" if found.error is None else control_frame("error", wire_error(found))
+    return failure + control_frame("end", {"run_id": run_id, "status": run_status(found.status).value})
+
+
+def wire_error(found: RunResult) -> dict[str, Any]:
+    """Return the error of a failed run as clients of LangGraph expect it."""
+    error = found.error or {}
+    return {"error": error.get("type", "Error"), "message": error.get("message", "")}
+
+
+async def follow_run(
+    parts: Services, principal: Principal, run_id: str, modes: Sequence[str], last_event_id: str | None
+) -> RunFollower:
+    """Return a reader of a run after an event; `-1` and nothing are before the first one."""
+    after = await _position(parts, run_id, last_event_id)
+    encoding = GraphEncoding(modes, after)
+    return RunFollower(parts.database, run_id, await parts.follow(principal, run_id, encoding.reads_after, encoding))
+
+
+async def _position(parts: Services, run_id: str, last_event_id: str | None) -> int:
+    if not last_event_id or last_event_id in ("-1", "-"):
+        return 0
+    if _NUMBER.fullmatch(last_event_id) is None:
+        raise ImpossibleEvent(f"Last-Event-ID {last_event_id[:40]!r} is not an event number. Use -1 for everything.")
+    positions = await read_positions(parts.database, [run_id])
+    if not positions:
+        raise RunNotFound(run_id)
+    if int(last_event_id) > positions[0].last_seq:
+        raise ImpossibleEvent(f"Run {run_id} has {positions[0].last_seq} events; {last_event_id} does not exist.")
+    return int(last_event_id)
+
+
+def final_values(found: RunResult, values: Any) -> Any:
+    """Return the body of the answer to a client that waited for a run: its values, or its error."""
+    if found.status is Status.FAILED:
+        return {"__error__": wire_error(found)}
+    if found.result is not None:
+        return found.result
+    return {} if values is None else values

@@ -1,0 +1,298 @@
+"""Runs of threads: start, wait, stream, list, cancel and delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import Header, Path, Query, Request
+from starlette.responses import Response
+
+from runlane.api.agent_server.deletion import publish_changes, wait_stopped
+from runlane.api.agent_server.joining import JoinAnswer
+from runlane.api.agent_server.routing import agent_router, listing
+from runlane.api.agent_server.run_schemas import RunBody
+from runlane.api.agent_server.run_stream import final_values, follow_run
+from runlane.api.agent_server.starting import RunPath, start
+from runlane.api.agent_server.thread_stream import RUN_MODES, follow_thread
+from runlane.api.agent_server.threads import ThreadId
+from runlane.api.auth import RunsRead, RunsWrite
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotencyKey
+from runlane.api.serializers import JsonBody
+from runlane.api.services import Services, parts_of
+from runlane.api.sse import EventStream
+from runlane.domain.access import Principal
+from runlane.domain.graph import CancelAction, RunStatus
+from runlane.domain.thread import ThreadRun
+from runlane.domain.wire import to_dict
+from runlane.errors import InvalidRequest, NotFound, RunNotFound, UnknownThread
+from runlane.store.threads import thread_runs as store
+from runlane.store.threads.cancelling import cancel_thread_runs
+from runlane.store.threads.threads import find_thread
+
+router = agent_router("runs of threads")
+
+RunId = Annotated[str, Path(description="The run's id.")]
+LastEventId = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="The id of the last event that the reader has; -1 for none.")
+]
+Modes = Annotated[list[str] | None, Query(alias="stream_mode", description="Only events of these modes.")]
+RunField = Literal[
+    "run_id",
+    "thread_id",
+    "assistant_id",
+    "created_at",
+    "updated_at",
+    "status",
+    "metadata",
+    "kwargs",
+    "multitask_strategy",
+]
+
+
+@router.post("/threads/{thread_id}/runs", response_model=ThreadRun, responses=answers(404, 409, 413, 429))
+async def create_run(
+    request: Request, principal: RunsWrite, thread_id: ThreadId, body: RunBody, key: IdempotencyKey = None
+) -> JsonBody:
+    """Accept a run. When the response is sent, the run is stored and will end."""
+    return created(await start_one(request, principal, thread_id, body, key))
+
+
+@router.post("/threads/{thread_id}/runs/wait", response_class=Response, responses=answers(404, 409, 413, 429))
+async def wait_for_new_run(
+    request: Request, principal: RunsWrite, thread_id: ThreadId, body: RunBody, key: IdempotencyKey = None
+) -> Response:
+    """Accept a run and return the values of the thread after it."""
+    started = RunPath.of(await start_one(request, principal, thread_id, body, key))
+    return await join(parts_of(request), principal, started, cancels=body.on_disconnect == "cancel")
+
+
+@router.post("/threads/{thread_id}/runs/stream", response_class=Response, responses=answers(404, 409, 413, 429))
+async def stream_new_run(
+    request: Request, principal: RunsWrite, thread_id: ThreadId, body: RunBody, key: IdempotencyKey = None
+) -> Response:
+    """Accept a run and stream its events."""
+    started = RunPath.of(await start_one(request, principal, thread_id, body, key))
+    cancels = body.on_disconnect == "cancel"
+    return await stream(parts_of(request), principal, started, body.modes, None, cancels=cancels)
+
+
+@router.get("/threads/{thread_id}/runs", response_model=list[ThreadRun], responses=answers(404))
+async def list_runs(
+    request: Request,
+    principal: RunsRead,
+    thread_id: ThreadId,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 10,
+    offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+    status: Annotated[RunStatus | None, Query()] = None,
+    select: Annotated[list[RunField] | None, Query()] = None,
+) -> JsonBody:
+    """List the runs of a thread, newest first."""
+    database = parts_of(request).database
+    found = await store.list_thread_runs(
+        database, principal.tenant, thread_id, status=status, limit=limit, offset=offset
+    )
+    if not found:
+        await find_thread(database, principal.tenant, thread_id)
+    return listing(found, select)
+
+
+@router.get("/threads/{thread_id}/runs/{run_id}", response_model=ThreadRun, responses=answers(404))
+async def get_run(request: Request, principal: RunsRead, thread_id: ThreadId, run_id: RunId) -> JsonBody:
+    """Return a run of a thread."""
+    return await run_answer(parts_of(request), principal, RunPath(thread_id, run_id))
+
+
+@router.get("/threads/{thread_id}/runs/{run_id}/join", response_class=Response, responses=answers(404))
+async def join_run(
+    request: Request,
+    principal: RunsRead,
+    thread_id: ThreadId,
+    run_id: RunId,
+    cancel_on_disconnect: Annotated[bool, Query()] = False,
+) -> Response:
+    """Return the values of the thread after a run, once the run has ended."""
+    parts = parts_of(request)
+    started = await _visible(parts, principal, thread_id, run_id)
+    return await join(parts, principal, started, cancels=cancel_on_disconnect)
+
+
+@router.get("/threads/{thread_id}/runs/{run_id}/stream", response_class=Response, responses=answers(404))
+async def join_stream(
+    request: Request,
+    principal: RunsRead,
+    thread_id: ThreadId,
+    run_id: RunId,
+    stream_mode: Modes = None,
+    cancel_on_disconnect: Annotated[bool, Query()] = False,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Stream the events of a run after the given one, until the run has ended."""
+    parts = parts_of(request)
+    run = await store.find_thread_run(parts.database, principal.tenant, thread_id, run_id)
+    modes = parse_modes(stream_mode) or run.kwargs["stream_mode"]
+    started = RunPath(thread_id, run_id)
+    return await stream(parts, principal, started, modes, last_event_id, cancels=cancel_on_disconnect)
+
+
+@router.get("/threads/{thread_id}/stream", response_class=Response, responses=answers(404))
+async def stream_thread(
+    request: Request,
+    principal: RunsRead,
+    thread_id: ThreadId,
+    stream_mode: Annotated[
+        list[Literal["run_modes", "lifecycle", ""]] | None,
+        Query(description="`run_modes` has the events of runs in their modes, `lifecycle` their beginnings and ends."),
+    ] = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Stream the events of all runs of a thread, and stay open for later runs."""
+    parts = parts_of(request)
+    thread = await find_thread(parts.database, principal.tenant, thread_id)
+    modes = parse_modes(stream_mode) or [RUN_MODES]
+    follower = await follow_thread(parts, principal, thread, modes, last_event_id)
+    return EventStream(follower, {"Location": f"/threads/{thread_id}/stream"})
+
+
+@router.post("/threads/{thread_id}/runs/{run_id}/cancel", response_model=ThreadRun, responses=answers(404))
+async def cancel_run(
+    request: Request,
+    principal: RunsWrite,
+    thread_id: ThreadId,
+    run_id: RunId,
+    wait: Annotated[bool, Query(description="Return when the run has stopped.")] = False,
+    action: Annotated[CancelAction, Query(description="`rollback` also deletes what the run has stored.")] = (
+        CancelAction.INTERRUPT
+    ),
+) -> JsonBody:
+    """Cancel a run that has not ended."""
+    parts = parts_of(request)
+    await _visible(parts, principal, thread_id, run_id)
+    if not await cancel(parts, principal, thread_id, [run_id], action, wait=wait):
+        raise NotFound(f"Run {run_id} has ended already, so it cannot be cancelled.")
+    started = RunPath(thread_id, run_id)
+    headers = {"Location": f"{started}/join", "Content-Location": str(started)} if wait else None
+    status = 200 if wait else 202
+    try:
+        return await run_answer(parts, principal, started, status=status, headers=headers)
+    except RunNotFound:  # rolled back
+        return JsonBody({}, status, headers)
+
+
+@router.delete(
+    "/threads/{thread_id}/runs/{run_id}", status_code=204, response_class=Response, responses=answers(404, 409)
+)
+async def delete_run(request: Request, principal: RunsWrite, thread_id: ThreadId, run_id: RunId) -> Response:
+    """Delete a run that has ended. The state of the thread stays as it is."""
+    await store.delete_thread_run(parts_of(request).database, principal.tenant, thread_id, run_id)
+    return Response(status_code=204)
+
+
+async def start_one(
+    request: Request, principal: Principal, thread_id: str | None, body: RunBody, key: str | None
+) -> ThreadRun:
+    """Accept one run."""
+    if thread_id is not None and body.on_completion == "delete":
+        raise InvalidRequest("on_completion=delete is for runs without a thread. Delete the thread instead.")
+    return (await start(request, principal, [body.to_request(thread_id, key)]))[0]
+
+
+def created(run: ThreadRun) -> JsonBody:
+    """Return the response with a new run."""
+    return JsonBody(to_dict(run), headers={"Content-Location": str(RunPath.of(run))})
+
+
+async def run_answer(
+    parts: Services,
+    principal: Principal,
+    started: RunPath,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+) -> JsonBody:
+    """Return the response with a run."""
+    run = await store.find_thread_run(parts.database, principal.tenant, started.thread_id, started.run_id)
+    return JsonBody(to_dict(run), status, headers)
+
+
+async def join(parts: Services, principal: Principal, started: RunPath, *, cancels: bool) -> Response:
+    """Return the response with the values after a run; the run is cancelled if its client leaves and `cancels`."""
+    run_id = started.run_id
+
+    async def answer() -> Any:
+        found = await store.read_result(parts.database, run_id)
+        values: Any = None
+        if found.result is None and found.error is None:
+            try:
+                values = (await find_thread(parts.database, principal.tenant, started.thread_id)).values
+            except UnknownThread:
+                values = None
+        return final_values(found, values)
+
+    headers = {"Location": f"{started}/join", "Content-Location": str(started)}
+    follower = await parts.follow(principal, run_id, 0, _Silent())
+    return JoinAnswer(follower, answer, headers, _canceller(parts, principal, started) if cancels else None)
+
+
+async def stream(
+    parts: Services,
+    principal: Principal,
+    started: RunPath,
+    modes: Sequence[str],
+    last_event_id: str | None,
+    *,
+    cancels: bool,
+) -> Response:
+    """Return the stream of a run; the run is cancelled if its client leaves and `cancels`."""
+    follower = await follow_run(parts, principal, started.run_id, modes, last_event_id)
+    headers = {"Location": f"{started}/stream", "Content-Location": str(started)}
+    return EventStream(follower, headers, _canceller(parts, principal, started) if cancels else None)
+
+
+async def cancel(
+    parts: Services,
+    principal: Principal,
+    thread_id: str,
+    run_ids: Sequence[str],
+    action: CancelAction,
+    *,
+    wait: bool = False,
+) -> int:
+    """Cancel runs of a thread that have not ended; return how many."""
+    changes = await cancel_thread_runs(
+        parts.database, principal.tenant, thread_id, action, actor=principal.actor, only=set(run_ids)
+    )
+    publish_changes(parts, changes)
+    if wait:
+        await wait_stopped(parts, principal, changes)
+    return len(changes)
+
+
+def parse_modes(given: Sequence[str] | None) -> list[str]:
+    """Return the modes of a query; clients send an empty value for none."""
+    return [mode for mode in given or () if mode]
+
+
+def _canceller(parts: Services, principal: Principal, started: RunPath) -> Callable[[], Awaitable[None]]:
+    async def leave() -> None:
+        await cancel(parts, principal, started.thread_id, [started.run_id], CancelAction.INTERRUPT)
+
+    return partial(leave)
+
+
+async def _visible(parts: Services, principal: Principal, thread_id: str, run_id: str) -> RunPath:
+    if await store.thread_of_run(parts.database, principal.tenant, run_id) != thread_id:
+        raise RunNotFound(run_id)
+    return RunPath(thread_id, run_id)
+
+
+class _Silent:
+    """The encoding of a reader that only waits for the end."""
+
+    def event(self, run_id: str, line: object) -> bytes:
+        return b""
+
+    def gap(self, run_id: str, first_seq: int) -> bytes:
+        return b""

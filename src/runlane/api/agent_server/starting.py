@@ -1,0 +1,83 @@
+"""Start runs of threads over HTTP, and what their answers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from runlane.api.agent_server.deletion import publish_changes
+from runlane.api.services import Services, parts_of
+from runlane.domain.access import Principal
+from runlane.domain.events import Notice
+from runlane.domain.graph import Operation, thread_key
+from runlane.domain.thread import ThreadRun
+from runlane.errors import Conflict
+from runlane.observability import tracing
+from runlane.store.threads.starting import StartedRun, ThreadStart, start_runs
+from runlane.store.threads.thread_runs import find_thread_run, thread_of_run
+from runlane.submit.graphs import GraphRunRequest, graph_starts
+
+
+@dataclass(frozen=True, slots=True)
+class RunPath:
+    """A run and its thread in the paths of the API."""
+
+    thread_id: str
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"/threads/{self.thread_id}/runs/{self.run_id}"
+
+    @classmethod
+    def of(cls, run: ThreadRun) -> RunPath:
+        """Return the path of a run."""
+        return cls(run.thread_id, run.id)
+
+
+async def start(request: Request, principal: Principal, wanted: Sequence[GraphRunRequest]) -> list[ThreadRun]:
+    """Accept runs, all or none, and return them as they were accepted."""
+    accepted = await accept_starts(request, principal, wanted)
+    return [await _started(parts_of(request), principal.tenant, one) for one in accepted]
+
+
+async def accept_starts(request: Request, principal: Principal, wanted: Sequence[GraphRunRequest]) -> list[StartedRun]:
+    """Accept runs of any operation, all or none. Workers and the readers of the threads are notified."""
+    parts = parts_of(request)
+    settings = parts.app.settings
+    with tracing.span("accept graph", {"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
+        starts = await graph_starts(
+            parts.database,
+            wanted,
+            max_input_bytes=settings.max_input_bytes,
+            max_losses=settings.max_losses,
+            tenant=principal.tenant,
+            trace=tracing.current_parent() or tracing.valid_parent(request.headers.get("traceparent")),
+            actor=principal.actor,
+        )
+        accepted = await start_runs(parts.database, starts)
+    _publish(parts, starts, accepted)
+    return accepted
+
+
+def _publish(parts: Services, starts: Sequence[ThreadStart], accepted: Sequence[StartedRun]) -> None:
+    bus = parts.connection.bus
+    for given, one in zip(starts, accepted, strict=True):
+        publish_changes(parts, one.changes)
+        if given.operation is Operation.RUN:
+            # A follower of the thread looks for the new run.
+            bus.publish([Notice(thread_key(given.tenant, given.thread_id), 1)])
+        if given.run.delay_us:
+            bus.report_timer(given.run.delay_us / 1_000_000)
+    bus.ring({one.accepted.lane for one in accepted})
+
+
+async def _started(parts: Services, tenant: str, one: StartedRun) -> ThreadRun:
+    if one.run is not None:
+        return one.run
+    run_id = one.accepted.run_id
+    thread_id = await thread_of_run(parts.database, tenant, run_id)
+    if thread_id is None:
+        raise Conflict("The Idempotency-Key belongs to a run that is not a run of a thread. Use a new key.")
+    return await find_thread_run(parts.database, tenant, thread_id, run_id)

@@ -1,0 +1,51 @@
+"""Bodies of requests about the state of threads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from runlane.api.agent_server.assistant_schemas import Json, NodeName
+from runlane.api.agent_server.thread_schemas import CheckpointBody, CheckpointId
+from runlane.api.schemas.fields import RequestModel
+
+StateField = Literal[
+    "values",
+    "next",
+    "tasks",
+    "metadata",
+    "created_at",
+    "checkpoint",
+    "parent_checkpoint",
+    "interrupts",
+    "checkpoint_id",
+    "parent_checkpoint_id",
+]
+
+
+class StateQuery(RequestModel):
+    """A checkpoint whose state is read."""
+
+    checkpoint: CheckpointBody
+    subgraphs: bool = False
+    select: list[StateField] | None = None
+
+
+class StateChange(RequestModel):
+    """An update of the state of a thread, as if a node had returned the values."""
+
+    values: Json | list[Any] | None = None
+    as_node: NodeName | None = None
+    checkpoint: CheckpointBody | None = None
+    checkpoint_id: CheckpointId | None = None
+
+
+class HistoryQuery(RequestModel):
+    """Which states of a thread are listed."""
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 10
+    before: CheckpointId | CheckpointBody | None = None
+    metadata: Json | None = None
+    checkpoint: CheckpointBody | None = None
+    select: list[StateField] | None = None

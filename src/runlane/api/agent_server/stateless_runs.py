@@ -1,0 +1,98 @@
+"""Runs without a thread: each has a thread of its own, which is deleted with the end of the run unless it is kept."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Body, Query, Request
+from starlette.responses import Response
+
+from runlane.api.agent_server.routing import agent_router
+from runlane.api.agent_server.run_schemas import CancelManyBody, RunBody
+from runlane.api.agent_server.runs import cancel, created, join, start_one, stream
+from runlane.api.agent_server.starting import RunPath, start
+from runlane.api.auth import RunsWrite
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotencyKey
+from runlane.api.serializers import JsonBody
+from runlane.api.services import parts_of
+from runlane.domain.graph import CancelAction, RunStatus, run_status
+from runlane.domain.run import Status
+from runlane.domain.tenant import bare_key
+from runlane.domain.thread import ThreadRun
+from runlane.domain.wire import to_dict
+from runlane.errors import NotFound
+from runlane.store.threads.cancelling import find_open_runs
+
+router = agent_router("runs of threads")
+
+MAX_BATCH = 100
+
+
+@router.post("/runs", response_model=ThreadRun, responses=answers(404, 409, 413, 429))
+async def create_stateless_run(
+    request: Request, principal: RunsWrite, body: RunBody, key: IdempotencyKey = None
+) -> JsonBody:
+    """Accept a run in a thread of its own."""
+    return created(await start_one(request, principal, None, body, key))
+
+
+@router.post("/runs/wait", response_class=Response, responses=answers(404, 409, 413, 429))
+async def wait_for_stateless_run(
+    request: Request, principal: RunsWrite, body: RunBody, key: IdempotencyKey = None
+) -> Response:
+    """Accept a run in a thread of its own and return its values."""
+    started = RunPath.of(await start_one(request, principal, None, body, key))
+    return await join(parts_of(request), principal, started, cancels=body.on_disconnect == "cancel")
+
+
+@router.post("/runs/stream", response_class=Response, responses=answers(404, 409, 413, 429))
+async def stream_stateless_run(
+    request: Request, principal: RunsWrite, body: RunBody, key: IdempotencyKey = None
+) -> Response:
+    """Accept a run in a thread of its own and stream its events."""
+    started = RunPath.of(await start_one(request, principal, None, body, key))
+    cancels = body.on_disconnect == "cancel"
+    return await stream(parts_of(request), principal, started, body.modes, None, cancels=cancels)
+
+
+@router.post("/runs/batch", response_model=list[ThreadRun], responses=answers(404, 409, 413, 429))
+async def create_batch(
+    request: Request,
+    principal: RunsWrite,
+    body: Annotated[list[RunBody], Body(min_length=1, max_length=MAX_BATCH)],
+) -> JsonBody:
+    """Accept many runs, each in a thread of its own; all or none."""
+    started = await start(request, principal, [item.to_request(None, None) for item in body])
+    return JsonBody([to_dict(run) for run in started])
+
+
+@router.post("/runs/cancel", status_code=204, response_class=Response, responses=answers(404))
+async def cancel_many(
+    request: Request,
+    principal: RunsWrite,
+    body: CancelManyBody,
+    action: Annotated[CancelAction, Query()] = CancelAction.INTERRUPT,
+) -> Response:
+    """Cancel runs of a thread, or all runs of threads in a status."""
+    parts = parts_of(request)
+    if body.thread_id is not None:
+        cancelled = await cancel(parts, principal, body.thread_id, body.run_ids or (), action)
+    else:
+        cancelled, last = 0, ""
+        statuses = _statuses(body.status)
+        while by_thread := await find_open_runs(parts.database, principal.tenant, statuses, last):
+            for thread, run_ids in by_thread.items():
+                cancelled += await cancel(parts, principal, bare_key(thread), run_ids, action)
+            last = max(run_id for run_ids in by_thread.values() for run_id in run_ids)
+    if not cancelled:
+        raise NotFound("No runs were found to cancel. Runs that have ended cannot be cancelled.")
+    return Response(status_code=204)
+
+
+def _statuses(wanted: str | None) -> list[Status]:
+    chosen = {
+        "pending": {RunStatus.PENDING},
+        "running": {RunStatus.RUNNING},
+    }.get(wanted or "all", {RunStatus.PENDING, RunStatus.RUNNING})
+    return [status for status in Status if run_status(status) in chosen]

@@ -1,0 +1,43 @@
+"""What LangGraph clients ask a server about itself. No key is needed, and nothing about runs is disclosed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from runlane.api.error_responses import problem
+from runlane.api.serializers import JsonBody
+from runlane.api.services import parts_of
+from runlane.errors import Unavailable
+from runlane.store.sql.migrate import read_version
+from runlane.version import VERSION
+
+public = APIRouter(tags=["system"])
+
+
+@public.get("/ok", response_model=dict[str, Any])
+async def get_ok(
+    request: Request, check_db: Annotated[bool, Query(description="Check the database, too.")] = False
+) -> Any:
+    """Return that the server responds."""
+    if check_db:
+        try:
+            await read_version(parts_of(request).database)
+        except Unavailable:
+            return problem(503, "unavailable", "The database does not answer. See /ready.")
+    return JsonBody({"ok": True, "services": {}})
+
+
+@public.get("/info", response_model=dict[str, Any])
+async def get_info() -> JsonBody:
+    """Return the version of the server and what it supports."""
+    return JsonBody(
+        {
+            "version": VERSION,
+            "langgraph_py_version": None,
+            "flags": {"assistants": True, "crons": False, "langsmith": False, "strict_resume": True},
+            "host": {"kind": "self-hosted", "project_id": None, "host_revision_id": None, "revision_id": None},
+            "metadata": {"server": "runlane"},
+        }
+    )

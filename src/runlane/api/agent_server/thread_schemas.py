@@ -1,0 +1,120 @@
+"""Bodies of requests about threads and their state."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from runlane.api.agent_server.assistant_schemas import Json, Limit, NodeName, Offset, SortOrder
+from runlane.api.schemas.fields import RequestModel
+from runlane.domain.graph import PruneStrategy, ThreadStatus
+
+MAX_EXTRACTED = 10
+# A century, so that no sum of times overflows.
+MAX_TTL_MINUTES = 100 * 366 * 24 * 60
+
+ThreadField = Literal[
+    "thread_id",
+    "created_at",
+    "updated_at",
+    "state_updated_at",
+    "metadata",
+    "config",
+    "status",
+    "values",
+    "interrupts",
+    "error",
+    "ttl",
+]
+CheckpointId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class TtlBody(RequestModel):
+    """When a thread expires: this many minutes after its last run, or after it was created."""
+
+    ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES, description="Minutes; less than one counts as one.")]
+    strategy: PruneStrategy = Field(default=PruneStrategy.DELETE, strict=False)
+
+
+class CheckpointBody(RequestModel):
+    """A checkpoint of a thread, as answers name it."""
+
+    thread_id: str | None = None
+    checkpoint_ns: str | None = None
+    checkpoint_id: CheckpointId | None = None
+    checkpoint_map: Json | None = None
+
+    def given(self) -> Json:
+        """Return the fields that the request has."""
+        return self.model_dump(exclude_none=True)
+
+
+class CommandBody(RequestModel):
+    """A command to a graph: answers to interrupts, an update of the state, and the nodes to continue with."""
+
+    resume: Any = None
+    update: Json | list[Any] | None = None
+    goto: str | Json | list[str | Json] | None = None
+
+    def given(self) -> Json:
+        """Return the fields that the request has. `resume` may be null."""
+        return self.model_dump(exclude_unset=True)
+
+
+class StateUpdate(RequestModel):
+    """An update of the state by a node."""
+
+    values: Json | list[Any] | None = None
+    command: CommandBody | None = None
+    as_node: NodeName | None = None
+
+
+class Superstep(RequestModel):
+    """Updates that are applied together."""
+
+    updates: list[StateUpdate]
+
+
+class ThreadCreate(RequestModel):
+    """A new thread."""
+
+    thread_id: str | None = None
+    metadata: Json | None = None
+    if_exists: Literal["raise", "do_nothing"] = "raise"
+    ttl: TtlBody | float | None = None
+    supersteps: list[Superstep] | None = None
+
+
+class ThreadPatch(RequestModel):
+    """Changes of a thread; metadata is merged."""
+
+    metadata: Json | None = None
+    ttl: TtlBody | float | None = None
+
+
+class ThreadCount(RequestModel):
+    """Which threads are counted."""
+
+    metadata: Json | None = None
+    values: Json | None = None
+    status: ThreadStatus | None = Field(default=None, strict=False)
+
+
+class ThreadSearch(ThreadCount):
+    """Which threads are listed, and how."""
+
+    ids: list[str] | None = None
+    limit: Limit = 10
+    offset: Offset = 0
+    sort_by: Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"] | None = None
+    sort_order: SortOrder | None = None
+    select: list[ThreadField] | None = None
+    extract: Annotated[dict[str, str], Field(max_length=MAX_EXTRACTED)] | None = None
+
+
+class ThreadPrune(RequestModel):
+    """Which threads are pruned, and how."""
+
+    thread_ids: Annotated[list[str], Field(max_length=1000)]
+    strategy: PruneStrategy = Field(default=PruneStrategy.DELETE, strict=False)

@@ -1,0 +1,180 @@
+"""Follow a thread: the streams of its runs, one after another, as one stream that stays open between runs.
+
+Runs of a thread are executed one at a time, in the order in which they were accepted, so a reader needs the feed of one
+run at a time. The id of an event is `RUN.NUMBER`: when its run was accepted, in microseconds, and the number of the
+event in the run. A reader that reconnects, to any server, resumes at the exact event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from runlane.api.agent_server.frames import GraphEncoding
+from runlane.api.agent_server.run_stream import RunFollower
+from runlane.api.error_responses import ImpossibleEvent
+from runlane.api.services import Services
+from runlane.domain.access import Permission, Principal
+from runlane.domain.thread import Thread
+from runlane.errors import RunlaneError, RunNotFound, UnknownThread
+from runlane.store.queue.events import read_positions
+from runlane.store.threads.thread_runs import find_thread_run, newest_run_at, runs_after
+from runlane.store.threads.threads import find_thread
+
+# How often a reader looks for a run that another process has accepted, without and with a bus that announces it.
+POLL_SECONDS: Final = 1.0
+SAFETY_POLL_SECONDS: Final = 5.0
+RUN_MODES: Final = "run_modes"
+LIFECYCLE: Final = "lifecycle"
+_CURSOR: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,10})")
+
+
+class ThreadCursor(NamedTuple):
+    """A reader's position: when a run was accepted, and the number of an event in it."""
+
+    run_at_us: int = 0
+    seq: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> ThreadCursor:
+        """Return the position of an event id; `-` and `-1` are before the first run."""
+        if text in ("-", "-1"):
+            return cls()
+        found = _CURSOR.fullmatch(text)
+        if found is None:
+            raise ImpossibleEvent(f"Last-Event-ID {text[:40]!r} is not an event id of a thread. Use - for everything.")
+        return cls(int(found[1]), int(found[2]))
+
+
+class ThreadFollower:
+    """One reader of one thread, with the interface of a Follower."""
+
+    def __init__(self, parts: Services, thread: Thread, after: ThreadCursor, modes: Sequence[str]) -> None:
+        self._parts = parts
+        self._thread = thread
+        self._after = after
+        self._modes = modes
+        # The run of the cursor is opened again.
+        self._run_at_us = max(0, after.run_at_us - 1)
+        self._current: RunFollower | None = None
+        self._over = False
+        self.complete = False
+        self.refusal: RunlaneError | None = None
+        self._changed = asyncio.Event()
+        bus = parts.connection.bus
+        self._unfollow = bus.follow(thread.key, lambda _notice: self._changed.set())
+        self._unsubscribe_shutdown = parts.tail.when_shut(self._changed.set)
+        self._when_closed: Callable[[], None] = lambda: None
+
+    @property
+    def ended(self) -> bool:
+        """True when the stream has ended and everything was returned."""
+        return self._over
+
+    async def next(self, timeout_seconds: float) -> bytes:
+        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self._over:
+            left = max(0.0, deadline - time.monotonic())
+            if self._current is None and not await self._open_next():
+                if self._parts.tail.stopping:
+                    self._over = True
+                elif left > 0:
+                    await self._wait(left)
+            if self._current is not None:
+                found = await self._current.next(left)
+                if self._current.ended:
+                    self._leave_run()
+                if found:
+                    return found
+            if left <= 0:
+                break
+        return b""
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this when the follower is closed."""
+        self._when_closed = call
+
+    def close(self) -> None:
+        """Stop reading. Safe to call twice."""
+        self._unfollow()
+        self._unsubscribe_shutdown()
+        if self._current is not None:
+            self._current.close()
+        self._when_closed()
+
+    def revoke(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read."""
+        self.refusal = why
+        self._over = True
+        self._changed.set()
+        if self._current is not None:
+            self._current.close()
+
+    async def _open_next(self) -> bool:
+        """Open the next run. Return False if none exists yet."""
+        # Cleared before the query, so a run accepted during it is noticed.
+        self._changed.clear()
+        database = self._parts.database
+        while found := await runs_after(database, self._thread.key, self._run_at_us, 10):
+            for run_at_us, run_id in found:
+                self._run_at_us = run_at_us
+                with contextlib.suppress(RunNotFound):  # retention deleted it, or it was rolled back
+                    await self._open(run_at_us, run_id)
+                    return True
+        try:
+            await find_thread(database, self._thread.tenant, self._thread.id)
+        except UnknownThread:
+            self._over = self.complete = True
+        return False
+
+    async def _open(self, run_at_us: int, run_id: str) -> None:
+        run = await find_thread_run(self._parts.database, self._thread.tenant, self._thread.id, run_id)
+        modes: Sequence[str] = run.kwargs["stream_mode"] if RUN_MODES in self._modes else ()
+        seq = self._after.seq if run_at_us == self._after.run_at_us else 0
+        encoding = GraphEncoding(modes, seq, prefix=f"{run_at_us}.")
+        follower = await self._parts.tail.follow(run_id, encoding.reads_after, encoding)
+        self._current = RunFollower(self._parts.database, run_id, follower)
+
+    def _leave_run(self) -> None:
+        follower, self._current = self._current, None
+        if follower is not None:
+            follower.close()
+            # Not complete: this process stops, or the reader may no longer read.
+            self._over = self._over or not follower.complete
+
+    async def _wait(self, seconds: float) -> None:
+        poll = SAFETY_POLL_SECONDS if self._parts.connection.bus.reaches_others else POLL_SECONDS
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(poll, seconds)):
+                await self._changed.wait()
+
+
+async def follow_thread(
+    parts: Services, principal: Principal, thread: Thread, modes: Sequence[str], last_event_id: str | None
+) -> ThreadFollower:
+    """Return a reader of a thread after an event; without one, of what happens from now on."""
+    after = await _newest(parts, thread) if not last_event_id else ThreadCursor.parse(last_event_id)
+    release = parts.streams.take(principal)
+    follower = ThreadFollower(parts, thread, after, modes)
+    unguard = parts.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
+    follower.when_closed(partial(_all, release, unguard))
+    return follower
+
+
+async def _newest(parts: Services, thread: Thread) -> ThreadCursor:
+    run_at_us = await newest_run_at(parts.database, thread.key)
+    for at_us, run_id in await runs_after(parts.database, thread.key, run_at_us - 1, 1):
+        for position in await read_positions(parts.database, [run_id]):
+            return ThreadCursor(at_us + 1, 0) if position.ended else ThreadCursor(at_us, position.last_seq)
+    return ThreadCursor(run_at_us + 1, 0)
+
+
+def _all(*calls: Callable[[], None]) -> None:
+    for call in calls:
+        call()

@@ -1,0 +1,175 @@
+"""Threads: create, read, find, change and delete them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import uuid
+from typing import Annotated, Any
+
+from fastapi import Header, Path, Query, Request
+from starlette.responses import Response
+
+from runlane.api.agent_server.deletion import remove_thread
+from runlane.api.agent_server.extraction import extract, parse_paths
+from runlane.api.agent_server.operations import perform
+from runlane.api.agent_server.routing import agent_router, check_uuid, page_of, selected
+from runlane.api.agent_server.thread_schemas import (
+    ThreadCount,
+    ThreadCreate,
+    ThreadPatch,
+    ThreadPrune,
+    ThreadSearch,
+    TtlBody,
+)
+from runlane.api.auth import RunsRead, RunsWrite
+from runlane.api.error_responses import answers
+from runlane.api.serializers import JsonBody
+from runlane.api.services import parts_of
+from runlane.domain.graph import GraphRequest, Operation, PruneStrategy
+from runlane.domain.thread import Thread
+from runlane.domain.wire import to_dict
+from runlane.errors import RunlaneError, UnknownThread
+from runlane.store.threads import threads as store
+
+router = agent_router("threads")
+
+ThreadId = Annotated[str, Path(description="The thread's id.")]
+_HIDDEN = frozenset({"ttl"})
+
+
+@router.post("/threads", response_model=Thread, responses=answers(409))
+async def create_thread(request: Request, principal: RunsWrite, body: ThreadCreate | None = None) -> JsonBody:
+    """Create a thread."""
+    wanted = body or ThreadCreate()
+    thread_id = str(uuid.uuid4()) if wanted.thread_id is None else check_uuid(wanted.thread_id, "thread id")
+    thread = await store.create_thread(
+        parts_of(request).database,
+        principal.tenant,
+        thread_id,
+        metadata=wanted.metadata,
+        ttl=_ttl(wanted.ttl),
+        may_exist=wanted.if_exists == "do_nothing",
+    )
+    if wanted.supersteps:
+        steps = tuple(step.model_dump(exclude_unset=True) for step in wanted.supersteps)
+        try:
+            await perform(request, principal, thread, Operation.SUPERSTEPS, GraphRequest(supersteps=steps))
+        except RunlaneError:
+            if wanted.if_exists == "raise":  # this request has created it
+                await remove_thread(parts_of(request), principal, thread_id)
+            raise
+        thread = await store.find_thread(parts_of(request).database, principal.tenant, thread_id)
+    return JsonBody(thread_json(thread))
+
+
+@router.post("/threads/search", response_model=list[Thread], responses=answers())
+async def search_threads(request: Request, principal: RunsRead, body: ThreadSearch | None = None) -> JsonBody:
+    """Find threads; those that changed last first, unless another order is given."""
+    wanted = body or ThreadSearch()
+    paths = parse_paths(wanted.extract)
+    found = await store.search_threads(
+        parts_of(request).database,
+        principal.tenant,
+        _filter(wanted, wanted.ids),
+        sort_by=wanted.sort_by or "updated_at",
+        descending=wanted.sort_order != "asc",
+        limit=wanted.limit + 1,
+        offset=wanted.offset,
+    )
+    page, headers = page_of(found, wanted.limit, wanted.offset)
+    bodies: list[dict[str, Any]] = []
+    for thread in page:
+        whole = thread_json(thread)
+        shown = selected(whole, wanted.select)
+        if paths:
+            shown = {**shown, "extracted": {name: extract(whole, parts) for name, parts in paths.items()}}
+        bodies.append(shown)
+    return JsonBody(bodies, headers=headers)
+
+
+@router.post("/threads/count", response_model=int, responses=answers())
+async def count_threads(request: Request, principal: RunsRead, body: ThreadCount | None = None) -> JsonBody:
+    """Return how many threads a search finds."""
+    wanted = _filter(body or ThreadCount(), None)
+    return JsonBody(await store.count_threads(parts_of(request).database, principal.tenant, wanted))
+
+
+@router.post("/threads/prune", response_model=dict[str, int], responses=answers(409))
+async def prune_threads(request: Request, principal: RunsWrite, body: ThreadPrune) -> JsonBody:
+    """Delete threads, or their checkpoints before the newest. Threads that do not exist are left out."""
+    parts = parts_of(request)
+    pruned = 0
+    for thread_id in dict.fromkeys(body.thread_ids):
+        if body.strategy is PruneStrategy.KEEP_LATEST:
+            pruned += await store.prune_thread(parts.database, principal.tenant, thread_id)
+            continue
+        with contextlib.suppress(UnknownThread):
+            await remove_thread(parts, principal, thread_id)
+            pruned += 1
+    return JsonBody({"pruned_count": pruned})
+
+
+@router.post("/threads/{thread_id}/copy", response_model=Thread, responses=answers(404))
+async def copy_thread(request: Request, principal: RunsWrite, thread_id: ThreadId) -> JsonBody:
+    """Copy a thread with its state and history."""
+    copy_id = str(uuid.uuid4())
+    copied = await store.copy_thread(parts_of(request).database, principal.tenant, thread_id, copy_id)
+    return JsonBody(thread_json(copied))
+
+
+@router.get("/threads/{thread_id}", response_model=Thread, responses=answers(404))
+async def get_thread(
+    request: Request,
+    principal: RunsRead,
+    thread_id: ThreadId,
+    include: Annotated[list[str] | None, Query(description="`ttl` adds when the thread expires.")] = None,
+) -> JsonBody:
+    """Return a thread with its values and open interrupts."""
+    thread = await store.find_thread(parts_of(request).database, principal.tenant, thread_id)
+    return JsonBody(thread_json(thread, ttl=include is not None and "ttl" in include))
+
+
+@router.patch("/threads/{thread_id}", response_model=Thread, responses=answers(404))
+async def update_thread(
+    request: Request,
+    principal: RunsWrite,
+    thread_id: ThreadId,
+    body: ThreadPatch,
+    prefer: Annotated[str | None, Header(description="`return=minimal` leaves the body out.")] = None,
+) -> Response:
+    """Merge metadata into that of a thread, or set when it expires."""
+    thread = await store.patch_thread(
+        parts_of(request).database, principal.tenant, thread_id, metadata=body.metadata, ttl=_ttl(body.ttl)
+    )
+    if prefer is not None and "return=minimal" in prefer.replace(" ", ""):
+        return Response(status_code=204)
+    return JsonBody(thread_json(thread, ttl=body.ttl is not None))
+
+
+@router.delete("/threads/{thread_id}", status_code=204, response_class=Response, responses=answers(404))
+async def delete_thread(request: Request, principal: RunsWrite, thread_id: ThreadId) -> Response:
+    """Delete a thread with all of its state. Its open runs are cancelled."""
+    await remove_thread(parts_of(request), principal, thread_id)
+    return Response(status_code=204)
+
+
+def thread_json(thread: Thread, *, ttl: bool = False) -> dict[str, Any]:
+    """Return a thread as clients see it."""
+    body = to_dict(thread)
+    if thread.error is not None:
+        body["error"] = {"error": thread.error.get("type"), "message": thread.error.get("message")}
+    return body if ttl else {name: value for name, value in body.items() if name not in _HIDDEN}
+
+
+def _filter(wanted: ThreadCount, ids: list[str] | None) -> store.ThreadFilter:
+    return store.ThreadFilter(
+        ids=ids, status=wanted.status, metadata=wanted.metadata or None, values=wanted.values or None
+    )
+
+
+def _ttl(given: TtlBody | float | None) -> store.Ttl | None:
+    if given is None:
+        return None
+    body = given if isinstance(given, TtlBody) else TtlBody(ttl=given, strategy=PruneStrategy.DELETE)
+    return store.Ttl(math.ceil(body.ttl), body.strategy.value)

@@ -1,0 +1,37 @@
+"""The LangGraph graphs of a process: from the file that a command names, or that the project has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from runlane.graphs.config_file import GraphsFile, find_graphs_file, read_graphs_file
+
+if TYPE_CHECKING:
+    from runlane.app import App
+
+log = structlog.get_logger(__name__)
+
+
+def add_graphs(app: App, given: Path | None) -> GraphsFile | None:
+    """Add the graphs of the configuration file to the app, and log what of the file has no effect."""
+    path = given or app.settings.graphs_file or find_graphs_file(Path.cwd())
+    if path is None:
+        return None
+    file = read_graphs_file(path)
+    file.activate()
+    for source in file.graphs:
+        app.add_graph(source)
+    app.graph_store = file.store
+    report_file(file)
+    return file
+
+
+def report_file(file: GraphsFile) -> None:
+    """Log the keys of a file without effect, and packages that are not installed."""
+    for item in file.unsupported:
+        log.warning("graphs_file_key_ignored", file=str(file.path), key=item.key, fix=item.cure)
+    for package in file.missing_packages:
+        log.warning("package_not_installed", file=str(file.path), package=package, fix=f"pip install '{package}'")

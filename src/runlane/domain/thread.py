@@ -1,0 +1,60 @@
+"""Threads and their runs: the values that clients see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
+
+from runlane.domain.graph import RunStatus, ThreadStatus
+from runlane.domain.wire import WIRE, Timestamp
+
+
+class ThreadTtl(TypedDict):
+    """When a thread is deleted, or its old checkpoints: this many minutes after it was used last."""
+
+    strategy: str
+    ttl_minutes: int
+    expires_at: str | None
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread: the state of a graph and the runs that change it.
+
+    `values`, `interrupts` and `error` are those after the last run. `interrupts` has the open questions by task.
+    """
+
+    id: Annotated[str, Field(alias="thread_id")]
+    created_at_us: Annotated[Timestamp, Field(alias="created_at")]
+    updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
+    state_updated_at_us: Annotated[Timestamp, Field(alias="state_updated_at")]
+    metadata: dict[str, Any]
+    status: ThreadStatus
+    config: dict[str, Any]
+    values: Any
+    interrupts: dict[str, Any]
+    error: Any
+    ttl: ThreadTtl | None
+    tenant: Annotated[str, Field(exclude=True)]
+    key: Annotated[str, Field(exclude=True)]
+    open_runs: Annotated[int, Field(exclude=True)]
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class ThreadRun:
+    """A run of a thread. `kwargs` is what was requested, with the config and context of the assistant."""
+
+    id: Annotated[str, Field(alias="run_id")]
+    thread_id: str
+    assistant_id: str
+    created_at_us: Annotated[Timestamp, Field(alias="created_at")]
+    updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
+    status: RunStatus
+    metadata: dict[str, Any]
+    kwargs: dict[str, Any]
+    multitask_strategy: str

@@ -1,0 +1,26 @@
+"""Keep the ids of checkpoints in order when the clocks of two workers differ.
+
+LangGraph takes ids from the clock of the process, and the newest checkpoint of a thread is the one with the largest id.
+A worker whose clock is behind would store checkpoints that sort before those of the worker before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from langgraph.checkpoint.base import id as ids
+
+_TIME_ORDERED: Final = 6
+# The time of the newest id that this process has made.
+_NEWEST: Final = "_last_v6_timestamp"
+
+
+def advance_past(checkpoint_id: str) -> None:
+    """Make every later id of this process sort after this one."""
+    try:
+        parsed = ids.UUID(hex=checkpoint_id)
+    except ValueError:
+        return
+    # LangGraph's own guard against a clock that goes back.
+    if parsed.version == _TIME_ORDERED and (getattr(ids, _NEWEST) or 0) < parsed.time:
+        setattr(ids, _NEWEST, parsed.time)

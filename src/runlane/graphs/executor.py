@@ -1,0 +1,121 @@
+"""Execution of graphs by a worker: the graph of a run, with a checkpointer that stores through the fence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from langgraph._internal._constants import NULL_TASK_ID
+from langgraph.store.base import BaseStore
+
+from runlane.domain.graph import GraphRequest, Operation, ThreadPlan, graph_target
+from runlane.domain.graph_registry import GraphSource
+from runlane.domain.run import GRAPH
+from runlane.domain.text import load_json
+from runlane.errors import Fail
+from runlane.graphs.attempt import GraphAttempt
+from runlane.graphs.call_journal import CallJournal, current_journal
+from runlane.graphs.exports import RUN, UPDATE, Export, Graph, GraphUse
+from runlane.graphs.loader import forget_modules
+from runlane.graphs.operations import GraphOperation, WriteBuffer
+from runlane.graphs.outbox import GraphOutbox
+from runlane.graphs.recovery import Memo, StartPoint
+from runlane.graphs.registry import LoadedGraphs, load_graphs
+from runlane.graphs.run_config import run_config
+from runlane.graphs.saver import RunlaneSaver, WriteFunction
+from runlane.graphs.snapshot import CheckpointSnapshots
+from runlane.store.queue.claim import Claimed
+from runlane.store.sql.database import Database
+from runlane.store.threads.graph_writes import GraphWrites
+from runlane.store.threads.graphs import register_graphs
+from runlane.worker.context import Context
+from runlane.worker.execution import AttemptEnd
+from runlane.worker.run_host import RedactingHost
+
+# Returns the store of a tenant.
+Stores = Callable[[str], BaseStore]
+
+
+class GraphExecutor:
+    """Executes runs of graphs. One for all runs of a worker."""
+
+    def __init__(self, database: Database, loaded: LoadedGraphs, stores: Stores, max_run_bytes: int) -> None:
+        self._database = database
+        self._max_run_bytes = max_run_bytes
+        self._exports: Mapping[str, Export] = loaded.exports
+        self._stores = stores
+
+    @property
+    def targets(self) -> Collection[str]:
+        """The targets of the runs that it can execute."""
+        return [graph_target(graph_id) for graph_id in self._exports]
+
+    async def reload(self, sources: Collection[GraphSource], folders: Collection[Path]) -> Mapping[str, str]:
+        """Load graphs again for later runs; runs in progress keep theirs. Return the errors of those that fail."""
+        forget_modules(folders)
+        loaded = await load_graphs(sources)
+        await register_graphs(self._database, loaded.descriptions)
+        self._exports = loaded.exports
+        return loaded.errors
+
+    async def warm_up(self) -> None:
+        """Graphs are loaded before the worker starts."""
+
+    async def close(self) -> None:
+        """Nothing is open between runs."""
+
+    async def run(self, claimed: Claimed, context: Context, host: RedactingHost) -> AttemptEnd:
+        """Execute an attempt."""
+        graph_id = claimed.target.removeprefix(GRAPH)
+        export = self._exports.get(graph_id)
+        if export is None:
+            raise Fail(
+                f'This worker has no graph "{graph_id}" any more. Start a worker that has it, then retry the run.'
+            )
+        thread = ThreadPlan.from_plan(load_json(claimed.plan or "{}"))
+        request = GraphRequest.from_json(claimed.input)
+        config = run_config(claimed, graph_id, thread, request)
+        store = self._stores(claimed.tenant)
+        outbox = GraphOutbox(claimed, host, self._max_run_bytes)
+        is_run = thread.operation is Operation.RUN
+        use = GraphUse(RUN if is_run else UPDATE, config, store, request.context)
+        try:
+            async with export.open(use) as made:
+                if not is_run:
+                    buffer = WriteBuffer()
+                    graph = self._connected(made, claimed, store, buffer.write)
+                    return await GraphOperation(claimed, thread, request, graph, config, outbox, buffer).run()
+                marker = _Marker(outbox)
+                graph = self._connected(made, claimed, store, marker.write)
+                current_journal.set(CallJournal(claimed, self._database, outbox))
+                attempt = GraphAttempt(claimed, thread, request, graph, config, outbox, context, host)
+                return await attempt.run(marker.start)
+        finally:
+            outbox.close()
+
+    def _connected(self, made: Graph, claimed: Claimed, store: BaseStore, write: WriteFunction) -> Graph:
+        """Return the graph with this run's checkpointer and store, whatever it was compiled with."""
+        saver = RunlaneSaver(self._database, claimed.tenant, write=write, snapshot=CheckpointSnapshots(made).describe)
+        return made.copy(update={"checkpointer": saver, "store": store})
+
+
+class _Marker:
+    """Stores the memo of an attempt with its writes, so that a later attempt knows what it must not repeat."""
+
+    def __init__(self, outbox: GraphOutbox) -> None:
+        self._outbox = outbox
+        self._memo = Memo()
+        self._stored = Memo()
+
+    def start(self, start: StartPoint) -> None:
+        """Begin with the memo of this attempt's start."""
+        self._memo = start.memo
+
+    async def write(self, written: GraphWrites) -> None:
+        """Store writes of the graph. The writes of a command belong to no task."""
+        if any(row.task_id == NULL_TASK_ID and not row.ns for row in written.writes):
+            self._memo = replace(self._memo, applied=True)
+        saved = None if self._memo == self._stored else self._memo.to_json()
+        self._stored = self._memo
+        await self._outbox.write(written, saved=saved)

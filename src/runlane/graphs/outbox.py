@@ -1,0 +1,168 @@
+"""The outbox of an attempt at a run of a graph: stream events and checkpoints, stored in order.
+
+One commit is in progress at a time, and the next one takes everything that was added meanwhile. Events of about 20 ms
+share a commit, so a stream of tokens costs few transactions. A checkpoint is stored at once, with every event before
+it: what a client has read of a finished superstep is not repeated by a later attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from runlane.domain.events import EventType
+from runlane.domain.text import dump_json
+from runlane.errors import Fail
+from runlane.failpoints import failpoint
+from runlane.store.orchestration.calls import CallRecord
+from runlane.store.queue.claim import Claimed
+from runlane.store.queue.record import RecordEntry
+from runlane.store.threads.graph_writes import GraphWrites
+from runlane.worker.run_host import RunHost
+
+GROUP_SECONDS: Final = 0.02
+# A graph that produces events faster than they are stored waits when this much is not stored.
+MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What the next commit stores; `stored` is done after it."""
+
+    entry: RecordEntry
+    stored: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    size: int = 0
+
+
+class GraphOutbox:
+    """Collects what an attempt produces and stores it soon. `rest` is what the end of the attempt stores."""
+
+    def __init__(self, claimed: Claimed, host: RunHost, max_bytes: int) -> None:
+        self._claimed = claimed
+        self._host = host
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._batch = self._empty()
+        self._storing: asyncio.Task[None] | None = None
+        self._storing_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_commit_at = float("-inf")
+        self._closed = False
+        self._written_bytes = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """The size of everything that is not stored yet."""
+        return self._batch.size + self._storing_bytes
+
+    def add_event(self, name: str, data: str) -> None:
+        """Add an event of the stream; `data` is JSON. It is stored soon."""
+        # A namespace has names of nodes, which may contain quotes.
+        self._batch.entry.events.append((EventType.GRAPH_STREAM.value, f'{{"event":{dump_json(name)},"data":{data}}}'))
+        self._count(len(data) + len(name))
+        if self._timer is None and self._storing is None and not self._closed:
+            wait = max(0.0, self._last_commit_at + GROUP_SECONDS - self._loop.time())
+            self._timer = self._loop.call_later(wait, self._store_soon)
+
+    async def write(self, written: GraphWrites, *, saved: str | None = None) -> None:
+        """Store writes of the graph, with every event before them; `saved` is for the next attempt."""
+        batch = self._batch
+        entry = batch.entry
+        entry.graph = written if entry.graph is None else entry.graph.merged(written)
+        entry.checkpoint = saved or entry.checkpoint
+        self._count(written.size)
+        self._store_soon()
+        # Cancelling the caller must not cancel the commit, which others share.
+        await asyncio.shield(batch.stored)
+
+    async def keep_call(self, call: CallRecord) -> None:
+        """Store the answer of a model, with every event before it; it is durable when this returns."""
+        batch = self._batch
+        batch.entry.calls.append(call)
+        self._count(len(call.payload))
+        self._store_soon()
+        await asyncio.shield(batch.stored)
+
+    async def drain(self) -> None:
+        """Wait until everything that was added is stored."""
+        if self._storing is not None:
+            await asyncio.shield(self._storing)
+        batch = self._batch
+        if batch.size:
+            self._store_soon()
+            await asyncio.shield(batch.stored)
+
+    async def rest(self) -> RecordEntry:
+        """Return what is left to store, after the running commit. Nothing else is stored from here on."""
+        self._closed = True
+        self._stop_timer()
+        if self._storing is not None:
+            await asyncio.shield(self._storing)
+        return self._batch.entry
+
+    def close(self) -> None:
+        """Start no further commit: the attempt has ended without its outbox."""
+        self._closed = True
+        self._stop_timer()
+        if not self._batch.stored.done():
+            self._batch.stored.cancel()
+
+    def _count(self, size: int) -> None:
+        self._batch.size += size
+        self._written_bytes += size
+        if self._written_bytes > self._max_bytes:
+            raise Fail(
+                f"One attempt at the run wrote more than {self._max_bytes} bytes of events and checkpoints "
+                "(RUNLANE_MAX_RUN_BYTES). Stream fewer modes, keep the state small, or split it into several runs."
+            )
+
+    def _store_soon(self) -> None:
+        self._stop_timer()
+        if self._storing is not None or self._closed or not self._batch.size:
+            return
+        batch, self._batch = self._batch, self._empty()
+        self._storing_bytes = batch.size
+        self._storing = asyncio.create_task(self._store(batch))
+        self._storing.add_done_callback(self._stored)
+
+    async def _store(self, batch: _Batch) -> None:
+        has_checkpoint = batch.entry.graph is not None and bool(batch.entry.graph.checkpoints)
+        if has_checkpoint:
+            failpoint("graph.before_commit")
+        try:
+            await self._host.record(batch.entry)
+        except BaseException as error:
+            if not batch.stored.done():
+                batch.stored.set_exception(error)
+                # It is retrieved here in case no caller waits for this batch.
+                batch.stored.exception()
+            raise
+        if not batch.stored.done():
+            batch.stored.set_result(None)
+        if has_checkpoint:
+            failpoint("graph.committed")
+
+    def _stored(self, task: asyncio.Task[None]) -> None:
+        self._storing = None
+        self._storing_bytes = 0
+        self._last_commit_at = self._loop.time()
+        if task.cancelled() or task.exception() is not None:
+            # Nothing is stored after a commit that failed, so the order has no gap.
+            self._closed = True
+            if not self._batch.stored.done():
+                self._batch.stored.set_exception(task.exception() or asyncio.CancelledError())
+                self._batch.stored.exception()
+        elif self._batch.entry.graph is not None or self._batch.entry.calls:
+            self._store_soon()
+        elif self._batch.size and not self._closed:
+            self._timer = self._loop.call_later(GROUP_SECONDS, self._store_soon)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _empty(self) -> _Batch:
+        claimed = self._claimed
+        return _Batch(RecordEntry(claimed.run_id, claimed.attempt, claimed.lane, tenant=claimed.tenant))

@@ -1,0 +1,150 @@
+"""The recovery rule: with which input an attempt starts, so that nothing of an earlier attempt is applied twice.
+
+If the newest checkpoint of the thread was stored by this run, the run continues from it, without input. Otherwise the
+request is sent again, without the parts that an earlier attempt has stored: the update of a command is stored once, and
+an answer is given only to the question that was open when the run began. So an answer never reaches another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import UnknownInterruptError
+from langgraph.types import Command, StateSnapshot
+
+from runlane.domain.graph import GraphRequest
+from runlane.domain.text import dump_json, load_json
+from runlane.graphs.exports import Graph
+from runlane.graphs.run_config import at_checkpoint, command_of
+from runlane.store.queue.claim import Claimed
+
+_HEXDIGITS: Final = frozenset("0123456789abcdef")
+
+# Names of nodes, or all of them.
+Nodes = Sequence[str] | Literal["*"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What an attempt stores for later ones: the question that its answer is for, and whether its command is stored."""
+
+    answers: str | None = None
+    applied: bool = False
+
+    @classmethod
+    def of(cls, claimed: Claimed) -> Memo:
+        """Return the memo of the earlier attempts."""
+        return cls() if claimed.saved is None else cls(**load_json(claimed.saved))
+
+    def to_json(self) -> str:
+        """Return it as it is stored."""
+        return dump_json({"answers": self.answers, "applied": self.applied})
+
+
+@dataclass(frozen=True, slots=True)
+class StartPoint:
+    """Where an attempt starts. `stopped` is the state of a run that has reached a breakpoint already."""
+
+    input: Any
+    config: RunnableConfig
+    memo: Memo
+    stopped: StateSnapshot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoints:
+    """The nodes before and after which a run stops."""
+
+    before: Nodes
+    after: Nodes
+
+    @classmethod
+    def of(cls, request: GraphRequest, graph: Graph) -> Breakpoints:
+        """Return those of the request, or else those of the graph."""
+        return cls(
+            _nodes(request.interrupt_before) or graph.interrupt_before_nodes,
+            _nodes(request.interrupt_after) or graph.interrupt_after_nodes,
+        )
+
+
+async def start_point(graph: Graph, config: RunnableConfig, claimed: Claimed, request: GraphRequest) -> StartPoint:
+    """Return where this attempt starts. UnknownInterruptError if the request answers a question that is not open."""
+    memo = Memo.of(claimed)
+    if claimed.attempt > 1:
+        head = await graph.aget_state(config)
+        if (head.metadata or {}).get("run_id") == claimed.run_id:
+            stopped = await _at_breakpoint(graph, head, Breakpoints.of(request, graph))
+            return StartPoint(None, config, memo, head if stopped else None)
+    config = at_checkpoint(config, request.checkpoint)
+    if request.command is None:
+        return StartPoint(request.input, config, memo)
+    command = command_of(request.command)
+    answers: Mapping[str, Any] | None = None
+    if command.resume is not None:
+        open_ids = [interrupt.id for interrupt in (await graph.aget_state(config)).interrupts]
+        memo, answers = _answers(command.resume, open_ids, memo, first=claimed.attempt == 1)
+    if memo.applied:
+        command = Command()
+    if answers is not None:
+        command = replace(command, resume=answers or None)
+    is_empty = not (command.update or command.goto or command.resume is not None)
+    return StartPoint(None if is_empty and claimed.attempt > 1 else command, config, memo)
+
+
+def _answers(resume: Any, open_ids: Sequence[str], memo: Memo, *, first: bool) -> tuple[Memo, Mapping[str, Any] | None]:
+    """Return the answers by question. None leaves the answer as it is, for questions that have no ids of their own."""
+    if _is_map(resume):
+        answers = cast("Mapping[str, Any]", resume)
+    elif memo.answers is not None:
+        answers = {memo.answers: resume}
+    elif len(open_ids) == 1 and _is_id(open_ids[0]):
+        memo, answers = replace(memo, answers=open_ids[0]), {open_ids[0]: resume}
+    elif open_ids:
+        return memo, None
+    else:
+        raise UnknownInterruptError(
+            "The thread has no open interrupt, so the answer has no question. Start a run without a command.",
+            reason="not_pending",
+        )
+    unknown = sorted(set(answers) - set(open_ids))
+    if first and unknown:
+        raise UnknownInterruptError(
+            f'The interrupt "{unknown[0]}" is not open. Read the state of the thread for those that are.',
+            reason="not_pending",
+            interrupt_ids=unknown,
+            pending_ids=sorted(open_ids),
+        )
+    # An earlier attempt may have consumed the others.
+    return memo, {key: value for key, value in answers.items() if key in open_ids}
+
+
+def _is_map(resume: Any) -> bool:
+    return isinstance(resume, dict) and bool(cast("Any", resume)) and all(map(_is_id, cast("dict[Any, Any]", resume)))
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 32 and _HEXDIGITS.issuperset(value)
+
+
+async def _at_breakpoint(graph: Graph, head: StateSnapshot, breakpoints: Breakpoints) -> bool:
+    """Return whether the run has reached a breakpoint. Continuing would pass it, because a later run does so."""
+    if not head.next:
+        return False
+    if _stops(breakpoints.before, head.next):
+        return True
+    if not breakpoints.after or head.parent_config is None or (head.metadata or {}).get("source") != "loop":
+        return False
+    return _stops(breakpoints.after, (await graph.aget_state(head.parent_config)).next)
+
+
+def _stops(nodes: Nodes, executed: Sequence[str]) -> bool:
+    if nodes == "*":
+        return any(not name.startswith("__") for name in executed)
+    return not set(nodes).isdisjoint(executed)
+
+
+def _nodes(given: Sequence[str] | None) -> Nodes:
+    return "*" if given is not None and "*" in given else given or ()

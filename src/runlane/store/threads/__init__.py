@@ -1,0 +1,1 @@
+"""Assistants, threads with their runs, the checkpoints of graphs, and the items that graphs store."""

@@ -1,0 +1,112 @@
+"""What the end of a run settles in its thread, in the transaction that ends the run, whichever process ends it.
+
+The thread has one open run less, and the status that the run left. A cancelled run that is to be rolled back takes its
+checkpoints with it. A thread that was created for one run is deleted with the end of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import FromClause, Integer, Text, case, delete, or_, select, update
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.graph import CancelAction, PruneStrategy, ThreadStatus, key_of_thread
+from runlane.domain.run import RunHook, Status
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.schema import run_results, thread_runs, threads
+from runlane.store.sql.statement import Row, Statement
+from runlane.store.threads.deletion import delete_threads, expiry, remove_runs
+from runlane.store.threads.refresh import refresh_threads
+
+_ROLLBACK: Final = CancelAction.ROLLBACK.value
+_DELETE: Final = PruneStrategy.DELETE.value
+
+
+def _end(batch: FromClause) -> Executable:
+    b = batch.c
+    left = threads.c.open_runs - b.ended
+    error = select(run_results.c.error).where(run_results.c.run_id == b.failed).scalar_subquery()
+    return (
+        update(threads)
+        .where(threads.c.key == b.key)
+        .values(
+            open_runs=case((left > lit(0), left), else_=lit(0)),
+            status=case((b.failed.is_not(None), lit(ThreadStatus.ERROR)), else_=threads.c.status),
+            error=case((b.failed.is_not(None), error), else_=threads.c.error),
+            updated_at=now_us(),
+            expires_at=expiry(),
+        )
+        .returning(threads.c.key, threads.c.open_runs)
+    )
+
+
+_END = Statement(
+    "end_thread_runs",
+    _end,
+    {"key": Text(), "ended": Integer(), "failed": Text()},
+    purpose="Note in threads that runs of them have ended.",
+)
+_SPECIAL = Statement(
+    "read_special_thread_runs",
+    select(thread_runs.c.run_id, thread_runs.c.thread, thread_runs.c.on_cancel, thread_runs.c.on_completion)
+    .where(
+        member(thread_runs.c.run_id, "ids"),
+        or_(thread_runs.c.on_cancel == lit(_ROLLBACK), thread_runs.c.on_completion == lit(_DELETE)),
+    )
+    .order_by(thread_runs.c.run_id),
+    purpose="Find ended runs that are rolled back when they are cancelled, or whose threads are deleted.",
+)
+_FORGET = Statement(
+    "delete_rolled_back_runs",
+    delete(thread_runs).where(member(thread_runs.c.run_id, "ids")),
+    purpose="Remove runs that were rolled back from their threads.",
+)
+_REOPEN = Statement(
+    "reopen_thread",
+    update(threads)
+    .where(member(threads.c.key, "keys"))
+    .values(open_runs=threads.c.open_runs + lit(1), updated_at=now_us(), expires_at=None)
+    .returning(threads.c.key),
+    purpose="Note in a thread that a failed run of it is retried.",
+)
+
+
+async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
+    """Note the ends of runs in their threads. The caller holds the locks of the runs' ordering keys."""
+    of_threads = [row for row in ended if row["hooks"] & RunHook.THREAD]
+    counts: dict[str, int] = {}
+    failed: dict[str, str] = {}
+    for row in of_threads:
+        key = key_of_thread(row["ordering_key"])
+        counts[key] = counts.get(key, 0) + 1
+        if row["status"] == Status.FAILED:
+            failed[key] = row["id"]
+    unreported = {key_of_thread(row["ordering_key"]) for row in of_threads if row["status"] != Status.COMPLETED}
+    changed = await session.fetch(_END, [(key, counts[key], failed.get(key)) for key in sorted(counts)])
+    special = await session.fetch(_SPECIAL, ids=session.texts(sorted(row["id"] for row in of_threads)))
+    if special:
+        free = {row["key"] for row in changed if row["open_runs"] == 0}
+        await _settle_special(session, special, {row["id"]: row["status"] for row in of_threads}, free)
+    await refresh_threads(session, sorted(unreported))
+
+
+async def _settle_special(session: Session, special: Sequence[Row], statuses: dict[str, str], free: set[str]) -> None:
+    rolled_back = [
+        row for row in special if row["on_cancel"] == _ROLLBACK and statuses[row["run_id"]] == Status.CANCELLED
+    ]
+    for row in rolled_back:
+        await remove_runs(session, row["thread"], [row["run_id"]])
+    if rolled_back:
+        await session.fetch(_FORGET, ids=session.texts([row["run_id"] for row in rolled_back]))
+    # A thread with an open run is deleted with the end of that run.
+    over = {row["thread"] for row in special if row["on_completion"] == _DELETE and row["thread"] in free}
+    await delete_threads(session, sorted(over), keep_runs=sorted(statuses))
+
+
+async def reopen_thread(session: Session, ordering_key: str) -> bool:
+    """Note that a failed run of a thread is retried. Return False if the thread was deleted."""
+    keys = session.texts([key_of_thread(ordering_key)])
+    return bool(await session.fetch(_REOPEN, keys=keys))

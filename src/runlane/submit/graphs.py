@@ -1,0 +1,113 @@
+"""Requests for runs of graphs: an assistant and a thread become a run that the store accepts in the thread's order."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
+
+from runlane.domain.assistant import Assistant
+from runlane.domain.graph import GraphRequest, MultitaskStrategy, Operation, graph_target, merge_config
+from runlane.domain.lane import DEFAULT_LANE
+from runlane.domain.options import RunOptions
+from runlane.domain.text import utf8_size
+from runlane.errors import InputTooLarge
+from runlane.store.sql.database import Database
+from runlane.store.threads.assistants import resolve_assistant
+from runlane.store.threads.starting import ThreadStart
+from runlane.submit.tasks import new_run
+
+# An exception of a node fails the run at once: nodes have retry policies of their own.
+_ATTEMPTS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRunRequest:
+    """A run of an assistant. `request` has the config and context of the request alone.
+
+    Without a thread, one is created for the run, and deleted with its end if `deletes` is set. `creates` creates a
+    thread that does not exist.
+    """
+
+    assistant_id: str
+    request: GraphRequest
+    thread_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    strategy: MultitaskStrategy = MultitaskStrategy.ENQUEUE
+    creates: bool = False
+    deletes: bool = False
+    operation: Operation = Operation.RUN
+    options: RunOptions = field(default_factory=RunOptions)
+
+
+async def graph_starts(
+    database: Database,
+    requests: Sequence[GraphRunRequest],
+    *,
+    max_input_bytes: int,
+    max_losses: int,
+    tenant: str,
+    trace: str | None,
+    actor: str,
+) -> list[ThreadStart]:
+    """Return the starts of these requests, with the config and context of their assistants."""
+    assistants = {
+        assistant_id: await resolve_assistant(database, tenant, assistant_id)
+        for assistant_id in {request.assistant_id for request in requests}
+    }
+    starts: list[ThreadStart] = []
+    for request in requests:
+        assistant = assistants[request.assistant_id]
+        whole = _with_assistant(request, assistant)
+        text = whole.to_json()
+        if utf8_size(text) > max_input_bytes:
+            raise InputTooLarge(
+                f"The request has {utf8_size(text)} bytes; at most {max_input_bytes} are allowed "
+                "(RUNLANE_MAX_INPUT_BYTES). Store large values elsewhere and send a reference."
+            )
+        run = new_run(
+            graph_target(assistant.graph_id),
+            text,
+            request.options,
+            lane=DEFAULT_LANE,
+            max_attempts=_ATTEMPTS,
+            max_losses=max_losses,
+            tenant=tenant,
+            trace=trace,
+            mark=[request.thread_id, request.strategy.value, request.operation.value],
+        )
+        starts.append(
+            ThreadStart(
+                tenant=tenant,
+                thread_id=request.thread_id or str(uuid.uuid4()),
+                assistant_id=assistant.id,
+                graph_id=assistant.graph_id,
+                run=run,
+                request=whole,
+                strategy=request.strategy,
+                creates=request.creates or request.thread_id is None,
+                deletes=request.deletes,
+                operation=request.operation,
+                actor=actor,
+            )
+        )
+    return starts
+
+
+def _with_assistant(given: GraphRunRequest, assistant: Assistant) -> GraphRequest:
+    request = given.request
+    context: Any = request.context
+    if isinstance(assistant.context, dict) and (context is None or isinstance(context, dict)):
+        context = {**cast("dict[str, Any]", assistant.context), **cast("dict[str, Any]", context or {})}
+    return replace(
+        request,
+        config=merge_config(assistant.config, request.config),
+        context=context or None,
+        metadata={
+            **assistant.metadata,
+            "graph_id": assistant.graph_id,
+            "assistant_id": assistant.id,
+            **given.metadata,
+        },
+    )
