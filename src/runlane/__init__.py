@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
+    from runlane.domain.graph_registry import GraphSource, StoreOptions
     from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.options import RunOptions
     from runlane.domain.quota import QuotaUse
@@ -105,6 +106,7 @@ __all__: list[str] = [
     "EventReceipt",
     "Firing",
     "FlowKeyUse",
+    "GraphSource",
     "GroupVersion",
     "Lane",
     "LaneHold",
@@ -138,6 +140,7 @@ __all__: list[str] = [
     "Status",
     "StatusCount",
     "Step",
+    "StoreOptions",
     "Task",
     "TaskRequest",
     "Tenant",
@@ -205,6 +208,8 @@ _HOMES = {
     "QuotaUse": "runlane.domain.quota",
     "SharedLimit": "runlane.domain.concurrency",
     "FlowKeyUse": "runlane.domain.flow_keys",
+    "GraphSource": "runlane.domain.graph_registry",
+    "StoreOptions": "runlane.domain.graph_registry",
     "Resources": "runlane.resources",
     "RetryPolicy": "runlane.client",
     "Role": "runlane.domain.access",

@@ -397,6 +397,7 @@ def test_operations(folder: Path, server: ServerProcess, runs: Mapping[str, str]
         ("lanes", "delete", EVIL),
         ("lanes", "hold", "default", "--reason", EVIL, "--minutes", "0.001"),
         ("lanes", "holds", "default"),
+        ("flow-control", "list", "--target", EVIL),
         ("concurrency-limits", "list"),
         ("concurrency-limits", "set", EVIL, "1"),
         ("concurrency-limits", "delete", EVIL),

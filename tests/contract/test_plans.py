@@ -100,8 +100,8 @@ async def plan_of(store: Store, statement: Statement | CompoundWrite, members: A
         sql, arguments = statement.bound("postgresql", params, members)
 
     async def work(session: Session) -> str:
-        connection = cast("Any", session)._connection
-        rows = await connection.fetch(f"explain (costs off) {sql}", *arguments)
+        # The session sends the settings of its transaction before its first statement.
+        rows = await cast("Any", session)._fetch(f"explain (costs off) {sql}", arguments)
         return "\n".join(row[0] for row in rows)
 
     return await store.database.transact(work)

@@ -51,11 +51,11 @@ async def test_statements_of_threads_read_by_index_alone(copied_postgres: str) -
     database = await open_database(settings_for(copied_postgres))
 
     async def explain(session: Session) -> dict[str, str]:
-        connection = cast("Any", session)._connection
+        fetch = cast("Any", session)._fetch
         plans: dict[str, str] = {}
         for name, (statement, members, params, _) in STATEMENTS.items():
             sql, arguments = statement.bound("postgresql", params, members)
-            plans[name] = "\n".join(row[0] for row in await connection.fetch(f"explain {sql}", *arguments))
+            plans[name] = "\n".join(row[0] for row in await fetch(f"explain {sql}", arguments))
         return plans
 
     try:

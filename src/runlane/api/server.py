@@ -92,10 +92,21 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
-    origins = {origin.strip().lower() for origin in (settings.api_cors_origins or "").split(",") if origin.strip()}
+    origins = _origins(settings.api_cors_origins)
     if origins:
         api.cross_origin = CrossOrigin(origins)
     handle_problems(api)
+    _include_routes(api)
+    # The middleware added last runs first.
+    api.add_middleware(AuthenticateFirst)
+    api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
+    if access is RequestAccess.OPEN_ON_LOOPBACK:
+        api.add_middleware(LoopbackOnly, origins=origins)
+    api.add_middleware(OpenAiErrors)
+    return api
+
+
+def _include_routes(api: FastAPI) -> None:
     # Routes are tried in this order, and this one is requested most.
     api.include_router(tasks.fast_path, prefix=ROOT)
     api.include_router(system.public)
@@ -112,13 +123,10 @@ def build_api(
         api.include_router(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
-    # The middleware added last runs first.
-    api.add_middleware(AuthenticateFirst)
-    api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
-    if access is RequestAccess.OPEN_ON_LOOPBACK:
-        api.add_middleware(LoopbackOnly, origins=origins)
-    api.add_middleware(OpenAiErrors)
-    return api
+
+
+def _origins(listed: str | None) -> set[str]:
+    return {origin.strip().lower() for origin in (listed or "").split(",") if origin.strip()}
 
 
 def _run_routers() -> list[APIRouter]:

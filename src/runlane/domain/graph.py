@@ -33,7 +33,7 @@ class ThreadStatus(StrEnum):
     ERROR = "error"
 
 
-class RunStatus(StrEnum):
+class ThreadRunStatus(StrEnum):
     """The status of a run of a thread, as the LangGraph clients name it."""
 
     PENDING = "pending"
@@ -44,7 +44,7 @@ class RunStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class Outcome(StrEnum):
+class GraphOutcome(StrEnum):
     """How a completed run left its graph: at its end, or before a node that waits for an answer."""
 
     SUCCESS = "success"
@@ -205,22 +205,22 @@ def default_assistant_id(graph_id: str) -> str:
     return str(uuid.uuid5(_ASSISTANTS, graph_id))
 
 
-def run_status(status: Status) -> RunStatus:
+def run_status(status: Status) -> ThreadRunStatus:
     """Return the status of a run as clients of threads name it.
 
     A graph that waits for an answer has completed its run: the status is `success` and the thread is `interrupted`.
     """
     match status:
         case Status.RUNNING:
-            return RunStatus.RUNNING
+            return ThreadRunStatus.RUNNING
         case Status.COMPLETED:
-            return RunStatus.SUCCESS
+            return ThreadRunStatus.SUCCESS
         case Status.FAILED:
-            return RunStatus.ERROR
+            return ThreadRunStatus.ERROR
         case Status.CANCELLED:
-            return RunStatus.INTERRUPTED
+            return ThreadRunStatus.INTERRUPTED
         case _:
-            return RunStatus.PENDING
+            return ThreadRunStatus.PENDING
 
 
 def merge_config(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from runlane.domain.graph import RunStatus, ThreadStatus
+from runlane.domain.graph import ThreadRunStatus, ThreadStatus
 from runlane.domain.wire import WIRE, Timestamp
 
 
@@ -54,7 +54,7 @@ class ThreadRun:
     assistant_id: str
     created_at_us: Annotated[Timestamp, Field(alias="created_at")]
     updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
-    status: RunStatus
+    status: ThreadRunStatus
     metadata: dict[str, Any]
     kwargs: dict[str, Any]
     multitask_strategy: str

@@ -16,7 +16,7 @@ from langgraph.errors import (
 )
 from langgraph.types import StateSnapshot
 
-from runlane.domain.graph import GraphRequest, Outcome, ThreadPlan, ThreadStatus
+from runlane.domain.graph import GraphOutcome, GraphRequest, ThreadPlan, ThreadStatus
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json
 from runlane.errors import Fail
@@ -105,7 +105,7 @@ class GraphAttempt:
             ThreadStatus.INTERRUPTED.value if waits else ThreadStatus.IDLE.value,
             to_json(state.values),
             dump_json(interrupts_of(state)),
-            Outcome.INTERRUPTED.value if waits else Outcome.SUCCESS.value,
+            GraphOutcome.INTERRUPTED.value if waits else GraphOutcome.SUCCESS.value,
         )
         finish = Finish(AttemptOutcome.COMPLETED, Status.COMPLETED, result=values)
         return AttemptEnd(finish, with_result(await self._outbox.rest(), result))

@@ -18,7 +18,7 @@ Mode = Literal["values", "updates", "messages", "messages-tuple", "custom", "deb
 Nodes = Literal["*"] | list[NodeName]
 
 
-class RunBody(RequestModel):
+class ThreadRunBody(RequestModel):
     """A run of an assistant."""
 
     assistant_id: Name
@@ -49,7 +49,7 @@ class RunBody(RequestModel):
     ] = None
 
     @model_validator(mode="after")
-    def _check(self) -> RunBody:
+    def _check(self) -> ThreadRunBody:
         if self.durability is not None and self.checkpoint_during is not None:
             raise ValueError("durability and checkpoint_during are both given; send durability alone")
         given = self.checkpoint_id

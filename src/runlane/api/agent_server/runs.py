@@ -12,7 +12,7 @@ from starlette.responses import Response
 from runlane.api.agent_server.deletion import publish_changes, wait_stopped
 from runlane.api.agent_server.joining import JoinAnswer
 from runlane.api.agent_server.routing import agent_router, listing
-from runlane.api.agent_server.run_schemas import RunBody
+from runlane.api.agent_server.run_schemas import ThreadRunBody
 from runlane.api.agent_server.run_stream import final_values, follow_run
 from runlane.api.agent_server.starting import RunPath, start
 from runlane.api.agent_server.thread_stream import RUN_MODES, follow_thread
@@ -24,7 +24,7 @@ from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
 from runlane.domain.access import Principal
-from runlane.domain.graph import CancelAction, RunStatus
+from runlane.domain.graph import CancelAction, ThreadRunStatus
 from runlane.domain.thread import ThreadRun
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, NotFound, RunNotFound, UnknownThread
@@ -54,7 +54,7 @@ RunField = Literal[
 
 @router.post("/threads/{thread_id}/runs", response_model=ThreadRun, responses=answers(404, 409, 413, 429))
 async def create_run(
-    request: Request, principal: RunsWrite, thread_id: ThreadId, body: RunBody, key: IdempotencyKey = None
+    request: Request, principal: RunsWrite, thread_id: ThreadId, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> JsonBody:
     """Accept a run. When the response is sent, the run is stored and will end."""
     return created(await start_one(request, principal, thread_id, body, key))
@@ -62,7 +62,7 @@ async def create_run(
 
 @router.post("/threads/{thread_id}/runs/wait", response_class=Response, responses=answers(404, 409, 413, 429))
 async def wait_for_new_run(
-    request: Request, principal: RunsWrite, thread_id: ThreadId, body: RunBody, key: IdempotencyKey = None
+    request: Request, principal: RunsWrite, thread_id: ThreadId, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run and return the values of the thread after it."""
     started = RunPath.of(await start_one(request, principal, thread_id, body, key))
@@ -71,7 +71,7 @@ async def wait_for_new_run(
 
 @router.post("/threads/{thread_id}/runs/stream", response_class=Response, responses=answers(404, 409, 413, 429))
 async def stream_new_run(
-    request: Request, principal: RunsWrite, thread_id: ThreadId, body: RunBody, key: IdempotencyKey = None
+    request: Request, principal: RunsWrite, thread_id: ThreadId, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run and stream its events."""
     started = RunPath.of(await start_one(request, principal, thread_id, body, key))
@@ -86,7 +86,7 @@ async def list_runs(
     thread_id: ThreadId,
     limit: Annotated[int, Query(ge=1, le=1000)] = 10,
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
-    status: Annotated[RunStatus | None, Query()] = None,
+    status: Annotated[ThreadRunStatus | None, Query()] = None,
     select: Annotated[list[RunField] | None, Query()] = None,
 ) -> JsonBody:
     """List the runs of a thread, newest first."""
@@ -191,7 +191,7 @@ async def delete_run(request: Request, principal: RunsWrite, thread_id: ThreadId
 
 
 async def start_one(
-    request: Request, principal: Principal, thread_id: str | None, body: RunBody, key: str | None
+    request: Request, principal: Principal, thread_id: str | None, body: ThreadRunBody, key: str | None
 ) -> ThreadRun:
     """Accept one run."""
     if thread_id is not None and body.on_completion == "delete":

@@ -8,7 +8,7 @@ from fastapi import Body, Query, Request
 from starlette.responses import Response
 
 from runlane.api.agent_server.routing import agent_router
-from runlane.api.agent_server.run_schemas import CancelManyBody, RunBody
+from runlane.api.agent_server.run_schemas import CancelManyBody, ThreadRunBody
 from runlane.api.agent_server.runs import cancel, created, join, start_one, stream
 from runlane.api.agent_server.starting import RunPath, start
 from runlane.api.auth import RunsWrite
@@ -16,7 +16,7 @@ from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotencyKey
 from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
-from runlane.domain.graph import CancelAction, RunStatus, run_status
+from runlane.domain.graph import CancelAction, ThreadRunStatus, run_status
 from runlane.domain.run import Status
 from runlane.domain.tenant import bare_key
 from runlane.domain.thread import ThreadRun
@@ -31,7 +31,7 @@ MAX_BATCH = 100
 
 @router.post("/runs", response_model=ThreadRun, responses=answers(404, 409, 413, 429))
 async def create_stateless_run(
-    request: Request, principal: RunsWrite, body: RunBody, key: IdempotencyKey = None
+    request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> JsonBody:
     """Accept a run in a thread of its own."""
     return created(await start_one(request, principal, None, body, key))
@@ -39,7 +39,7 @@ async def create_stateless_run(
 
 @router.post("/runs/wait", response_class=Response, responses=answers(404, 409, 413, 429))
 async def wait_for_stateless_run(
-    request: Request, principal: RunsWrite, body: RunBody, key: IdempotencyKey = None
+    request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run in a thread of its own and return its values."""
     started = RunPath.of(await start_one(request, principal, None, body, key))
@@ -48,7 +48,7 @@ async def wait_for_stateless_run(
 
 @router.post("/runs/stream", response_class=Response, responses=answers(404, 409, 413, 429))
 async def stream_stateless_run(
-    request: Request, principal: RunsWrite, body: RunBody, key: IdempotencyKey = None
+    request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run in a thread of its own and stream its events."""
     started = RunPath.of(await start_one(request, principal, None, body, key))
@@ -60,7 +60,7 @@ async def stream_stateless_run(
 async def create_batch(
     request: Request,
     principal: RunsWrite,
-    body: Annotated[list[RunBody], Body(min_length=1, max_length=MAX_BATCH)],
+    body: Annotated[list[ThreadRunBody], Body(min_length=1, max_length=MAX_BATCH)],
 ) -> JsonBody:
     """Accept many runs, each in a thread of its own; all or none."""
     started = await start(request, principal, [item.to_request(None, None) for item in body])
@@ -92,7 +92,7 @@ async def cancel_many(
 
 def _statuses(wanted: str | None) -> list[Status]:
     chosen = {
-        "pending": {RunStatus.PENDING},
-        "running": {RunStatus.RUNNING},
-    }.get(wanted or "all", {RunStatus.PENDING, RunStatus.RUNNING})
+        "pending": {ThreadRunStatus.PENDING},
+        "running": {ThreadRunStatus.RUNNING},
+    }.get(wanted or "all", {ThreadRunStatus.PENDING, ThreadRunStatus.RUNNING})
     return [status for status in Status if run_status(status) in chosen]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, func, select
 
-from runlane.domain.graph import Durability, GraphRequest, RunStatus, run_status, thread_key
+from runlane.domain.graph import Durability, GraphRequest, ThreadRunStatus, run_status, thread_key
 from runlane.domain.run import GRAPH, Status
 from runlane.domain.tenant import bare_key
 from runlane.domain.text import load_json
@@ -24,7 +24,7 @@ from runlane.store.threads.threads import lock_thread_key
 if TYPE_CHECKING:
     from runlane.store.threads.starting import ThreadStart
 
-_STATUSES: Final = {wire: [status.value for status in Status if run_status(status) is wire] for wire in RunStatus}
+_STATUSES: Final = {wire: [status.value for status in Status if run_status(status) is wire] for wire in ThreadRunStatus}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ async def list_thread_runs(
     tenant: str,
     thread_id: str,
     *,
-    status: RunStatus | None = None,
+    status: ThreadRunStatus | None = None,
     limit: int = 10,
     offset: int = 0,
 ) -> list[ThreadRun]:
