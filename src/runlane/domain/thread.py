@@ -20,7 +20,12 @@ class ThreadTtl(TypedDict):
     expires_at: str | None
 
 
-@with_config(WIRE)
+def _without_ttl(schema: dict[str, Any]) -> None:
+    """Describe `ttl` as optional: a response has it only if it was requested."""
+    schema["required"].remove("ttl")
+
+
+@with_config({**WIRE, "json_schema_extra": _without_ttl})
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A thread: the state of a graph and the runs that change it.

@@ -19,8 +19,6 @@ from runlane.store.failures.bulk_jobs import delete_old_job
 from runlane.store.queue.retention import AT_ONCE, DeletedBatch, cut_events, delete_leftovers, delete_old, oldest_to_cut
 from runlane.store.schedules.due import delete_old_firings
 from runlane.store.sql.database import Database, Session
-from runlane.store.threads.expiry import THREADS_AT_ONCE, expire_threads
-from runlane.store.threads.items import SWEPT_AT_ONCE, sweep_items
 from runlane.store.webhooks.retention import AT_ONCE as MESSAGES_AT_ONCE
 from runlane.store.webhooks.retention import delete_old_messages
 
@@ -58,6 +56,10 @@ class Retention:
 
     async def _expire(self, session: Session) -> bool:
         """Delete some threads and items whose time to live has ended; return True when there may be more."""
+        # Imported here: a process that starts does not need it.
+        from runlane.store.threads.expiry import THREADS_AT_ONCE, expire_threads
+        from runlane.store.threads.items import SWEPT_AT_ONCE, sweep_items
+
         if not await session.try_lock(_LOCK):
             return False
         found = await expire_threads(session)

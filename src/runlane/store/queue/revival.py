@@ -43,7 +43,6 @@ from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import run_inputs, run_results, run_steps, runs
 from runlane.store.sql.statement import Statement
-from runlane.store.threads.run_ends import reopen_thread
 from runlane.store.webhooks.outbox import has_endpoints
 from runlane.store.webhooks.run_messages import report_retried
 
@@ -150,8 +149,8 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
     for row in await session.fetch(_REVIVE, run_id=run_id, **parameters):
         # In its place by age and priority: a replay of many runs must not delay all new ones of their key.
         await wait_for_limits(session, [row], again=False)
-        if row["hooks"] & RunHook.THREAD and not await reopen_thread(session, row["ordering_key"]):
-            raise WrongState(f"The thread of run {run_id} was deleted. Start a new run in another thread.")
+        if row["hooks"] & RunHook.THREAD:
+            await _reopen_thread(session, run_id, row["ordering_key"])
         await session.fetch(_DROP_RESULT, run_id=run_id)
         if how.plan is not None:
             await session.fetch(_NEW_PLAN, run_id=run_id, plan=how.plan)
@@ -165,3 +164,11 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
         change = change_of(row, [])
         return replace(change, due_seconds=how.delay_us / 1_000_000) if how.delay_us else change
     raise await wrong_state(session, run_id, "Only a failed run can be retried")
+
+
+async def _reopen_thread(session: Session, run_id: str, ordering_key: str) -> None:
+    # Imported here: a worker without graphs is smaller without it.
+    from runlane.store.threads.run_ends import reopen_thread
+
+    if not await reopen_thread(session, ordering_key):
+        raise WrongState(f"The thread of run {run_id} was deleted. Start a new run in another thread.")

@@ -19,7 +19,6 @@ from runlane.store.queue.ordering import ReleasedRun, release_next
 from runlane.store.schedules.buffer import settle_schedules
 from runlane.store.sql.database import Session
 from runlane.store.sql.statement import Row
-from runlane.store.threads.run_ends import settle_threads
 from runlane.store.webhooks.run_messages import report_ended
 
 _FAILED: Final = Status.FAILED.value
@@ -45,6 +44,9 @@ async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedR
         if RunHook.TRIGGERS in hooks:
             await store_run_events(session, ended)
         if RunHook.THREAD in hooks:
+            # Imported here: a worker without graphs is smaller without it.
+            from runlane.store.threads.run_ends import settle_threads
+
             await settle_threads(session, ended)
         changed += await release_next(
             session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
