@@ -324,7 +324,10 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             await session.fetch(_DROP_QUOTAS, tenant=tenant)
             await session.fetch(_DROP_LIMITS, tenant=tenant)
             await drop_sessions(session, tenant)
-            await _drop_threads(session, tenant)
+            from runlane.store.threads import assistants, expiry
+
+            await assistants.drop_assistants(session, tenant)
+            await expiry.drop_threads(session, tenant)
             await drop_events(session, tenant)
             await drop_webhooks(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
@@ -395,12 +398,3 @@ def _value(row: Row) -> Tenant:
 
 def _audit_fields(tenant: Tenant) -> Mapping[str, Any]:
     return {name: getattr(tenant, name) for name in _CHANGEABLE}
-
-
-async def _drop_threads(session: Session, tenant: str) -> None:
-    # Imported here: a worker without graphs is smaller without it.
-    from runlane.store.threads.assistants import drop_assistants
-    from runlane.store.threads.expiry import drop_threads
-
-    await drop_assistants(session, tenant)
-    await drop_threads(session, tenant)
