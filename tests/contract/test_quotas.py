@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import structlog
 
 from runlane import App, Context
 from runlane.domain.flow_keys import StartOutcome
@@ -25,7 +26,6 @@ from runlane.domain.text import dump_json
 from runlane.errors import InvalidRequest, NotFound, QuotaReached, RateLimited, RunlaneError
 from runlane.maintenance.retention import Retention
 from runlane.settings import Settings
-from runlane.store.access import quota_warnings
 from runlane.store.access.audit import list_audit
 from runlane.store.access.quotas import QUOTAS, read_quotas, server_quotas, set_quota
 from runlane.store.access.tenants import create_tenant, delete_tenant, is_free
@@ -339,7 +339,10 @@ async def test_a_warning_is_logged_once_when_most_of_a_quota_is_used(
         def warning(self, event: str, **fields: Any) -> None:
             logged.append({"event": event, **fields})
 
-    monkeypatch.setattr(quota_warnings, "log", Log())
+    def get_logger(_name: str) -> Log:
+        return Log()
+
+    monkeypatch.setattr(structlog, "get_logger", get_logger)
     for _ in range(6):
         await post(apps[0])
     assert logged == [{"event": "quota_warning", "tenant": "acme", "quota": RUNS_PER_DAY, "limit": 5, "used": 4}]
