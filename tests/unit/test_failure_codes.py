@@ -34,11 +34,15 @@ HAND_ON = {
 # Errors of callers and operators, which no step meets.
 NOT_OF_STEPS = {
     "app_not_found",
+    "assistant_not_found",
     "configuration",
     "conflict",
+    "duplicate_graph",
     "duplicate_task",
     "failed",
     "forbidden",
+    "graph_not_found",
+    "graph_not_loaded",
     "invalid_definitions",
     "invalid_settings",
     "outbound_timeout",  # reported as tool_timeout
@@ -48,6 +52,7 @@ NOT_OF_STEPS = {
     "schema_too_new",
     "secret_quota_exceeded",
     "session_not_found",
+    "thread_not_found",
     "unauthorized",
     "unexpected_answer",
     "unknown_lane",

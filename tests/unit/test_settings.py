@@ -115,7 +115,8 @@ def test_a_bad_address_of_a_provider_is_reported_by_its_usual_variable(
 
 
 def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
-    free = {"RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", "RUNLANE_DEFINITIONS_DIR", "RUNLANE_SECRET_KEY_FILE"}
+    files = {"RUNLANE_DEFINITIONS_DIR", "RUNLANE_GRAPHS_FILE", "RUNLANE_SECRET_KEY_FILE"}
+    free = {"RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", *files}
     keys = {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OLLAMA_API_KEY", "OPENROUTER_API_KEY"}
     bounded = {f"RUNLANE_{name}" for name in BAD} | set(BAD_OF_PROVIDERS)
     assert bounded | free | keys == {variable_of(name) for name in Settings.model_fields}
