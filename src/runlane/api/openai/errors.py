@@ -67,7 +67,7 @@ class InvalidValue(ParameterRefused):
 
 
 class RunEnded(RunlaneError):
-    """The run failed or was cancelled, so there is no answer."""
+    """The run failed or was cancelled, so it has no result."""
 
     http_status: ClassVar[int] = 500
 
