@@ -20,9 +20,10 @@ from runlane.access.policy import LOCAL, require
 from runlane.addresses import is_loopback
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
+from runlane.api.mcp.metadata import MCP_PATH, challenge
 from runlane.api.services import parts_of
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
-from runlane.errors import RunlaneError
+from runlane.errors import RunlaneError, Unauthorized
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
 _header = APIKeyHeader(
@@ -101,10 +102,14 @@ class AuthenticateFirst:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_HOOKS):
+            request = Request(scope)
             try:
-                await authenticate(Request(scope))
+                await authenticate(request)
             except RunlaneError as error:
-                await refusal(error)(scope, receive, send)
+                response = refusal(error)
+                if isinstance(error, Unauthorized) and scope["path"] == MCP_PATH:
+                    response.headers["WWW-Authenticate"] = challenge(request, parts_of(request).app.settings)
+                await response(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

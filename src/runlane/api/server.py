@@ -13,12 +13,14 @@ from runlane.api.ag_ui import routes as ag_ui_routes
 from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
-from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
+from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess, authenticate
 from runlane.api.body import BodyLimit
 from runlane.api.compat import lane_admin
 from runlane.api.cross_origin import CrossOrigin
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
+from runlane.api.mcp import routes as mcp_routes
+from runlane.api.mcp.endpoint import McpEndpoint
 from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
@@ -72,6 +74,7 @@ def build_api(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
+        parts.mcp = McpEndpoint(parts, authenticate)
         keep_parts(api, parts)
         try:
             yield
@@ -123,6 +126,8 @@ def _include_routes(api: FastAPI) -> None:
         api.include_router(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
+    api.include_router(mcp_routes.router)
+    api.include_router(mcp_routes.public)
 
 
 def _origins(listed: str | None) -> set[str]:

@@ -16,6 +16,7 @@ from runlane.definitions.schema.trigger import Trigger
 from runlane.domain.flow_control import FlowControl
 from runlane.domain.lane import DEFAULT_LANE, MAX_NAME
 from runlane.domain.schedule import ScheduleSettings
+from runlane.domain.task import Expose
 
 MAX_STEPS: Final = 500
 # The tool with which a model returns an answer that must match a schema.
@@ -29,6 +30,7 @@ _EFFECT: Final = (
     "once and ask let a person decide. With ask, a person must also approve every call."
 )
 _FLOW_CONTROL: Final = "When and how often its runs start, per key."
+_EXPOSE: Final = "mcp: clients of the MCP server see it as a tool of its own."
 _MAX_OUTPUT: Final = 1024 * 1024
 
 
@@ -82,6 +84,7 @@ class Orchestration(DefinitionModel):
         default_factory=dict, description="Scripts by name, for models named scripted:NAME."
     )
     flow_control: FlowControl | None = Field(None, description=_FLOW_CONTROL)
+    expose: Expose | None = Field(None, description=_EXPOSE)
     avatar: str | None = Field(None, description="For editors.")
     trigger: Literal["manual", "scheduled"] = Field("manual", description="For editors.")
     created_at: str | None = Field(None, description="For people.")
@@ -155,6 +158,7 @@ class Agent(DefinitionModel):
     )
     on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked to raise it.")
     flow_control: FlowControl | None = Field(None, description=f"{_FLOW_CONTROL} Turns of a chat are not affected.")
+    expose: Expose | None = Field(None, description=_EXPOSE)
     answers: list[Any] = Field(default_factory=list, description="Script of the model named scripted.")
     skip_default_tools: bool = Field(True, description="Kept for imported definitions.")
     repos: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")
