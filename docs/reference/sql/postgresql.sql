@@ -3114,6 +3114,17 @@ WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT (date_par
     1000000)::bigint AS now_us_1) AND threads.open_runs = 0 ORDER BY threads.expires_at
 LIMIT 20;
 
+-- exposed_definitions
+-- Read the orchestrations and agents of a tenant that the MCP server offers as tools.
+SELECT definitions.kind, definitions.id, definition_versions.body
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (definitions.kind = $2::VARCHAR OR
+    definitions.kind = $3::VARCHAR) AND definition_versions.body LIKE $4::VARCHAR ORDER BY definitions.kind,
+    definitions.id
+LIMIT $5::INTEGER;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id

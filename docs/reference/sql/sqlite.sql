@@ -2342,6 +2342,16 @@ WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT now_us() 
     ORDER BY threads.expires_at
 LIMIT 20 OFFSET ?;
 
+-- exposed_definitions
+-- Read the orchestrations and agents of a tenant that the MCP server offers as tools.
+SELECT definitions.kind, definitions.id, definition_versions.body
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND (definitions.kind = ? OR definitions.kind = ?) AND
+    definition_versions.body LIKE ? ORDER BY definitions.kind, definitions.id
+LIMIT ? OFFSET ?;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id

@@ -20,7 +20,7 @@ from runlane.api.cross_origin import CrossOrigin
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.mcp import routes as mcp_routes
-from runlane.api.mcp.endpoint import McpEndpoint
+from runlane.api.mcp.gateway import McpGateway
 from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
@@ -74,7 +74,7 @@ def build_api(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
-        parts.mcp = McpEndpoint(parts, authenticate)
+        parts.mcp = McpGateway(parts, authenticate)
         keep_parts(api, parts)
         try:
             yield

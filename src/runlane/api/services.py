@@ -27,7 +27,7 @@ from runlane.store.sql.database import Database
 from runlane.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from runlane.api.mcp.endpoint import McpEndpoint
+    from runlane.api.mcp.gateway import McpGateway
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class Services:
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
-    mcp: McpEndpoint | None = None
+    mcp: McpGateway | None = None
     stopping: bool = False
 
     @property

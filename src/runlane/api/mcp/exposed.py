@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from runlane.api.mcp.run_tools import start_target
-from runlane.api.mcp.tool import CHANGE, ServedTool, ToolAnswer, ToolCaller
+from runlane.api.mcp.tool import CHANGE, CallContext, ServedTool, ToolAnswer
 from runlane.api.mcp.waiting import follow_run, run_answer
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
@@ -41,7 +41,7 @@ _HASH: Final = 8
 _ABOUT: Final = "It runs durably: if the answer has no result yet, call follow_run with its run_id."
 
 
-async def exposed_tools(caller: ToolCaller, taken: Collection[str]) -> list[ServedTool]:
+async def exposed_tools(caller: CallContext, taken: Collection[str]) -> list[ServedTool]:
     """Return the tools of the exposed targets that the caller may start. `taken` are the names of other tools."""
     if not caller.may(CHANGE):
         return []
@@ -116,7 +116,7 @@ def _with_key(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool(name: str, title: str, about: str, schema: Mapping[str, Any], perform: Any) -> ServedTool:
-    async def checked(caller: ToolCaller, given: Mapping[str, Any]) -> ToolAnswer:
+    async def checked(caller: CallContext, given: Mapping[str, Any]) -> ToolAnswer:
         problem = misfit(dict(given), schema)
         if problem is not None:
             raise InvalidRequest(f'The tool "{name}" was not called: {problem}.')
@@ -125,7 +125,7 @@ def _tool(name: str, title: str, about: str, schema: Mapping[str, Any], perform:
     return ServedTool(name, title, f"{about} {_ABOUT}", CHANGE, schema, checked)
 
 
-async def _call(kind: str, target: str, keyed: bool, caller: ToolCaller, given: Mapping[str, Any]) -> ToolAnswer:
+async def _call(kind: str, target: str, keyed: bool, caller: CallContext, given: Mapping[str, Any]) -> ToolAnswer:
     arguments = dict(given)
     key = arguments.pop(_KEY, None) if keyed else None
     message = "" if kind == "task" else str(arguments.get("message", ""))

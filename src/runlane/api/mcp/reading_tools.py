@@ -10,7 +10,7 @@ from pydantic import Field
 
 from runlane import queries
 from runlane.access.policy import tenant_to_list
-from runlane.api.mcp.tool import READ, ServedTool, ToolCaller, typed_tool
+from runlane.api.mcp.tool import READ, CallContext, ServedTool, typed_tool
 from runlane.api.schemas.fields import Key, Name, RequestModel, RunId, Tag
 from runlane.api.sse_encoding import line_json
 from runlane.definitions.schema.definition import Kind
@@ -112,12 +112,12 @@ class GetDefinitionArguments(RequestModel):
     name: Name = Field(description="Its id.")
 
 
-async def _get_run(caller: ToolCaller, given: GetRunArguments) -> Mapping[str, Any]:
+async def _get_run(caller: CallContext, given: GetRunArguments) -> Mapping[str, Any]:
     await caller.standing(given.run_id)
     return to_dict(await queries.get_run(caller.parts.database, given.run_id))
 
 
-async def _list_runs(caller: ToolCaller, given: ListRunsArguments) -> Mapping[str, Any]:
+async def _list_runs(caller: CallContext, given: ListRunsArguments) -> Mapping[str, Any]:
     wanted = RunFilter(
         statuses=tuple(given.status),
         target=given.target,
@@ -134,13 +134,13 @@ async def _list_runs(caller: ToolCaller, given: ListRunsArguments) -> Mapping[st
         release()
 
 
-async def _read_logs(caller: ToolCaller, given: ReadLogsArguments) -> Mapping[str, Any]:
+async def _read_logs(caller: CallContext, given: ReadLogsArguments) -> Mapping[str, Any]:
     standing = await caller.standing(given.run_id)
     database = caller.parts.database
     return to_dict(await queries.get_logs(database, given.run_id, standing, given.since, given.limit, given.event))
 
 
-async def read_events(caller: ToolCaller, run_id: str, after: int, limit: int) -> dict[str, Any]:
+async def read_events(caller: CallContext, run_id: str, after: int, limit: int) -> dict[str, Any]:
     """Return a page of the events of a run that the caller may see; at least one, and then up to _PAGE_BYTES."""
     standing = await caller.standing(run_id)
     events: list[Any] = []
@@ -156,16 +156,16 @@ async def read_events(caller: ToolCaller, run_id: str, after: int, limit: int) -
     return {"run_id": run_id, "events": events, "next_after": after, "last_seq": last, "status": standing.status.value}
 
 
-async def _read_events(caller: ToolCaller, given: ReadEventsArguments) -> Mapping[str, Any]:
+async def _read_events(caller: CallContext, given: ReadEventsArguments) -> Mapping[str, Any]:
     return await read_events(caller, given.run_id, given.after, given.limit)
 
 
-async def _list_questions(caller: ToolCaller, given: ListQuestionsArguments) -> Mapping[str, Any]:
+async def _list_questions(caller: CallContext, given: ListQuestionsArguments) -> Mapping[str, Any]:
     tenant = tenant_to_list(caller.principal)
     return to_dict(await queries.get_inbox(caller.parts.database, tenant, given.cursor, given.limit))
 
 
-async def _list_dead_letters(caller: ToolCaller, given: ListDeadLettersArguments) -> Mapping[str, Any]:
+async def _list_dead_letters(caller: CallContext, given: ListDeadLettersArguments) -> Mapping[str, Any]:
     wanted = LetterFilter(
         tuple(given.state) or UNHANDLED,
         tenant_to_list(caller.principal),
@@ -182,7 +182,7 @@ async def _list_dead_letters(caller: ToolCaller, given: ListDeadLettersArguments
     return to_dict(page)
 
 
-async def _get_dead_letter(caller: ToolCaller, given: GetDeadLetterArguments) -> Mapping[str, Any]:
+async def _get_dead_letter(caller: CallContext, given: GetDeadLetterArguments) -> Mapping[str, Any]:
     letter = await read_letter(caller.parts.database, given.run_id)
     if letter is None or not caller.sees(letter.tenant):
         raise LetterNotFound(given.run_id)
@@ -190,7 +190,7 @@ async def _get_dead_letter(caller: ToolCaller, given: GetDeadLetterArguments) ->
 
 
 async def list_targets(
-    caller: ToolCaller, kind: TargetKind | None, cursor: str | None = None, limit: int = 100
+    caller: CallContext, kind: TargetKind | None, cursor: str | None = None, limit: int = 100
 ) -> dict[str, Any]:
     """Return registered tasks, and a page of the definitions of a kind, or the first page of each startable kind."""
     if kind is not None and kind != "task":
@@ -208,15 +208,15 @@ async def list_targets(
     return {"definitions": listed, "next_cursor": None}
 
 
-async def _list_definitions(caller: ToolCaller, given: ListDefinitionsArguments) -> Mapping[str, Any]:
+async def _list_definitions(caller: CallContext, given: ListDefinitionsArguments) -> Mapping[str, Any]:
     return await list_targets(caller, given.kind, given.cursor, given.limit)
 
 
-async def _get_definition(caller: ToolCaller, given: GetDefinitionArguments) -> Mapping[str, Any]:
+async def _get_definition(caller: CallContext, given: GetDefinitionArguments) -> Mapping[str, Any]:
     return await read_definition(caller, given.kind, given.name)
 
 
-async def read_definition(caller: ToolCaller, kind: Kind, name: str) -> dict[str, Any]:
+async def read_definition(caller: CallContext, kind: Kind, name: str) -> dict[str, Any]:
     """Return the current version of a definition of the caller's tenant."""
     return to_dict(await find_definition(caller.parts.database, caller.principal.tenant, kind, name))
 

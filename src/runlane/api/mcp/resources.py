@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from runlane import queries
 from runlane.access.policy import tenant_to_list
 from runlane.api.mcp.reading_tools import list_targets, read_definition, read_events
-from runlane.api.mcp.tool import READ, ToolCaller
+from runlane.api.mcp.tool import READ, CallContext
 from runlane.api.routes.lanes import common_lanes, find_lane, shown_lane, shown_lanes
 from runlane.definitions.schema.definition import KINDS
 from runlane.domain.access import Permission
@@ -42,7 +42,7 @@ class ResourcePart:
     text: str
 
 
-Read = Callable[[ToolCaller, Mapping[str, str]], Awaitable[Sequence[ResourcePart]]]
+Read = Callable[[CallContext, Mapping[str, str]], Awaitable[Sequence[ResourcePart]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ServedResource:
 
 
 def find_resource(
-    caller: ToolCaller, uri: str, served: Sequence[ServedResource]
+    caller: CallContext, uri: str, served: Sequence[ServedResource]
 ) -> tuple[ServedResource, Mapping[str, str]]:
     """Return the resource of a URI. NotFound if it does not exist, or does not exist for this caller."""
     for resource in served:
@@ -84,7 +84,7 @@ def json_part(value: Mapping[str, Any]) -> ResourcePart:
     return ResourcePart(JSON, dump_json(value))
 
 
-async def _workers(caller: ToolCaller, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _workers(caller: CallContext, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
     parts = caller.parts
     found = await read_overview(parts.database, tenant_to_list(caller.principal), common_lanes(parts), _SHOWN_JOBS)
     body = overview_body(found)
@@ -112,34 +112,34 @@ def _lane_limits(lane: Mapping[str, Any]) -> str:
     return slots if lane["enabled"] else f"{slots}, disabled"
 
 
-async def _lanes(caller: ToolCaller, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _lanes(caller: CallContext, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
     return (json_part(await shown_lanes(caller.parts, caller.principal)),)
 
 
-async def _lane(caller: ToolCaller, values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _lane(caller: CallContext, values: Mapping[str, str]) -> Sequence[ResourcePart]:
     lane = await find_lane(caller.parts, caller.principal, values["name"])
     return (json_part(shown_lane(caller.principal, lane)),)
 
 
-async def _runs(caller: ToolCaller, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _runs(caller: CallContext, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
     wanted = RunFilter(tenant=tenant_to_list(caller.principal))
     return (json_part(to_dict(await queries.list_runs(caller.parts.database, wanted, None, _LISTED))),)
 
 
-async def _run(caller: ToolCaller, values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _run(caller: CallContext, values: Mapping[str, str]) -> Sequence[ResourcePart]:
     await caller.standing(values["run_id"])
     return (json_part(to_dict(await queries.get_run(caller.parts.database, values["run_id"]))),)
 
 
-async def _run_events(caller: ToolCaller, values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _run_events(caller: CallContext, values: Mapping[str, str]) -> Sequence[ResourcePart]:
     return (json_part(await read_events(caller, values["run_id"], 0, _EVENTS)),)
 
 
-async def _definitions(caller: ToolCaller, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _definitions(caller: CallContext, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
     return (json_part(await list_targets(caller, None)),)
 
 
-async def _definition(caller: ToolCaller, values: Mapping[str, str]) -> Sequence[ResourcePart]:
+async def _definition(caller: CallContext, values: Mapping[str, str]) -> Sequence[ResourcePart]:
     kind = values["kind"]
     if kind not in KINDS:
         raise NotFound(f'"{kind[:200]}" is not a kind of definition. Kinds: {", ".join(KINDS)}.')

@@ -36,12 +36,6 @@ async def post_mcp(request: Request, principal: Anyone) -> Response:
     return _McpResponse(parts_of(request))
 
 
-@public.api_route(MCP_PATH, methods=["GET", "DELETE"], include_in_schema=False)
-async def refuse_session() -> Response:
-    """Refuse to open or close a session: the server keeps none."""
-    return Response(status_code=405, headers={"Allow": "POST"})
-
-
 @public.get(METADATA_PATH, include_in_schema=False)
 @public.get(f"{METADATA_PATH}{MCP_PATH}", include_in_schema=False)
 async def get_metadata(request: Request) -> JsonBody:

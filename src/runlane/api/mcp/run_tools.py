@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from runlane.api.mcp.tool import CHANGE, READ, ServedTool, ToolAnswer, ToolCaller, typed_tool
+from runlane.api.mcp.tool import CHANGE, READ, CallContext, ServedTool, ToolAnswer, typed_tool
 from runlane.api.mcp.waiting import follow_run, run_answer
 from runlane.api.schemas.fields import Delay, Key, Name, Priority, RequestModel, RunId, StepPath, Tags
 from runlane.domain.options import RunOptions
@@ -99,7 +99,7 @@ class RetryRunArguments(RunArguments):
 
 
 async def start_target(
-    caller: ToolCaller, kind: str, name: str, message: str, given: Mapping[str, Any], options: RunOptions
+    caller: CallContext, kind: str, name: str, message: str, given: Mapping[str, Any], options: RunOptions
 ) -> Accepted:
     """Accept a run of a task, agent or orchestration in the caller's tenant."""
     app, tenant = caller.parts.app, caller.principal.tenant
@@ -117,7 +117,7 @@ async def start_target(
     return accepted
 
 
-async def _start(caller: ToolCaller, given: StartRunArguments) -> ToolAnswer:
+async def _start(caller: CallContext, given: StartRunArguments) -> ToolAnswer:
     options = RunOptions(
         idempotency_key=given.idempotency_key or caller.idempotency_key,
         priority=given.priority,
@@ -130,7 +130,7 @@ async def _start(caller: ToolCaller, given: StartRunArguments) -> ToolAnswer:
     return run_answer(run, replayed=accepted.replayed)
 
 
-async def _chat(caller: ToolCaller, given: ChatArguments) -> ToolAnswer:
+async def _chat(caller: CallContext, given: ChatArguments) -> ToolAnswer:
     options = RunOptions(idempotency_key=given.idempotency_key or caller.idempotency_key)
     request = ChatRequest(given.agent, given.message, given.session_id, None, options)
     posted = await caller.parts.app.post(request, tenant=caller.principal.tenant, trace=tracing.current_parent())
@@ -138,12 +138,12 @@ async def _chat(caller: ToolCaller, given: ChatArguments) -> ToolAnswer:
     return run_answer(run, session_id=posted.session_id, turn=posted.turn, replayed=posted.replayed)
 
 
-async def _follow(caller: ToolCaller, given: FollowRunArguments) -> ToolAnswer:
+async def _follow(caller: CallContext, given: FollowRunArguments) -> ToolAnswer:
     await caller.standing(given.run_id)
     return run_answer(await follow_run(caller, given.run_id, given.after, given.wait_seconds))
 
 
-async def _answer(caller: ToolCaller, given: AnswerRunArguments) -> Mapping[str, Any]:
+async def _answer(caller: CallContext, given: AnswerRunArguments) -> Mapping[str, Any]:
     await caller.standing(given.run_id)
     principal = caller.principal
     status = await caller.parts.app.resume(
@@ -156,7 +156,7 @@ async def _answer(caller: ToolCaller, given: AnswerRunArguments) -> Mapping[str,
     return {"run_id": given.run_id, "status": status.value}
 
 
-async def _cancel(caller: ToolCaller, given: CancelRunArguments) -> Mapping[str, Any]:
+async def _cancel(caller: CallContext, given: CancelRunArguments) -> Mapping[str, Any]:
     await caller.standing(given.run_id)
     status = await caller.parts.app.cancel(given.run_id, actor=caller.principal.actor)
     # A running one ends when its code has stopped.
@@ -164,7 +164,7 @@ async def _cancel(caller: ToolCaller, given: CancelRunArguments) -> Mapping[str,
     return {"run_id": given.run_id, "status": shown}
 
 
-async def _retry(caller: ToolCaller, given: RetryRunArguments) -> Mapping[str, Any]:
+async def _retry(caller: CallContext, given: RetryRunArguments) -> Mapping[str, Any]:
     await caller.standing(given.run_id)
     status = await caller.parts.app.retry(given.run_id, latest=given.latest, actor=caller.principal.actor)
     return {"run_id": given.run_id, "status": status.value}

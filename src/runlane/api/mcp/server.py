@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from runlane.api.mcp.catalog import all_tools, find_tool
 from runlane.api.mcp.resources import RESOURCES, ServedResource, find_resource
-from runlane.api.mcp.tool import ServedTool, ToolAnswer, ToolCaller
+from runlane.api.mcp.tool import CallContext, ServedTool, ToolAnswer
 from runlane.api.services import Services
 from runlane.domain.access import Principal
 from runlane.errors import RunlaneError, Unavailable
@@ -113,14 +113,14 @@ class _Handlers:
         contents = [types.TextResourceContents(uri=uri, mime_type=part.mime_type, text=part.text) for part in found]
         return types.ReadResourceResult(contents=list(contents))
 
-    async def _caller(self, context: _Context) -> ToolCaller:
+    async def _caller(self, context: _Context) -> CallContext:
         with _Reported():
             principal = await self._identify(context.request)
 
         async def report(progress: float, message: str) -> None:
             await context.session.report_progress(progress, None, message)
 
-        return ToolCaller(self._parts, principal, report, _idempotency_key(context.meta))
+        return CallContext(self._parts, principal, report, _idempotency_key(context.meta))
 
 
 class _Reported:
@@ -135,7 +135,7 @@ class _Reported:
             raise MCPError(types.INVALID_PARAMS, failure.shown, dict(failure.value)) from None
 
 
-def _visible(caller: ToolCaller) -> list[ServedResource]:
+def _visible(caller: CallContext) -> list[ServedResource]:
     return [resource for resource in RESOURCES if caller.may(resource.needs)]
 
 

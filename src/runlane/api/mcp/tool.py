@@ -35,7 +35,7 @@ async def report_nothing(_progress: float, _message: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCaller:
+class CallContext:
     """The caller of a tool or resource, and what calls work with."""
 
     parts: Services
@@ -71,12 +71,12 @@ class ToolAnswer:
         return dump_json(self.value) if self.text is None else self.text
 
 
-Perform = Callable[[ToolCaller, Mapping[str, Any]], Awaitable[ToolAnswer]]
+Perform = Callable[[CallContext, Mapping[str, Any]], Awaitable[ToolAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTool:
-    """One tool. The hints tell clients whether to ask a person before a call."""
+    """One tool. By the hints, clients decide whether to ask a person before a call."""
 
     name: str
     title: str
@@ -94,7 +94,7 @@ def typed_tool(
     title: str,
     arguments: type[A],
     needs: frozenset[Permission],
-    perform: Callable[[ToolCaller, A], Awaitable[Mapping[str, Any] | ToolAnswer]],
+    perform: Callable[[CallContext, A], Awaitable[Mapping[str, Any] | ToolAnswer]],
     *,
     read_only: bool = False,
     destructive: bool = False,
@@ -102,7 +102,7 @@ def typed_tool(
 ) -> ServedTool:
     """Return a tool whose arguments are a model: its docstring describes the tool, its fields the arguments."""
 
-    async def call(caller: ToolCaller, given: Mapping[str, Any]) -> ToolAnswer:
+    async def call(caller: CallContext, given: Mapping[str, Any]) -> ToolAnswer:
         answer = await perform(caller, _parsed(arguments, name, given))
         return answer if isinstance(answer, ToolAnswer) else ToolAnswer(answer)
 

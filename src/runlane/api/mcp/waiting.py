@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from runlane import queries
-from runlane.api.mcp.tool import ToolAnswer, ToolCaller
+from runlane.api.mcp.tool import CallContext, ToolAnswer
 from runlane.api.tail import Follower
 from runlane.domain.events import EventType, LiveType
 from runlane.domain.run import Run, Status
@@ -30,7 +30,7 @@ _STEP: Final = 0.001
 class RunProgress:
     """Reports the events of a run. The number of a notification grows with every one, as the protocol requires."""
 
-    def __init__(self, caller: ToolCaller) -> None:
+    def __init__(self, caller: CallContext) -> None:
         self._report = caller.report
         self._sent = -1.0
 
@@ -54,7 +54,7 @@ class RunProgress:
         await self._report(self._sent, message)
 
 
-async def follow_run(caller: ToolCaller, run_id: str, after: int, wait_seconds: float) -> Run:
+async def follow_run(caller: CallContext, run_id: str, after: int, wait_seconds: float) -> Run:
     """Report events after a number, and return the run as it is when the wait ends. The caller may see the run."""
     parts, progress = caller.parts, RunProgress(caller)
     run = await queries.get_run(parts.database, run_id)
@@ -74,7 +74,7 @@ async def follow_run(caller: ToolCaller, run_id: str, after: int, wait_seconds: 
     return await queries.get_run(parts.database, run_id)
 
 
-async def _until_it_matters(caller: ToolCaller, follower: Follower, progress: RunProgress, run_id: str) -> None:
+async def _until_it_matters(caller: CallContext, follower: Follower, progress: RunProgress, run_id: str) -> None:
     while not follower.ended:
         # The wait itself is bounded by the caller.
         paused = await progress.add(await follower.next(60.0))

@@ -1,4 +1,4 @@
-"""The endpoint of the MCP server in an API process: loaded with the first request, stopped with the process.
+"""The MCP server of an API process: loaded with the first request, stopped with the process.
 
 It is stateless. Each request carries its key and finds the run by its id, so any replica serves any request and no
 session has to be kept.
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 _STOP_SECONDS = 5.0
 
 
-class McpEndpoint:
+class McpGateway:
     """Serves MCP requests of a process. start() is part of the first request; stop() is safe at any time."""
 
     def __init__(self, parts: Services, authenticate: Callable[[Request], Awaitable[Principal]]) -> None:
