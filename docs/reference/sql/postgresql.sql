@@ -5131,6 +5131,369 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200;
 
+-- memory_advance_heads
+-- Store the number of the last operation of memories.
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM
+    unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[]) AS batch(id, last_seq, applied_seq, used_at) WHERE
+    memories.id = batch.id;
+
+-- memory_advance_heads (one member)
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM (SELECT
+    $1::VARCHAR AS id, $2::BIGINT AS last_seq, $3::BIGINT AS applied_seq, $4::BIGINT AS used_at) AS batch WHERE
+    memories.id = batch.id;
+
+-- memory_by_title
+-- Read a memory by its title.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.vault_id = $2::VARCHAR AND memories.title = $3::VARCHAR;
+
+-- memory_correct_entries
+-- Mark entries as corrected by others.
+UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
+    correction_reason=batch.correction_reason FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[],
+    $6::BIGINT[]) AS batch(corrects, memory_id, id, created_at, correction_reason, seq) WHERE memory_entries.id =
+    batch.corrects AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_correct_entries (one member)
+UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
+    correction_reason=batch.correction_reason FROM (SELECT $1::VARCHAR AS corrects, $2::VARCHAR AS memory_id,
+    $3::VARCHAR AS id, $4::BIGINT AS created_at, $5::VARCHAR AS correction_reason, $6::BIGINT AS seq) AS batch WHERE
+    memory_entries.id = batch.corrects AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL;
+
+-- memory_create
+-- Create a memory.
+INSERT INTO memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    epoch, parked, stale) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR,
+    $7::BIGINT, $7::BIGINT, $8::BIGINT, $9::BIGINT, $10::BIGINT, $11::BOOLEAN, $12::BOOLEAN) RETURNING memories.id,
+    memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description, memories.created_at,
+    memories.last_seq;
+
+-- memory_create_user
+-- Create a user that memory is kept for.
+INSERT INTO memory_users (tenant, id, email, display_name, time_zone, status, created_at) VALUES ($1::VARCHAR,
+    $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, 'active', $6::BIGINT) RETURNING memory_users.tenant,
+    memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone, memory_users.status,
+    memory_users.created_at;
+
+-- memory_create_vault
+-- Create a vault.
+INSERT INTO memory_vaults (id, tenant, user_id, title, description, created_at) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::BIGINT) RETURNING memory_vaults.id, memory_vaults.tenant,
+    memory_vaults.user_id, memory_vaults.title, memory_vaults.description, memory_vaults.created_at;
+
+-- memory_delete_all_entries
+-- Delete everything of memories.
+DELETE FROM memory_entries WHERE memory_entries.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_all_fragments
+-- Delete everything of memories.
+DELETE FROM memory_fragments WHERE memory_fragments.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_all_ops
+-- Delete everything of memories.
+DELETE FROM memory_ops WHERE memory_ops.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_entries
+-- Delete the content of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VARCHAR,
+    tags=$4::VARCHAR, correction_reason=$5::VARCHAR, deleted_at=batch.deleted_at FROM unnest($6::TEXT[], $7::TEXT[],
+    $8::BIGINT[], $9::BIGINT[]) AS batch(id, memory_id, deleted_at, seq) WHERE memory_entries.id = batch.id AND
+    memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_delete_entries (one member)
+UPDATE memory_entries SET changed_seq=batch.seq, text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VARCHAR,
+    tags=$4::VARCHAR, correction_reason=$5::VARCHAR, deleted_at=batch.deleted_at FROM (SELECT $6::VARCHAR AS id,
+    $7::VARCHAR AS memory_id, $8::BIGINT AS deleted_at, $9::BIGINT AS seq) AS batch WHERE memory_entries.id = batch.id
+    AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_delete_fragments
+-- Delete fragments.
+DELETE FROM memory_fragments WHERE EXISTS (SELECT batch.name
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(memory_id, name)
+WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = batch.name);
+
+-- memory_delete_fragments (one member)
+DELETE FROM memory_fragments WHERE EXISTS (SELECT batch.name
+FROM (SELECT $1::VARCHAR AS memory_id, $2::VARCHAR AS name) AS batch
+WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = batch.name);
+
+-- memory_delete_memories
+-- Delete everything of memories.
+DELETE FROM memories WHERE memories.id = any ($1::TEXT[]);
+
+-- memory_delete_vault
+-- Delete an empty vault.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR AND NOT (EXISTS
+    (SELECT memories.id
+FROM memories
+WHERE memories.vault_id = memory_vaults.id));
+
+-- memory_end_ownership
+-- Take memories from nodes whose lease is over.
+UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
+
+-- memory_entries_of_ops
+-- Read the entries that an earlier request added.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq BETWEEN $2::BIGINT AND $3::BIGINT AND
+    memory_entries.deleted_at IS NULL ORDER BY memory_entries.seq;
+
+-- memory_entry
+-- Read an entry.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.id = $1::VARCHAR AND memory_entries.memory_id = $2::VARCHAR AND memory_entries.deleted_at IS NULL
+    AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint);
+
+-- memory_fragment
+-- Read a fragment.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = $1::VARCHAR AND memory_fragments.name = $2::VARCHAR;
+
+-- memory_fragment_names
+-- Read the names of the fragments of memories.
+SELECT memory_fragments.memory_id, memory_fragments.name
+FROM memory_fragments
+WHERE memory_fragments.memory_id = any ($1::TEXT[]);
+
+-- memory_fragment_of_op
+-- Read the fragment that an earlier request wrote.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = $1::VARCHAR AND memory_fragments.name = $2::VARCHAR;
+
+-- memory_get
+-- Read a memory by its id.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.id = $2::VARCHAR;
+
+-- memory_get_user
+-- Read a user.
+SELECT memory_users.tenant, memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone,
+    memory_users.status, memory_users.created_at
+FROM memory_users
+WHERE memory_users.tenant = $1::VARCHAR AND memory_users.id = $2::VARCHAR;
+
+-- memory_get_vault
+-- Read a vault by its id.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR;
+
+-- memory_head
+-- Read the tenant of a memory and the numbers of its operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq
+FROM memories
+WHERE memories.id = $1::VARCHAR;
+
+-- memory_heads
+-- Lock memories and read the numbers of their last operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
+    memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) AS owner_url
+FROM memories
+WHERE memories.id = any ($1::TEXT[]) ORDER BY memories.id FOR UPDATE OF memories;
+
+-- memory_insert_entries
+-- Add entries to memories.
+INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
+    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::BIGINT[], $10::TEXT[]) AS batch(id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at,
+    corrects)
+WHERE 1 = $11::INTEGER ON CONFLICT (id) DO NOTHING;
+
+-- memory_insert_entries (one member)
+INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
+    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS memory_id, $3::BIGINT AS seq, $4::VARCHAR AS text, $5::VARCHAR AS
+    summary, $6::VARCHAR AS metadata, $7::VARCHAR AS tags, $8::BIGINT AS created_at, $9::BIGINT AS expires_at,
+    $10::VARCHAR AS corrects) AS batch
+WHERE 1 = $11::INTEGER ON CONFLICT (id) DO NOTHING;
+
+-- memory_insert_ops
+-- Add operations to the log of memories.
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
+    batch.created_at, 0
+FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::BIGINT[]) AS batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at)
+WHERE 1 = $10::INTEGER ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_insert_ops (one member)
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
+    batch.created_at, 0
+FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, $4::VARCHAR AS fingerprint, $5::VARCHAR
+    AS kind, $6::VARCHAR AS subject, $7::VARCHAR AS payload, $8::VARCHAR AS state, $9::BIGINT AS created_at) AS batch
+WHERE 1 = $10::INTEGER ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_known_ops
+-- Find operations of earlier requests with the same idempotency keys.
+SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject
+FROM memory_ops, unnest($1::TEXT[], $2::TEXT[]) AS batch(memory_id, op_id)
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+
+-- memory_known_ops (one member)
+SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject
+FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::VARCHAR AS op_id) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+
+-- memory_list
+-- List the memories of a tenant.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.id > $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
+    memories.vault_id = $3::VARCHAR) ORDER BY memories.id
+LIMIT $4::INTEGER;
+
+-- memory_list_vaults
+-- List the vaults of a tenant.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id > $2::VARCHAR ORDER BY memory_vaults.id
+LIMIT $3::INTEGER;
+
+-- memory_living_owners
+-- Read which nodes own memories.
+SELECT memories.id, memories.owner, memory_nodes.url
+FROM memories, memory_nodes
+WHERE memories.id = any ($1::TEXT[]) AND memory_nodes.id = memories.owner AND memory_nodes.lease_until >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint ORDER BY memories.id;
+
+-- memory_lock_to_delete
+-- Lock memories before they are deleted.
+SELECT memories.id
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.id = any ($2::TEXT[]) ORDER BY memories.id FOR UPDATE;
+
+-- memory_manifest
+-- Read the fragments of a memory without their content.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq
+FROM memory_fragments
+WHERE memory_fragments.memory_id = $1::VARCHAR ORDER BY memory_fragments.name;
+
+-- memory_move
+-- Move a memory to another vault.
+UPDATE memories SET vault_id=$1::VARCHAR WHERE memories.tenant = $2::VARCHAR AND memories.id = $3::VARCHAR RETURNING
+    memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq;
+
+-- memory_newest_entries
+-- Read entries of a memory, newest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq < $2::BIGINT AND memory_entries.seq > $3::BIGINT AND
+    memory_entries.created_at < $4::BIGINT AND memory_entries.created_at > $5::BIGINT AND memory_entries.deleted_at IS
+    NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) ORDER BY memory_entries.seq DESC
+LIMIT $6::INTEGER;
+
+-- memory_oldest_entries
+-- Read entries of a memory, oldest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq < $2::BIGINT AND memory_entries.seq > $3::BIGINT AND
+    memory_entries.created_at < $4::BIGINT AND memory_entries.created_at > $5::BIGINT AND memory_entries.deleted_at IS
+    NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) ORDER BY memory_entries.seq
+LIMIT $6::INTEGER;
+
+-- memory_put_fragments
+-- Write fragments of memories.
+INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
+    batch.name, batch.content, batch.sha256, batch.size, batch.updated_at, batch.seq
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::INTEGER[], $6::BIGINT[], $7::BIGINT[]) AS
+    batch(memory_id, name, content, sha256, size, updated_at, seq)
+WHERE 1 = $8::INTEGER ON CONFLICT (memory_id, name) DO UPDATE SET content = excluded.content, sha256 = excluded.sha256,
+    size = excluded.size, updated_at = excluded.updated_at, seq = excluded.seq;
+
+-- memory_put_fragments (one member)
+INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
+    batch.name, batch.content, batch.sha256, batch.size, batch.updated_at, batch.seq
+FROM (SELECT $1::VARCHAR AS memory_id, $2::VARCHAR AS name, $3::VARCHAR AS content, $4::VARCHAR AS sha256, $5::INTEGER
+    AS size, $6::BIGINT AS updated_at, $7::BIGINT AS seq) AS batch
+WHERE 1 = $8::INTEGER ON CONFLICT (memory_id, name) DO UPDATE SET content = excluded.content, sha256 = excluded.sha256,
+    size = excluded.size, updated_at = excluded.updated_at, seq = excluded.seq;
+
+-- memory_search
+-- Find entries of a memory by words.
+select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
+    e.corrects, e.corrected_by, e.corrected_at, e.correction_reason, ts_rank((to_tsvector('simple'::regconfig,
+    regexp_replace((e.summary || ' '::text) || e.text, '[^[:alnum:]]+'::text, ' '::text, 'g'::text)) ||
+    array_to_tsvector(ARRAY['memory:'::text || e.memory_id])), words.query) as score from (select cast(cast($1 as text)
+    as tsquery) as query) words, memory_entries e where (to_tsvector('simple'::regconfig, regexp_replace((e.summary || '
+    '::text) || e.text, '[^[:alnum:]]+'::text, ' '::text, 'g'::text)) || array_to_tsvector(ARRAY['memory:'::text ||
+    e.memory_id])) @@ words.query and e.memory_id = $2 and e.deleted_at is null and e.corrected_by is null and
+    (e.expires_at is null or e.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) order by score
+    desc, e.seq desc limit $3;
+
+-- memory_set_tags
+-- Set the tags of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, tags=batch.tags FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[],
+    $4::BIGINT[]) AS batch(id, memory_id, tags, seq) WHERE memory_entries.id = batch.id AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_set_tags (one member)
+UPDATE memory_entries SET changed_seq=batch.seq, tags=batch.tags FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS
+    memory_id, $3::VARCHAR AS tags, $4::BIGINT AS seq) AS batch WHERE memory_entries.id = batch.id AND
+    memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_target_entries
+-- Read the entries that requests change.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.id = any ($1::TEXT[]);
+
+-- memory_vault_by_title
+-- Read a vault by its title.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.user_id = $2::VARCHAR AND memory_vaults.title = $3::VARCHAR;
+
+-- memory_vault_in_use
+-- Check whether a vault is empty.
+SELECT memories.id
+FROM memories
+WHERE memories.vault_id = $1::VARCHAR
+LIMIT $2::INTEGER;
+
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *

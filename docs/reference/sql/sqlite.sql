@@ -4226,6 +4226,309 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200 OFFSET ?;
 
+-- memory_advance_heads
+-- Store the number of the last operation of memories.
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM (SELECT
+    json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS last_seq, json_extract(value, '$[2]') AS
+    applied_seq, json_extract(value, '$[3]') AS used_at
+FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.id;
+
+-- memory_by_title
+-- Read a memory by its title.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = ? AND memories.vault_id = ? AND memories.title = ?;
+
+-- memory_correct_entries
+-- Mark entries as corrected by others.
+UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
+    correction_reason=batch.correction_reason FROM (SELECT json_extract(value, '$[0]') AS corrects, json_extract(value,
+    '$[1]') AS memory_id, json_extract(value, '$[2]') AS id, json_extract(value, '$[3]') AS created_at,
+    json_extract(value, '$[4]') AS correction_reason, json_extract(value, '$[5]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memory_entries.id = batch.corrects AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_create
+-- Create a memory.
+INSERT INTO memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    epoch, parked, stale) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id, tenant, vault_id, title,
+    memory_type, description, created_at, last_seq;
+
+-- memory_create_user
+-- Create a user that memory is kept for.
+INSERT INTO memory_users (tenant, id, email, display_name, time_zone, status, created_at) VALUES (?, ?, ?, ?, ?,
+    'active', ?) RETURNING tenant, id, email, display_name, time_zone, status, created_at;
+
+-- memory_create_vault
+-- Create a vault.
+INSERT INTO memory_vaults (id, tenant, user_id, title, description, created_at) VALUES (?, ?, ?, ?, ?, ?) RETURNING id,
+    tenant, user_id, title, description, created_at;
+
+-- memory_delete_all_entries
+-- Delete everything of memories.
+DELETE FROM memory_entries WHERE memory_entries.memory_id in (select value from json_each(?));
+
+-- memory_delete_all_fragments
+-- Delete everything of memories.
+DELETE FROM memory_fragments WHERE memory_fragments.memory_id in (select value from json_each(?));
+
+-- memory_delete_all_ops
+-- Delete everything of memories.
+DELETE FROM memory_ops WHERE memory_ops.memory_id in (select value from json_each(?));
+
+-- memory_delete_entries
+-- Delete the content of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, text=?, summary=?, metadata=?, tags=?, correction_reason=?,
+    deleted_at=batch.deleted_at FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS
+    memory_id, json_extract(value, '$[2]') AS deleted_at, json_extract(value, '$[3]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memory_entries.id = batch.id AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_delete_fragments
+-- Delete fragments.
+DELETE FROM memory_fragments WHERE EXISTS (SELECT batch.name
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS name
+FROM json_each(?) AS batch_members) AS batch
+WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = batch.name);
+
+-- memory_delete_memories
+-- Delete everything of memories.
+DELETE FROM memories WHERE memories.id in (select value from json_each(?));
+
+-- memory_delete_vault
+-- Delete an empty vault.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = ? AND memory_vaults.id = ? AND NOT (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.vault_id = memory_vaults.id));
+
+-- memory_end_ownership
+-- Take memories from nodes whose lease is over.
+UPDATE memories SET owner=?, epoch=(memories.epoch + ?) WHERE memories.id in (select value from json_each(?));
+
+-- memory_entries_of_ops
+-- Read the entries that an earlier request added.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq BETWEEN ? AND ? AND memory_entries.deleted_at IS NULL ORDER BY
+    memory_entries.seq;
+
+-- memory_entry
+-- Read an entry.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.id = ? AND memory_entries.memory_id = ? AND memory_entries.deleted_at IS NULL AND
+    (memory_entries.expires_at IS NULL OR memory_entries.expires_at > now_us());
+
+-- memory_fragment
+-- Read a fragment.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = ? AND memory_fragments.name = ?;
+
+-- memory_fragment_names
+-- Read the names of the fragments of memories.
+SELECT memory_fragments.memory_id, memory_fragments.name
+FROM memory_fragments
+WHERE memory_fragments.memory_id in (select value from json_each(?));
+
+-- memory_fragment_of_op
+-- Read the fragment that an earlier request wrote.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = ? AND memory_fragments.name = ?;
+
+-- memory_get
+-- Read a memory by its id.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = ? AND memories.id = ?;
+
+-- memory_get_user
+-- Read a user.
+SELECT memory_users.tenant, memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone,
+    memory_users.status, memory_users.created_at
+FROM memory_users
+WHERE memory_users.tenant = ? AND memory_users.id = ?;
+
+-- memory_get_vault
+-- Read a vault by its id.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? AND memory_vaults.id = ?;
+
+-- memory_head
+-- Read the tenant of a memory and the numbers of its operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_heads
+-- Lock memories and read the numbers of their last operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
+    memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url
+FROM memories
+WHERE memories.id in (select value from json_each(?)) ORDER BY memories.id;
+
+-- memory_insert_entries
+-- Add entries to memories.
+INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
+    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
+    seq, json_extract(value, '$[3]') AS text, json_extract(value, '$[4]') AS summary, json_extract(value, '$[5]') AS
+    metadata, json_extract(value, '$[6]') AS tags, json_extract(value, '$[7]') AS created_at, json_extract(value,
+    '$[8]') AS expires_at, json_extract(value, '$[9]') AS corrects
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = ? ON CONFLICT (id) DO NOTHING;
+
+-- memory_insert_ops
+-- Add operations to the log of memories.
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
+    batch.created_at, 0
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
+    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
+    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
+    json_extract(value, '$[8]') AS created_at
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = ? ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_known_ops
+-- Find operations of earlier requests with the same idempotency keys.
+SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject
+FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS op_id
+FROM json_each(?) AS batch_members) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+
+-- memory_list
+-- List the memories of a tenant.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = ? AND memories.id > ? AND (CAST(? AS TEXT) IS NULL OR memories.vault_id = ?) ORDER BY
+    memories.id
+LIMIT ? OFFSET ?;
+
+-- memory_list_vaults
+-- List the vaults of a tenant.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? AND memory_vaults.id > ? ORDER BY memory_vaults.id
+LIMIT ? OFFSET ?;
+
+-- memory_living_owners
+-- Read which nodes own memories.
+SELECT memories.id, memories.owner, memory_nodes.url
+FROM memories, memory_nodes
+WHERE memories.id in (select value from json_each(?)) AND memory_nodes.id = memories.owner AND memory_nodes.lease_until
+    > now_us() ORDER BY memories.id;
+
+-- memory_lock_to_delete
+-- Lock memories before they are deleted.
+SELECT memories.id
+FROM memories
+WHERE memories.tenant = ? AND memories.id in (select value from json_each(?)) ORDER BY memories.id;
+
+-- memory_manifest
+-- Read the fragments of a memory without their content.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq
+FROM memory_fragments
+WHERE memory_fragments.memory_id = ? ORDER BY memory_fragments.name;
+
+-- memory_move
+-- Move a memory to another vault.
+UPDATE memories SET vault_id=? WHERE memories.tenant = ? AND memories.id = ? RETURNING id, tenant, vault_id, title,
+    memory_type, description, created_at, last_seq;
+
+-- memory_newest_entries
+-- Read entries of a memory, newest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq < ? AND memory_entries.seq > ? AND memory_entries.created_at <
+    ? AND memory_entries.created_at > ? AND memory_entries.deleted_at IS NULL AND (memory_entries.expires_at IS NULL OR
+    memory_entries.expires_at > now_us()) ORDER BY memory_entries.seq DESC
+LIMIT ? OFFSET ?;
+
+-- memory_oldest_entries
+-- Read entries of a memory, oldest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq < ? AND memory_entries.seq > ? AND memory_entries.created_at <
+    ? AND memory_entries.created_at > ? AND memory_entries.deleted_at IS NULL AND (memory_entries.expires_at IS NULL OR
+    memory_entries.expires_at > now_us()) ORDER BY memory_entries.seq
+LIMIT ? OFFSET ?;
+
+-- memory_put_fragments
+-- Write fragments of memories.
+INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
+    batch.name, batch.content, batch.sha256, batch.size, batch.updated_at, batch.seq
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS name, json_extract(value, '$[2]')
+    AS content, json_extract(value, '$[3]') AS sha256, json_extract(value, '$[4]') AS size, json_extract(value, '$[5]')
+    AS updated_at, json_extract(value, '$[6]') AS seq
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = ? ON CONFLICT (memory_id, name) DO UPDATE SET content = excluded.content, sha256 = excluded.sha256, size =
+    excluded.size, updated_at = excluded.updated_at, seq = excluded.seq;
+
+-- memory_search
+-- Find entries of a memory by words.
+select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
+    e.corrects, e.corrected_by, e.corrected_at, e.correction_reason, -bm25(memory_words) as score from memory_words join
+    memory_entries e on e.rowid = memory_words.rowid where memory_words match ? and e.memory_id = ? and e.deleted_at is
+    null and e.corrected_by is null and (e.expires_at is null or e.expires_at > now_us()) order by bm25(memory_words),
+    e.seq desc limit ?;
+
+-- memory_set_tags
+-- Set the tags of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, tags=batch.tags FROM (SELECT json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS tags, json_extract(value, '$[3]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memory_entries.id = batch.id AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_target_entries
+-- Read the entries that requests change.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.id in (select value from json_each(?));
+
+-- memory_vault_by_title
+-- Read a vault by its title.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? AND memory_vaults.user_id = ? AND memory_vaults.title = ?;
+
+-- memory_vault_in_use
+-- Check whether a vault is empty.
+SELECT memories.id
+FROM memories
+WHERE memories.vault_id = ?
+LIMIT ? OFFSET ?;
+
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
