@@ -2642,6 +2642,12 @@ FROM schedule_firings AS other, runs AS running
 WHERE other.schedule_uid = schedules.uid AND other.open = 1 AND running.id = other.run_id AND running.ended_at IS NULL
     AND (schedules.paused_counts = 1 OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
 
+-- first_request_tokens
+-- Read the tokens that the provider counted for the first request of a run.
+SELECT run_calls.tokens_in
+FROM run_calls
+WHERE run_calls.run_id = ? AND run_calls.kind = 'model' AND run_calls."key" = ?;
+
 -- floor_by_id
 -- Find the ids at which a list by id pauses, one for each range.
 SELECT found.id AS id
@@ -3130,6 +3136,14 @@ FROM lanes ORDER BY lanes.name;
 SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16 OFFSET ?;
+
+-- last_summaries
+-- Read the last summaries of a chat session before a turn, newest first.
+SELECT run_calls.payload
+FROM chat_turns JOIN run_calls ON run_calls.run_id = chat_turns.run_id
+WHERE chat_turns.session_id = ? AND chat_turns.turn < ? AND run_calls.kind = 'summary' ORDER BY chat_turns.turn DESC,
+    run_calls.at DESC, run_calls."key" DESC
+LIMIT ? OFFSET ?;
 
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from runlane.agents.compaction import Compactor
 from runlane.agents.conversation import AsksModels, Conversation
 from runlane.agents.journal import Journal
 from runlane.agents.tool_call import AskAgent, ToolCallExecution
@@ -65,8 +66,10 @@ async def work_on(
     conversation.add_request(task.instructions, task.settings)
     conversation.messages += task.before
     conversation.add_user_message(task.text)
+    compactor = Compactor(context, agent, conversation, journal, conversation.messages[-1])
     calls_made = 0
     while True:
+        await compactor.make_room(offers)
         reply = await conversation.ask(offers, must_call=task.schema is not None)
         done, answer = await _answer(context, conversation, reply, task.schema, journal)
         if done:

@@ -51,8 +51,9 @@ class RunServices:
     `agents`, `tools` and `servers` are the definitions that the run has pinned. `tasks` are those that `call_task`
     accepts; they can be called as tools too. `callers` call tools of a type, such as http, and `mcp` those of MCP
     servers. `connection` waits for and holds one of the connections that the tenant may use at once. `redactor`
-    removes the secrets that the run has used. `conversation` are the earlier messages of a chat or of the request,
-    `instructions` and `model_settings` what the request adds to those of agents. `inflight` makes model calls.
+    removes the secrets that the run has used. `conversation` are the earlier messages of a chat or of the request, and
+    `request_tokens` the size of the last request in the chat, as its provider counted it; `instructions` and
+    `model_settings` are what the request adds to those of agents. `inflight` makes model calls.
     `max_step_bytes` bounds each rendered value and each output.
     """
 
@@ -70,6 +71,7 @@ class RunServices:
     mcp: McpCaller | None = None
     redactor: Redactor = field(default_factory=Redactor)
     conversation: Sequence[Message] = ()
+    request_tokens: int = 0
     instructions: str = ""
     model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limiter: Limiter = field(default_factory=NoLimits)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from runlane.definitions.schema.agent_context import Compaction
 from runlane.definitions.schema.base import DefinitionModel, Id, Seconds, StateKey
 from runlane.definitions.schema.step import Step
 from runlane.definitions.schema.trigger import Trigger
@@ -153,6 +154,9 @@ class Agent(DefinitionModel):
     delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call as tools.")
     max_turns: int = Field(30, ge=1, le=1000, description="Maximum model calls for one task.")
     history_turns: int = Field(10, ge=0, le=1000, description="In a chat: how many earlier turns the model receives.")
+    compaction: Compaction | None = Field(
+        None, description="Keeps conversations inside the model's window; a chat then has all of its earlier turns."
+    )
     max_cost_usd_per_day: float | None = Field(
         None, gt=0, description="No model is called once all its tasks of a day (UTC) have cost this much."
     )
@@ -171,6 +175,10 @@ class Agent(DefinitionModel):
     def _orchestrator(self) -> Agent:
         if (self.type == "orchestrator") != (self.orchestration_id is not None):
             raise ValueError('orchestration_id is required for agents of type "orchestrator", and only for these')
+        if self.compaction is not None and "history_turns" in self.model_fields_set:
+            raise ValueError("history_turns has no effect with compaction, which keeps all turns: remove one of them")
+        if self.compaction is not None:
+            self.compaction.check_instructions(self.system_prompt)
         return self
 
 
