@@ -29,12 +29,14 @@ from runlane.domain.memory import (
     MemoryEntry,
     MemoryFragment,
     MemoryHit,
+    MemoryNodeStatus,
+    MemoryOp,
     NewEntry,
 )
 from runlane.domain.text import check_text
-from runlane.errors import InvalidRequest
+from runlane.errors import InvalidRequest, NotFound
 from runlane.memory import bounds
-from runlane.memory.places import MemoryPlaces
+from runlane.memory.places import MemoryPlaces, OwnerNode
 from runlane.memory.vaults import MemoryVaults
 from runlane.store.memory import reading
 from runlane.store.memory.reading import EntryRange
@@ -199,6 +201,27 @@ class MemoryService(MemoryVaults):
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     await_consistency = await_commit
+
+    async def status(self) -> MemoryNodeStatus:
+        """Return how this process stores memory, and what it has not replicated."""
+        places = self._places
+        if places.node is not None:
+            return await places.node.status()
+        return MemoryNodeStatus(places.mode, None, places.path, 0, None, (), None, ())
+
+    async def retry_parked(self, tenant: str, memory_id: str) -> None:
+        """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+        await self._node(memory_id).retry(tenant, memory_id)
+
+    async def discard_parked(self, tenant: str, memory_id: str) -> MemoryOp:
+        """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first."""
+        return await self._node(memory_id).discard(tenant, memory_id)
+
+    def _node(self, memory_id: str) -> OwnerNode:
+        node = self._places.node
+        if node is None:
+            raise NotFound(f'The memory "{memory_id}" is not parked: this process does not replicate.')
+        return node
 
     async def _change(self, request: Any) -> Any:
         places = self._places

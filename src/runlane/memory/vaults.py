@@ -113,10 +113,10 @@ class MemoryVaults:
         await administration.get_memory(self._shared, tenant, memory_id)
         await self._places.barrier(memory_id)
         node = self._places.node
-        if node is not None:
-            await node.forget(memory_id)
         node_id = None if node is None else node.id
         await administration.delete_memories(self._shared, tenant, [memory_id], node_id)
+        if node is not None:
+            await node.forget(memory_id)
 
     async def _default_vault(self, tenant: str) -> Vault:
         found = await self.find_vault(tenant, DEFAULT_VAULT)
