@@ -72,6 +72,7 @@ class WorkerFactory:
     async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
         """Return a worker; the caller starts and stops it."""
         connection = await self._connect()
+        await connection.memory_opener.start()
         self._warn_of_capped_tasks()
         return Worker(
             settings=self._settings,

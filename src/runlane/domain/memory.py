@@ -222,6 +222,25 @@ class MemoryHit:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryExport:
+    """Everything of a memory."""
+
+    memory: Memory
+    entries: Annotated[Sequence[MemoryEntry], Field(description="Oldest first.")]
+    fragments: Sequence[MemoryFragment]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTenantExport:
+    """One page of everything of a tenant: a memory, and with the first page the users and vaults."""
+
+    users: Sequence[MemoryUser]
+    vaults: Sequence[Vault]
+    memory: MemoryExport | None
+    next_cursor: Annotated[str | None, Field(description="The cursor of the next page; null after the last memory.")]
+
+
+@dataclass(frozen=True, slots=True)
 class ParkedMemory:
     """A memory whose operations are not replicated until an operator decides."""
 

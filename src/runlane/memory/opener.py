@@ -31,6 +31,11 @@ class MemoryOpener:
                 self._opened = await open_memory(self._settings, self._database)
         return self._opened.service
 
+    async def start(self) -> None:
+        """Open the memory now if this process replicates, so that what an earlier one left in the file is sent."""
+        if self._settings.memory_mode_in_force == "replicated":
+            await self.service()
+
     async def close(self) -> None:
         """Write what waits, then close. Safe to call twice."""
         async with self._lock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from runlane.domain.memory import MemoryCommit, MemoryNodeStatus
+from runlane.domain.memory import MemoryCommit, MemoryNodeStatus, MemoryOp
 from runlane.memory.shards import Shards
 from runlane.memory.writer import MemoryWriter
 from runlane.store.sql.database import Database
@@ -41,6 +41,14 @@ class OwnerNode(Protocol):
         """Wait for the replication of what was accepted before the call."""
         ...
 
+    async def retry(self, tenant: str, memory_id: str) -> None:
+        """Replicate the operations of a parked memory again."""
+        ...
+
+    async def discard(self, tenant: str, memory_id: str) -> MemoryOp:
+        """Drop the rejected operation of a parked memory."""
+        ...
+
     async def status(self) -> MemoryNodeStatus:
         """Return what is not replicated yet."""
         ...
@@ -56,6 +64,7 @@ class MemoryPlaces:
     shards: Shards
     writer: MemoryWriter
     node: OwnerNode | None = None
+    path: str | None = None
 
     async def barrier(self, memory_id: str) -> None:
         """Wait for the changes of a memory that were accepted before this call."""

@@ -27,14 +27,18 @@ from runlane.domain.memory import (
     FragmentInfo,
     MemoryCommit,
     MemoryEntry,
+    MemoryExport,
     MemoryFragment,
     MemoryHit,
+    MemoryNodeStatus,
+    MemoryOp,
+    MemoryTenantExport,
     NewEntry,
 )
 from runlane.domain.text import check_text
-from runlane.errors import InvalidRequest
+from runlane.errors import InvalidRequest, NotFound
 from runlane.memory import bounds
-from runlane.memory.places import MemoryPlaces
+from runlane.memory.places import MemoryPlaces, OwnerNode
 from runlane.memory.vaults import MemoryVaults
 from runlane.store.memory import reading
 from runlane.store.memory.reading import EntryRange
@@ -199,6 +203,50 @@ class MemoryService(MemoryVaults):
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     await_consistency = await_commit
+
+    async def export_memory(self, tenant: str, memory_id: str) -> MemoryExport:
+        """Return everything of a memory, with what this process has not replicated."""
+        memory = await self.get_memory(tenant, memory_id)
+        entries: list[MemoryEntry] = []
+        while True:
+            after = entries[-1].seq if entries else 0
+            page = await self.list_entries(tenant, memory_id, after=after, limit=MAX_ENTRY_PAGE)
+            if not page.entries:
+                break
+            entries += page.entries
+        names = [info.name for info in await self.manifest(tenant, memory_id)]
+        fragments = [await self.get_fragment(tenant, memory_id, name) for name in names]
+        return MemoryExport(memory, entries, fragments)
+
+    async def export_tenant(self, tenant: str, *, after: str | None = None) -> MemoryTenantExport:
+        """Return everything of a tenant, one memory per page; the first page also has its users and vaults."""
+        users, vaults = await self._tenant_parts(tenant) if after is None else ((), ())
+        found = await self.list_memories(tenant, after=after, limit=2)
+        if not found:
+            return MemoryTenantExport(users, vaults, None, None)
+        memory = await self.export_memory(tenant, found[0].id)
+        return MemoryTenantExport(users, vaults, memory, found[0].id if len(found) > 1 else None)
+
+    async def status(self) -> MemoryNodeStatus:
+        """Return how this process stores memory, and what it has not replicated."""
+        places = self._places
+        if places.node is not None:
+            return await places.node.status()
+        return MemoryNodeStatus(places.mode, None, places.path, 0, None, (), None, ())
+
+    async def retry_parked(self, tenant: str, memory_id: str) -> None:
+        """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+        await self._node(memory_id).retry(tenant, memory_id)
+
+    async def discard_parked(self, tenant: str, memory_id: str) -> MemoryOp:
+        """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first."""
+        return await self._node(memory_id).discard(tenant, memory_id)
+
+    def _node(self, memory_id: str) -> OwnerNode:
+        node = self._places.node
+        if node is None:
+            raise NotFound(f'The memory "{memory_id}" is not parked: this process does not replicate.')
+        return node
 
     async def _change(self, request: Any) -> Any:
         places = self._places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from runlane.domain import time_zones
 from runlane.domain.ids import new_id
@@ -13,6 +14,9 @@ from runlane.memory import bounds
 from runlane.memory.places import MemoryPlaces
 from runlane.store.memory import administration
 from runlane.store.sql.database import Database
+
+_DELETED_AT_ONCE: Final = 100
+_PAGE: Final = 1000
 
 
 class MemoryVaults:
@@ -113,10 +117,29 @@ class MemoryVaults:
         await administration.get_memory(self._shared, tenant, memory_id)
         await self._places.barrier(memory_id)
         node = self._places.node
-        if node is not None:
-            await node.forget(memory_id)
         node_id = None if node is None else node.id
         await administration.delete_memories(self._shared, tenant, [memory_id], node_id)
+        if node is not None:
+            await node.forget(memory_id)
+
+    async def _tenant_parts(self, tenant: str) -> tuple[Sequence[MemoryUser], Sequence[Vault]]:
+        vaults: list[Vault] = []
+        while page := await self.list_vaults(tenant, after=vaults[-1].id if vaults else None, limit=_PAGE):
+            vaults += page
+        return await administration.list_users(self._shared, tenant), vaults
+
+    async def delete_tenant(self, tenant: str) -> int:
+        """Delete every memory, vault and user of a tenant. Return the number of memories.
+
+        Refused if another node owns one of the memories; then those before it are deleted.
+        """
+        deleted = 0
+        while found := await administration.list_memories(self._shared, tenant, None, None, _DELETED_AT_ONCE):
+            for memory in found:
+                await self.delete_memory(tenant, memory.id)
+                deleted += 1
+        await administration.delete_tenant(self._shared, tenant)
+        return deleted
 
     async def _default_vault(self, tenant: str) -> Vault:
         found = await self.find_vault(tenant, DEFAULT_VAULT)

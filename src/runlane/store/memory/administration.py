@@ -160,6 +160,24 @@ _LOCK = Statement(
     purpose="Lock memories before they are deleted.",
 )
 
+_USERS = Statement(
+    "memory_list_users", select(memory_users).where(_u.tenant == _tenant).order_by(_u.id), purpose="List users."
+)
+_TENANT_DELETIONS = (
+    Statement(
+        "memory_delete_vaults_of_tenant",
+        delete(memory_vaults).where(
+            _v.tenant == _tenant, ~select(_m.id).where(_m.tenant == _tenant, _m.vault_id == _v.id).exists()
+        ),
+        purpose="Delete the vaults of a tenant.",
+    ),
+    Statement(
+        "memory_delete_users_of_tenant",
+        delete(memory_users).where(_u.tenant == _tenant),
+        purpose="Delete the users of a tenant.",
+    ),
+)
+
 
 def _delete_rows(table: FromClause) -> Executable:
     key = table.c.id if table is memories else table.c.memory_id
@@ -175,6 +193,21 @@ _DELETIONS = tuple(
         ("memories", memories),
     )
 )
+
+
+async def delete_tenant(database: Database, tenant: str) -> None:
+    """Delete the vaults and users of a tenant that has no memories."""
+
+    async def work(session: Session) -> None:
+        for statement in _TENANT_DELETIONS:
+            await session.fetch(statement, tenant=tenant)
+
+    await database.transact(work)
+
+
+async def list_users(database: Database, tenant: str) -> Sequence[MemoryUser]:
+    """Return the users of a tenant."""
+    return [user_from(row) for row in await database.query(_USERS, tenant=tenant)]
 
 
 async def create_user(

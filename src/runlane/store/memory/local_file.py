@@ -47,25 +47,26 @@ _TRIGGERS: Final = {
 class LocalFile(SqliteDatabase):
     """A connection to a memory file. One of them writes, others read."""
 
-    synchronous: Synchronous = "full"
     node_id: str = ""
 
     @classmethod
-    async def open_writer(cls, path: Path, timeout_seconds: float, synchronous: Synchronous) -> Self:
-        """Open the file for writing, and create or upgrade its tables."""
+    async def open_writer(
+        cls, path: Path, timeout_seconds: float, synchronous: Synchronous, *, copies: bool = False
+    ) -> Self:
+        """Open the file for writing, and create or upgrade its tables. With `copies`, the database has the truth."""
         opened = await cls.open(path, timeout_seconds)
         try:
-            await opened.prepare(synchronous)
+            await opened.prepare(synchronous, copies=copies)
         except BaseException:
             await opened.close()
             raise
         return opened
 
-    async def prepare(self, synchronous: Synchronous) -> None:
+    async def prepare(self, synchronous: Synchronous, *, copies: bool) -> None:
         """Create or upgrade the tables, and read the identity of the node."""
-        self.node_id = await self._thread.submit(lambda: self._prepare(synchronous))
+        self.node_id = await self._thread.submit(lambda: self._prepare(synchronous, copies))
 
-    def _prepare(self, synchronous: Synchronous) -> str:
+    def _prepare(self, synchronous: Synchronous, copies: bool) -> str:
         connection = self._open_connection()
         connection.execute(f"pragma synchronous={synchronous}")
         # Pages of deleted content are overwritten, so that deleting an entry removes it from the disk.
@@ -79,7 +80,7 @@ class LocalFile(SqliteDatabase):
                     "Install the newer runlane that wrote it."
                 )
             if version == 0:
-                _create(connection)
+                _create(connection, copies=copies)
             row = connection.execute("select id from memory_identity").fetchone()
             connection.execute("commit")
         except BaseException:
@@ -87,6 +88,17 @@ class LocalFile(SqliteDatabase):
                 connection.execute("rollback")
             raise
         return str(row["id"])
+
+    async def used_bytes(self) -> int:
+        """Return the size of the file without the pages that are free."""
+        return await self._thread.submit(self._used_bytes)
+
+    def _used_bytes(self) -> int:
+        execute = self._open_connection().execute
+        pages, free, size = (
+            execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
 
     def _translate_error(self, error: sqlite3.OperationalError) -> Exception:
         if (error.sqlite_errorcode or 0) & 0xFF == sqlite3.SQLITE_FULL:
@@ -96,12 +108,13 @@ class LocalFile(SqliteDatabase):
         return super()._translate_error(error)
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
     dialect = sqlite_dialect.dialect()
     for table in MEMORY_TABLES:
         connection.execute(str(CreateTable(table).compile(dialect=dialect)))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            if index.dialect_options["postgresql"]["using"]:
+            # A copy of a memory that was deleted or moved must not keep another one from having its title.
+            if index.dialect_options["postgresql"]["using"] or (copies and index.name == "memories_title"):
                 continue
             connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
     connection.execute(_WORDS_TABLE)
