@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from runlane.agents.compaction import Compactor
 from runlane.agents.conversation import AsksModels, Conversation
 from runlane.agents.journal import Journal
+from runlane.agents.memory import open_memory
 from runlane.agents.tool_call import AskAgent, ToolCallExecution
 from runlane.agents.tool_results import ToolResult, refuse_call
 from runlane.agents.toolbox import Toolbox, toolbox_of
@@ -60,9 +61,12 @@ async def work_on(
             "orchestrator_agent",
             f'The agent "{agent.id}" is an orchestration and cannot be called by a model. Start it as a run.',
         )
+    memory = await open_memory(context, agent, journal)
     box = await toolbox_of(context, agent, task.allowed, journal)
+    box.add(memory.tools, task.allowed)
     offers = box.offers if task.schema is None else (*box.offers, _final_answer(task.schema))
     conversation = Conversation(context, agent, journal, model=task.model)
+    conversation.add_request(memory.instructions, {})
     conversation.add_request(task.instructions, task.settings)
     conversation.messages += task.before
     conversation.add_user_message(task.text)
@@ -73,6 +77,7 @@ async def work_on(
         reply = await conversation.ask(offers, must_call=task.schema is not None)
         done, answer = await _answer(context, conversation, reply, task.schema, journal)
         if done:
+            await memory.update_context(conversation, task.text, answer)
             return answer
         if conversation.turn >= task.turns:
             # A tool whose result the model will not read must not be called.

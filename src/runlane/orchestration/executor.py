@@ -18,6 +18,8 @@ from runlane.domain.text import dump_json, load_json
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
 from runlane.interpreter.failure import StepFailed
 from runlane.llm.models import ModelRegistry
+from runlane.memory.opener import MemoryOpener
+from runlane.orchestration.agent_memories import AgentMemories
 from runlane.orchestration.agent_run import conversation_messages, root_of
 from runlane.orchestration.attempt import OrchestrationAttempt
 from runlane.orchestration.chat_history import ChatHistory, compacted_history
@@ -52,6 +54,7 @@ class OrchestrationExecutor:
         models: ModelRegistry,
         start_child: StartChild,
         integrations: Integrations,
+        memories: MemoryOpener,
     ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._default_model = settings.default_model
@@ -60,6 +63,7 @@ class OrchestrationExecutor:
         self._models = models
         self._start_child = start_child
         self._integrations = integrations
+        self._memories = memories
         self._sandbox = Sandbox(SandboxLimits.of(settings))
         self._memory = WorkerMemory(settings.worker_text_bytes)
         self._max_run_bytes = settings.max_run_bytes
@@ -88,6 +92,7 @@ class OrchestrationExecutor:
         )
         given = RequestConversation.from_plan(plan)
         history = await self._history(claimed, plan, definitions, given)
+        chat: Mapping[str, Any] = plan.get("chat") or {}
 
         async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
             return await self._call_task(claimed, host, name, arguments, path)
@@ -111,6 +116,9 @@ class OrchestrationExecutor:
             max_step_bytes=self._max_step_bytes,
             conversation=history.messages,
             request_tokens=history.request_tokens,
+            session_id=chat.get("session_id") or plan.get("session_id"),
+            chat_turn=chat.get("turn", 0),
+            memories=AgentMemories(self._memories, claimed.tenant),
             instructions=given.all_instructions,
             model_settings=given.settings,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runlane.agents.inflight import InflightCalls
+from runlane.agents.memory_access import MemoryAccess
 from runlane.definitions.schema.definition import Agent, McpServer, Tool
 from runlane.domain.task import Task
 from runlane.domain.tenant import DEFAULT_TENANT
@@ -54,7 +55,8 @@ class RunServices:
     removes the secrets that the run has used. `conversation` are the earlier messages of a chat or of the request, and
     `request_tokens` the size of the last request in the chat, as its provider counted it; `instructions` and
     `model_settings` are what the request adds to those of agents. `inflight` makes model calls.
-    `max_step_bytes` bounds each rendered value and each output.
+    `max_step_bytes` bounds each rendered value and each output. `session_id` and `chat_turn` are those of the run, and
+    `memories` is the memory of agents.
     """
 
     sandbox: Sandbox
@@ -72,6 +74,9 @@ class RunServices:
     redactor: Redactor = field(default_factory=Redactor)
     conversation: Sequence[Message] = ()
     request_tokens: int = 0
+    session_id: str | None = None
+    chat_turn: int = 0
+    memories: MemoryAccess | None = None
     instructions: str = ""
     model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limiter: Limiter = field(default_factory=NoLimits)

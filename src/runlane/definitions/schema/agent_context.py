@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
 from runlane.definitions.schema.base import DefinitionModel
+from runlane.domain.memory import TITLE_PATTERN
 
 MIN_WINDOW_TOKENS: Final = 1_000
 # An estimate; the counts of providers correct it while a conversation lasts.
 BYTES_PER_TOKEN: Final = 4
+MemoryTool = Literal["remember", "recall", "correct", "forget"]
+MEMORY_TOOLS: Final[tuple[MemoryTool, ...]] = ("remember", "recall", "correct", "forget")
 
 
 class Compaction(DefinitionModel):
@@ -55,3 +58,28 @@ class Compaction(DefinitionModel):
                 f"trigger ({self.trigger_tokens} tokens), so that a summary makes room"
             )
         return self
+
+
+class AgentMemory(DefinitionModel):
+    """The memory that an agent reads and writes: one for all, or one for each session, user or tenant."""
+
+    vault: str = Field("agents", pattern=TITLE_PATTERN, description="The vault of the memory; created if need be.")
+    title: str = Field(
+        min_length=1,
+        max_length=500,
+        description="The title of the memory, created if need be. Placeholders: {{session_id}}, {{tenant}}, "
+        "{{agent_id}}, and keys of the state, such as {{user_id}} of the run's input.",
+    )
+    tools: list[MemoryTool] = Field(
+        default_factory=lambda: list(MEMORY_TOOLS), description="The tools for the memory that the model gets."
+    )
+    context: Literal["update", "read", "none"] = Field(
+        "update",
+        description="The memory's document `context`. read: the model receives it at the start. update: and a model "
+        "call writes it again at the end of the run.",
+    )
+    update_every_turns: int = Field(
+        1, ge=1, le=1000, description="In a chat: the document is written again after every so many turns."
+    )
+    context_tokens: int = Field(1000, ge=50, le=16_000, description="Maximum length of the document that is written.")
+    model: str | None = Field(None, description="The model that writes the document; the agent's model if empty.")

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from runlane.definitions.schema.agent_context import Compaction
+from runlane.definitions.schema.agent_context import AgentMemory, Compaction
 from runlane.definitions.schema.base import DefinitionModel, Id, Seconds, StateKey
 from runlane.definitions.schema.step import Step
 from runlane.definitions.schema.trigger import Trigger
@@ -157,6 +157,7 @@ class Agent(DefinitionModel):
     compaction: Compaction | None = Field(
         None, description="Keeps conversations inside the model's window; a chat then has all of its earlier turns."
     )
+    memory: AgentMemory | None = Field(None, description="What it remembers beyond a conversation.")
     max_cost_usd_per_day: float | None = Field(
         None, gt=0, description="No model is called once all its tasks of a day (UTC) have cost this much."
     )
@@ -179,6 +180,9 @@ class Agent(DefinitionModel):
             raise ValueError("history_turns has no effect with compaction, which keeps all turns: remove one of them")
         if self.compaction is not None:
             self.compaction.check_instructions(self.system_prompt)
+        taken = [] if self.memory is None else [name for name in self.memory.tools if name in self.tools]
+        if taken:
+            raise ValueError(f"the memory offers a tool named {taken[0]}, too: rename the tool, or limit memory.tools")
         return self
 
 
