@@ -28,6 +28,7 @@ BAD = {
     "MEMORY_COPY_BYTES": ["1000", "500 MB"],
     "MEMORY_COPIES": ["0", "many"],
     "PGBOUNCER": ["maybe"],
+    "PAUSED": ["maybe"],
     "WEBHOOKS": ["maybe"],
     "WEBHOOK_CONCURRENCY": ["0", "many"],
     "WEBHOOK_TIMEOUT_SECONDS": ["0", "long"],
