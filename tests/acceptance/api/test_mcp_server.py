@@ -25,6 +25,17 @@ from tests.acceptance.api.mcp_clients import HANDSHAKE, MODERN, Notes, mcp_clien
 from tests.acceptance.api.serving import Api, serving
 from tests.harness import eventually
 
+MEMORY_READING = {
+    "list_entries",
+    "get_entry",
+    "get_context",
+    "await_consistency",
+    "search_memories",
+    "get_memory",
+    "list_vaults",
+    "list_memories",
+    "get_default_prompts",
+}
 READING = {
     "follow_run",
     "get_run",
@@ -36,8 +47,17 @@ READING = {
     "get_dead_letter",
     "list_definitions",
     "get_definition",
+    *MEMORY_READING,
 }
-CHANGING = {"start_run", "chat", "answer_run", "cancel_run", "retry_run"}
+MEMORY_CHANGING = {
+    "add_entry",
+    "correct_entry",
+    "delete_entry",
+    "put_context",
+    "create_memory_in_vault",
+    "create_vault",
+}
+CHANGING = {"start_run", "chat", "answer_run", "cancel_run", "retry_run"} | MEMORY_CHANGING
 EXPOSED = {"greet_guest", "helper", "welcome.desk".replace(".", "_")}
 HELPER: dict[str, Any] = {
     "id": "helper",
@@ -310,3 +330,56 @@ async def test_a_stopping_server_returns_the_run_of_a_call(own_app: App, tmp_pat
             answer = value_of(await calling)
             assert (answer["status"], answer["run_id"]) == ("running", notes.run_id)
         (tmp_path / "x").touch()
+
+
+async def test_a_client_keeps_a_memory(api: Api) -> None:
+    async with mcp_client(api.url, await api.key("operator")) as client:
+        vault = value_of(await client.call_tool("create_vault", {"title": "work"}))["id"]
+        memory = value_of(await client.call_tool("create_memory_in_vault", {"vault_id": vault, "title": "project"}))[
+            "id"
+        ]
+        place = {"vault_id": vault, "memory_id": memory}
+        first = {**place, "raw_entry": "The launch is on Monday.", "summary": "Launch", "idempotency_key": "e-1"}
+        added = await client.call_tool("add_entry", first)
+        again = await client.call_tool("add_entry", first)
+        entry_id = value_of(added)["entry"]["id"]
+        assert entry_id == value_of(again)["entry"]["id"]
+        assert added.content[0].text.startswith("enqueued")  # type: ignore[union-attr]  # a text
+        await client.call_tool("add_entry", {**place, "raw_entry": "Ada leads the project."})
+        listed = value_of(await client.call_tool("list_entries", {**place, "limit": 1}))
+        assert (listed["count"], listed["applied_limit"], listed["entries"][0]["text"]) == (
+            1,
+            1,
+            "Ada leads the project.",
+        )
+        both = await client.call_tool("list_entries", {**place, "before": 1, "after": 1})
+        assert both.is_error
+        changed = {"entry_id": entry_id, "raw_entry": "The launch is on Friday.", "reason": "moved"}
+        value_of(await client.call_tool("correct_entry", {**place, **changed}))
+        found = value_of(await client.call_tool("search_memories", {**place, "query": "launch", "top_k": 5}))
+        assert [entry["text"] for entry in found["entries"]] == ["The launch is on Friday."]
+        await client.call_tool("put_context", {**place, "content": "The project of Ada."})
+        assert (await client.call_tool("get_context", place)).content == [types.TextContent(text="The project of Ada.")]
+        waited = await client.call_tool("await_consistency", {"memory_id": memory})
+        assert waited.content == [types.TextContent(text="consistent")]
+        parts = (await client.read_resource(f"runlane://memories/{memory}")).contents
+        assert [part.mime_type for part in parts] == ["application/json", "text/plain"]
+        assert text_of(parts[1]) == "The project of Ada."
+        assert {item["id"] for item in value_of(await client.call_tool("list_memories", {}))["memories"]} == {memory}
+        prompts = value_of(await client.call_tool("get_default_prompts", {}))
+        assert prompts["templates"].keys() == {"context_prompt", "entry_capture_prompt", "summary_prompt"}
+        shown = await client.get_prompt("entry_capture_prompt", {"memory_id": memory})
+        assert memory in str(shown.messages[0].content)
+        elsewhere = value_of(await client.call_tool("create_vault", {"title": "other"}))["id"]
+        wrong = await client.call_tool("get_memory", {"vault_id": elsewhere, "memory_id": memory})
+        assert wrong.is_error
+    await create_tenant(api.parts.database, "acme", actor="test")
+    key = (await create_key(api.parts.database, "theirs", "operator", actor="test", tenant="acme"))[1]
+    async with mcp_client(api.url, key) as client:
+        for name, more in (("get_context", {}), ("add_entry", {"raw_entry": "x"}), ("get_memory", {})):
+            assert (await client.call_tool(name, {"memory_id": memory, **more})).is_error, name
+        assert value_of(await client.call_tool("list_memories", {}))["memories"] == []
+    async with mcp_client(api.url, await api.key("viewer")) as client:
+        assert len((await client.list_prompts()).prompts) == 3
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("add_entry", {"memory_id": memory, "raw_entry": "x"})

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from runlane.api.mcp.exposed import exposed_tools
+from runlane.api.mcp.memory_tools import MEMORY_TOOLS
 from runlane.api.mcp.reading_tools import READING_TOOLS
 from runlane.api.mcp.run_tools import RUN_TOOLS
 from runlane.api.mcp.tool import CallContext, ServedTool
 
-TOOLS: Final[dict[str, ServedTool]] = {tool.name: tool for tool in (*RUN_TOOLS, *READING_TOOLS)}
+TOOLS: Final[dict[str, ServedTool]] = {tool.name: tool for tool in (*RUN_TOOLS, *READING_TOOLS, *MEMORY_TOOLS)}
 
 
 async def all_tools(caller: CallContext) -> list[ServedTool]:

@@ -14,11 +14,13 @@ from urllib.parse import unquote
 
 from runlane import queries
 from runlane.access.policy import tenant_to_list
+from runlane.api.mcp.memory_tools import list_memories
 from runlane.api.mcp.reading_tools import list_targets, read_definition, read_events
 from runlane.api.mcp.tool import READ, CallContext
 from runlane.api.routes.lanes import common_lanes, find_lane, shown_lane, shown_lanes
 from runlane.definitions.schema.definition import KINDS
 from runlane.domain.access import Permission
+from runlane.domain.memory import CONTEXT_FRAGMENT
 from runlane.domain.text import dump_json
 from runlane.domain.wire import to_dict
 from runlane.errors import NotFound
@@ -29,6 +31,7 @@ SCHEME: Final = "runlane://"
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 _VIEW: Final = frozenset({Permission.WORKERS_VIEW})
+_MEMORY: Final = frozenset({Permission.MEMORY_READ})
 _SHOWN_JOBS: Final = 200
 _LISTED: Final = 50
 _EVENTS: Final = 200
@@ -146,6 +149,21 @@ async def _definition(caller: CallContext, values: Mapping[str, str]) -> Sequenc
     return (json_part(await read_definition(caller, kind, values["id"])),)
 
 
+async def _memories(caller: CallContext, _values: Mapping[str, str]) -> Sequence[ResourcePart]:
+    return (json_part(await list_memories(caller, None)),)
+
+
+async def _memory(caller: CallContext, values: Mapping[str, str]) -> Sequence[ResourcePart]:
+    """Return a memory with its documents and newest entries, and its context as text."""
+    service, tenant, memory_id = await caller.parts.app.memory(), caller.principal.tenant, values["memory_id"]
+    memory = await service.get_memory(tenant, memory_id)
+    page = await service.list_entries(tenant, memory_id, limit=_LISTED)
+    manifest = await service.manifest(tenant, memory_id)
+    context = await service.get_fragment(tenant, memory_id, CONTEXT_FRAGMENT)
+    body = {**to_dict(memory), **to_dict(page), "fragments": [to_dict(fragment) for fragment in manifest]}
+    return json_part(body), ResourcePart(TEXT, context.content)
+
+
 _STATUS: Final = "Slots, running runs and queued runs of every lane at one moment, as JSON and as text."
 RESOURCES: Final[tuple[ServedResource, ...]] = (
     ServedResource("workers/status", "workers/status", _STATUS, _VIEW, _workers),
@@ -155,6 +173,8 @@ RESOURCES: Final[tuple[ServedResource, ...]] = (
     ServedResource(f"{SCHEME}runs", "Runs", "The newest runs.", READ, _runs),
     ServedResource(f"{SCHEME}runs/{{run_id}}", "Run", "A run with its input and result.", READ, _run),
     ServedResource(f"{SCHEME}runs/{{run_id}}/events", "Events", "The first events of a run.", READ, _run_events),
+    ServedResource(f"{SCHEME}memories", "Memories", "The memories of the tenant.", _MEMORY, _memories),
+    ServedResource(f"{SCHEME}memories/{{memory_id}}", "Memory", "Its context and newest entries.", _MEMORY, _memory),
     ServedResource(f"{SCHEME}definitions", "Definitions", "What can be started.", READ, _definitions),
     ServedResource(f"{SCHEME}definitions/{{kind}}/{{id}}", "Definition", "A definition.", READ, _definition),
 )

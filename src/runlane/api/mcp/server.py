@@ -17,6 +17,8 @@ from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
 
 from runlane.api.mcp.catalog import all_tools, find_tool
+from runlane.api.mcp.prompts import NEEDS as PROMPTS_NEED
+from runlane.api.mcp.prompts import PROMPTS, ServedPrompt
 from runlane.api.mcp.resources import RESOURCES, ServedResource, find_resource
 from runlane.api.mcp.tool import CallContext, ServedTool, ToolAnswer
 from runlane.api.services import Services
@@ -57,6 +59,8 @@ def build_server(parts: Services, identify: Identify) -> Server[Any]:
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
     )
 
 
@@ -113,6 +117,20 @@ class _Handlers:
         contents = [types.TextResourceContents(uri=uri, mime_type=part.mime_type, text=part.text) for part in found]
         return types.ReadResourceResult(contents=list(contents))
 
+    async def list_prompts(self, context: _Context, _params: Any) -> types.ListPromptsResult:
+        caller = await self._caller(context)
+        shown = PROMPTS if caller.may(PROMPTS_NEED) else ()
+        return types.ListPromptsResult(prompts=[_prompt(prompt) for prompt in shown])
+
+    async def get_prompt(self, context: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        caller = await self._caller(context)
+        found = next((prompt for prompt in PROMPTS if prompt.name == params.name), None)
+        if found is None or not caller.may(PROMPTS_NEED):
+            raise MCPError(types.INVALID_PARAMS, f'Unknown prompt "{params.name[:200]}". List them with prompts/list.')
+        text = types.TextContent(text=found.text(params.arguments or {}))
+        message = types.PromptMessage(role="user", content=text)
+        return types.GetPromptResult(description=found.description, messages=[message])
+
     async def _caller(self, context: _Context) -> CallContext:
         with _Reported():
             principal = await self._identify(context.request)
@@ -153,6 +171,14 @@ def _tool(tool: ServedTool) -> types.Tool:
             open_world_hint=not tool.read_only,
         ),
     )
+
+
+def _prompt(prompt: ServedPrompt) -> types.Prompt:
+    arguments = [
+        types.PromptArgument(name="memory_id", description="The memory.", required=False),
+        types.PromptArgument(name="memory_type", description="Its type.", required=False),
+    ]
+    return types.Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
 
 
 def _result(answer: ToolAnswer) -> types.CallToolResult:

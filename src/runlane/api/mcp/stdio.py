@@ -125,6 +125,12 @@ def _relay(remote: Client) -> Server[Any]:
     async def read_resource(_context: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         return await remote.read_resource(str(params.uri))
 
+    async def list_prompts(_context: _Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        return await remote.list_prompts(cursor=_cursor(params))
+
+    async def get_prompt(_context: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return await remote.get_prompt(params.name, params.arguments)
+
     return Server(
         "runlane",
         version=VERSION,
@@ -136,6 +142,8 @@ def _relay(remote: Client) -> Server[Any]:
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
     )
 
 
