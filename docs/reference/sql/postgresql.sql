@@ -2048,6 +2048,16 @@ FROM runs AS found
 WHERE found.status = 'running' AND found.tenant = any ($4::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     found.target = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.lane = $3::VARCHAR);
 
+-- count_crons
+-- Count the crons that a search finds.
+SELECT count(*) AS number
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
 SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
@@ -2209,11 +2219,12 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
 -- create_schedule
 -- Add a schedule.
 INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
-    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES
-    ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::BOOLEAN, $8::VARCHAR,
-    $9::VARCHAR, $10::INTEGER, $11::INTEGER, $12::BIGINT, $13::BIGINT, $14::BIGINT, $15::BIGINT, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint, $16::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    $17::VARCHAR) ON CONFLICT (tenant, id) DO NOTHING RETURNING schedules.uid;
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by,
+    assistant_id, thread, metadata, ends_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR,
+    $6::VARCHAR, $7::BOOLEAN, $8::VARCHAR, $9::VARCHAR, $10::INTEGER, $11::INTEGER, $12::BIGINT, $13::BIGINT,
+    $14::BIGINT, $15::BIGINT, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $16::VARCHAR,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $17::VARCHAR, $18::VARCHAR, $19::VARCHAR, $20::VARCHAR,
+    $21::BIGINT) ON CONFLICT (tenant, id) DO NOTHING RETURNING schedules.uid;
 
 -- create_tenant
 -- Add a tenant.
@@ -2251,6 +2262,13 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
     webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
     webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+
+-- crons_of_threads
+-- Check whether threads have crons.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread = any ($1::TEXT[])
+LIMIT 1;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -2485,6 +2503,14 @@ DELETE FROM checkpoints WHERE checkpoints.thread = any ($1::TEXT[]);
 -- Delete a shared concurrency limit.
 DELETE FROM concurrency_limits WHERE concurrency_limits.key = $1::VARCHAR RETURNING concurrency_limits.max_running;
 
+-- delete_crons_of_assistant
+-- Delete the crons of a deleted assistant.
+DELETE FROM schedules WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id = $2::VARCHAR;
+
+-- delete_crons_of_thread
+-- Delete the crons of a deleted thread.
+DELETE FROM schedules WHERE schedules.thread = any ($1::TEXT[]);
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
@@ -2532,6 +2558,18 @@ LIMIT 500) AND store_items.expires_at <= (SELECT (date_part('epoch', clock_times
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = $1::VARCHAR;
+
+-- delete_firings_of_crons_of_assistant
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id = $2::VARCHAR);
+
+-- delete_firings_of_crons_of_thread
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread = any ($1::TEXT[]));
 
 -- delete_firings_of_tenant
 -- Delete the firings of a deleted tenant.
@@ -2935,9 +2973,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3293,9 +3332,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4710,9 +4750,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4931,9 +4972,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -7143,9 +7185,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -7292,6 +7335,300 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at DESC, assistants.id
 LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_crons_by_assistant_id
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_assistant_id_down
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id
+    DESC NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_created_at
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_created_at_down
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_cron_id
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id ASC NULLS
+    LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_cron_id_down
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id DESC NULLS
+    LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_end_time
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_end_time_down
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_next_run_date
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_next_run_date_down
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_thread_id
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread ASC NULLS
+    LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_thread_id_down
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_updated_at
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_updated_at_down
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
@@ -7600,7 +7937,8 @@ INSERT INTO roles (name, permissions, created_at, updated_at) VALUES ($1::VARCHA
 UPDATE schedules SET settings=$1::VARCHAR, template=$2::VARCHAR, ordering_key=$3::VARCHAR, paused_counts=$4::BOOLEAN,
     zone_version=$5::VARCHAR, source=$6::VARCHAR, version=$7::INTEGER, generation=$8::INTEGER, cursor_at=$9::BIGINT,
     next_at=$10::BIGINT, next_due_at=$11::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    updated_by=$12::VARCHAR WHERE schedules.uid = $13::VARCHAR;
+    updated_by=$12::VARCHAR, assistant_id=$13::VARCHAR, thread=$14::VARCHAR, metadata=$15::VARCHAR, ends_at=$16::BIGINT
+    WHERE schedules.uid = $17::VARCHAR;
 
 -- set_stored_bytes
 -- Store how many bytes a tenant has stored.

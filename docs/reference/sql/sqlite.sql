@@ -1391,6 +1391,15 @@ FROM runs AS found
 WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
     found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
 
+-- count_crons
+-- Count the crons that a search finds.
+SELECT count(*) AS number
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1);
+
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
 SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
@@ -1521,9 +1530,9 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
 -- create_schedule
 -- Add a schedule.
 INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
-    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES (?,
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING
-    uid;
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by,
+    assistant_id, thread, metadata, ends_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(),
+    ?, ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING uid;
 
 -- create_tenant
 -- Add a tenant.
@@ -1547,6 +1556,13 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     ?, ?, now_us(), now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, headers, signature,
     rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages,
     first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+
+-- crons_of_threads
+-- Check whether threads have crons.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?))
+LIMIT 1 OFFSET ?;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1753,6 +1769,14 @@ DELETE FROM checkpoints WHERE checkpoints.thread in (select value from json_each
 -- Delete a shared concurrency limit.
 DELETE FROM concurrency_limits WHERE concurrency_limits."key" = ? RETURNING max_running;
 
+-- delete_crons_of_assistant
+-- Delete the crons of a deleted assistant.
+DELETE FROM schedules WHERE schedules.tenant = ? AND schedules.assistant_id = ?;
+
+-- delete_crons_of_thread
+-- Delete the crons of a deleted thread.
+DELETE FROM schedules WHERE schedules.thread in (select value from json_each(?));
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
@@ -1797,6 +1821,18 @@ LIMIT 500 OFFSET ?) AND store_items.expires_at <= (SELECT now_us() AS now_us_2) 
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = ?;
+
+-- delete_firings_of_crons_of_assistant
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id = ?);
+
+-- delete_firings_of_crons_of_thread
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?)));
 
 -- delete_firings_of_tenant
 -- Delete the firings of a deleted tenant.
@@ -2184,9 +2220,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -2517,9 +2553,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3836,9 +3872,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4039,9 +4075,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -5863,9 +5899,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -6001,6 +6037,258 @@ FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at DESC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_assistant_id
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_assistant_id_down
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at_down
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id_down
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time_down
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date_down
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id_down
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at_down
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at
@@ -6268,7 +6556,8 @@ INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_
 -- set_schedule
 -- Change a schedule.
 UPDATE schedules SET settings=?, template=?, ordering_key=?, paused_counts=?, zone_version=?, source=?, version=?,
-    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
+    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=?, assistant_id=?, thread=?,
+    metadata=?, ends_at=? WHERE schedules.uid = ?;
 
 -- set_stored_bytes
 -- Store how many bytes a tenant has stored.

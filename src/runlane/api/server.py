@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from runlane.api.ag_ui import routes as ag_ui_routes
-from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
+from runlane.api.agent_server import assistants, crons, items, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
@@ -189,6 +189,7 @@ def _agent_routers() -> list[APIRouter]:
         threads.router,
         states.router,
         thread_runs.router,
+        crons.router,
         stateless_runs.router,
         items.router,
     ]

@@ -30,6 +30,7 @@ from runlane.domain.assistant import Assistant, AssistantVersion
 from runlane.domain.graph import default_assistant_id
 from runlane.domain.text import dump_json
 from runlane.errors import Conflict, NotFound, UnknownAssistant, UnknownGraph
+from runlane.store.schedules.crons import delete_crons_of_assistant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert
 from runlane.store.sql.rows import from_row
@@ -262,6 +263,7 @@ async def delete_assistant_in(session: Session, tenant: str, assistant_id: str) 
         )
     await session.fetch(_DELETE, tenant=tenant, assistant_id=current.id)
     await session.fetch(_DELETE_VERSIONS, tenant=tenant, assistant_id=current.id)
+    await delete_crons_of_assistant(session, tenant, current.id)
     return current
 
 

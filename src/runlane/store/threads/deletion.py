@@ -26,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.text import load_json
+from runlane.store.schedules.crons import delete_crons_of_threads
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_us, upsert
 from runlane.store.sql.schema import checkpoint_values, checkpoint_writes, checkpoints, thread_runs, threads
@@ -164,6 +165,7 @@ async def delete_threads(session: Session, keys: Sequence[str], *, keep_runs: Se
     bound = session.texts(keys)
     await session.fetch(_RUNS, keys=bound, kept=session.texts(keep_runs))
     await session.fetch(_THREADS, keys=bound)
+    await delete_crons_of_threads(session, keys)
 
 
 async def remove_runs(session: Session, thread: str, run_ids: Sequence[str]) -> None:

@@ -7,8 +7,9 @@ executed one at a time, in the order in which they were accepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from sqlalchemy import FromClause, Text, bindparam, insert, select, update
 from sqlalchemy.sql.base import Executable
@@ -41,6 +42,8 @@ from runlane.store.threads.request_checks import check_request
 from runlane.store.threads.thread_runs import new_thread_run
 from runlane.store.threads.threads import create_thread_in, read_thread_in
 
+_SERIALIZED: Final = ("tenant", "thread_id", "assistant_id", "graph_id", "creates", "deletes", "actor")
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadStart:
@@ -60,6 +63,29 @@ class ThreadStart:
     deletes: bool = False
     operation: Operation = Operation.RUN
     actor: str = "local"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Serialize all of it except the run."""
+        values = {name: getattr(self, name) for name in _SERIALIZED}
+        return {**values, "request": self.request.to_json(), "strategy": self.strategy.value}
+
+    @classmethod
+    def from_dict(cls, run: NewRun, stored: Mapping[str, Any]) -> ThreadStart:
+        """Parse what `to_dict` returned."""
+        values = {name: stored[name] for name in _SERIALIZED}
+        request, strategy = GraphRequest.from_json(stored["request"]), MultitaskStrategy(stored["strategy"])
+        return cls(**values, run=run, request=request, strategy=strategy)
+
+    def with_run(self, run: NewRun) -> ThreadStart:
+        """Return the start of a run that belongs to the thread."""
+        plan = ThreadPlan(self.thread_id, self.key, self.assistant_id, self.operation)
+        hook = RunHook.THREAD if self.operation is Operation.RUN else 0
+        ready = run._replace(
+            ordering_key=thread_ordering_key(self.tenant, self.thread_id),
+            plan=dump_json({**load_json(run.plan or "{}"), THREAD_PLAN: plan.to_dict()}),
+            hooks=run.hooks | hook,
+        )
+        return replace(self, run=ready)
 
     @property
     def key(self) -> str:
@@ -127,7 +153,7 @@ _OPEN = Statement(
 
 async def start_runs(database: Database, starts: Sequence[ThreadStart]) -> list[StartedRun]:
     """Accept runs of threads, all or none. UnknownThread, or Conflict for a run that is not to wait for others."""
-    ready = [_ready(start) for start in starts]
+    ready = [start.with_run(start.run) for start in starts]
 
     async def work(session: Session) -> list[StartedRun]:
         await session.lock(exclusive=accept_locks([start.run for start in ready]))
@@ -140,9 +166,12 @@ async def start_runs(database: Database, starts: Sequence[ThreadStart]) -> list[
     return started
 
 
-async def start_in(session: Session, starts: Sequence[ThreadStart]) -> list[StartedRun]:
-    """Do the same within a transaction that holds the locks of the runs."""
-    verdicts = await accept(session, [start.run for start in starts], holds_limits=True)
+async def start_in(session: Session, starts: Sequence[ThreadStart], *, holds_limits: bool = True) -> list[StartedRun]:
+    """Do the same for starts that `with_run` returned, within a transaction that holds the locks of their threads.
+
+    With `holds_limits` it holds those of the runs' concurrency limits, too.
+    """
+    verdicts = await accept(session, [start.run for start in starts], holds_limits=holds_limits)
     accepted: list[tuple[ThreadStart, Accepted, tuple[RunChange, ...]]] = []
     for start, verdict in zip(starts, verdicts, strict=True):
         if not isinstance(verdict, Accepted):
@@ -162,6 +191,18 @@ async def start_in(session: Session, starts: Sequence[ThreadStart]) -> list[Star
         )
         for start, verdict, changes in accepted
     ]
+
+
+async def check_start(session: Session, start: ThreadStart) -> None:
+    """Raise what `start_in` would raise because of the thread."""
+    row = await read_thread_in(session, start.key)
+    if row is None:
+        if not start.creates:
+            raise UnknownThread(start.thread_id)
+        return
+    await check_request(session, row, start.request)
+    if row["open_runs"] and start.strategy is MultitaskStrategy.REJECT:
+        raise _busy(start.thread_id)
 
 
 async def _enter_thread(session: Session, start: ThreadStart) -> tuple[RunChange, ...]:
@@ -197,19 +238,6 @@ async def _make_room(session: Session, start: ThreadStart, open_runs: int) -> tu
         raise _busy(start.thread_id)
     action = CancelAction(start.strategy.value)
     return await cancel_open_runs(session, start.key, action, actor=start.actor)
-
-
-def _ready(start: ThreadStart) -> ThreadStart:
-    """Return the start with a run that belongs to its thread."""
-    run = start.run
-    plan = ThreadPlan(start.thread_id, start.key, start.assistant_id, start.operation)
-    hook = RunHook.THREAD if start.operation is Operation.RUN else 0
-    ready = run._replace(
-        ordering_key=thread_ordering_key(start.tenant, start.thread_id),
-        plan=dump_json({**load_json(run.plan or "{}"), THREAD_PLAN: plan.to_dict()}),
-        hooks=run.hooks | hook,
-    )
-    return replace(start, run=ready)
 
 
 def _member(start: ThreadStart) -> tuple[object, ...]:
