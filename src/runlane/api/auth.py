@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.policy import LOCAL, require
@@ -63,7 +64,9 @@ class RequiredPermission:
         return principal
 
 
-async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None, header: str | None) -> Principal:
+async def _identify(
+    request: HTTPConnection, sent: HTTPAuthorizationCredentials | None, header: str | None
+) -> Principal:
     known: Principal | None = request.scope.get(_PRINCIPAL)
     if known is None:
         parts = parts_of(request)
@@ -82,7 +85,7 @@ async def authenticate(request: Request) -> Principal:
     return await _identify(request, await _bearer(request), await _header(request))
 
 
-def _has_key(request: Request, header: str | None) -> bool:
+def _has_key(request: HTTPConnection, header: str | None) -> bool:
     """Return whether an open server has to check a key.
 
     LangGraph's clients also send keys of other services, and OpenAI's cannot leave the key out.
@@ -91,6 +94,13 @@ def _has_key(request: Request, header: str | None) -> bool:
     if sent is None:
         return header is not None and header.startswith(KEY_PREFIX)
     return not request.url.path.startswith(_OPENAI) or sent.partition(" ")[2].strip().startswith(KEY_PREFIX)
+
+
+async def authenticate_socket(socket: HTTPConnection) -> Principal:
+    """Return the principal of a WebSocket, from the headers of its handshake."""
+    scheme, _, token = socket.headers.get("authorization", "").partition(" ")
+    sent = HTTPAuthorizationCredentials(scheme=scheme, credentials=token) if scheme.lower() == "bearer" else None
+    return await _identify(socket, sent, socket.headers.get("x-api-key"))
 
 
 class AuthenticateFirst:
@@ -132,7 +142,7 @@ class LoopbackOnly:
         self._origins = frozenset(origins) - {ANY_ORIGIN}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -145,6 +155,9 @@ class LoopbackOnly:
             refusal = f'This server is open on loopback only and does not serve pages of "{origin}".'
         if refusal is None:
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            # Before it is accepted, so that the handshake of the page fails.
+            await send({"type": "websocket.close", "code": 4403, "reason": refusal[:100]})
         else:
             await problem(403, "forbidden", refusal)(scope, receive, send)
 

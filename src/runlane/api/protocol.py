@@ -64,11 +64,15 @@ class _Refusal:
     message: str
 
 
+_FULL: Final = "The server has reached its connection limit (RUNLANE_API_MAX_CONNECTIONS). Retry later."
+
+
 class _Refused(Exception):
     """Stops the parser for a rejected request."""
 
 
 _INVALID: Final = _Refusal(400, "bad_request", "The request is not valid HTTP.")
+_OVERLOADED: Final = _Refusal(503, "overloaded", _FULL)
 _PIPELINED: Final = _Refusal(
     429, "too_many_requests", f"More than {MAX_PIPELINED} requests wait on one connection. Wait for their answers."
 )
@@ -127,7 +131,9 @@ def server_config(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.C
     return uvicorn.Config(
         app,
         http=limited_protocol(settings),
+        # The protocol loads the one of sockets when a client asks for one.
         ws="none",
+        ws_max_size=settings.api_max_body_bytes,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -206,7 +212,9 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._unsupported_upgrade_warning()
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause.args[0] if isinstance(cause, _Refused) else _INVALID)
@@ -222,6 +230,22 @@ class LimitedProtocol(HttpToolsProtocol):
             loose = message is self.headers and body_bytes == self._body_bytes
             self._loose_bytes = self._loose_bytes + len(data) if loose else 0
             self._limit_incomplete()
+
+    def handle_websocket_upgrade(self) -> None:
+        # Imported here: most servers have no sockets, and the library needs memory.
+        from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+        if len(self.connections) > self.limits.connections:
+            self._refuse(_OVERLOADED)
+            return
+        # The limits of requests do not apply to what follows.
+        self._cancel_timer()
+        self.resume_writing()
+        self.ws_protocol_class = WebSocketsSansIOProtocol
+        super().handle_websocket_upgrade()
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return True
 
     def on_headers_complete(self) -> None:
         self._headed = self.headers
@@ -380,8 +404,7 @@ def _only_health(app: Any) -> Any:
             await app(scope, receive, send)
             return
         headers = {"Retry-After": "1", "Connection": "close"}
-        message = "The server has reached its connection limit (RUNLANE_API_MAX_CONNECTIONS). Retry later."
-        await problem(503, "overloaded", message, headers=headers)(scope, receive, send)
+        await problem(503, "overloaded", _FULL, headers=headers)(scope, receive, send)
 
     return answer
 

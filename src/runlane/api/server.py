@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from runlane.api.ag_ui import routes as ag_ui_routes
-from runlane.api.agent_server import assistants, crons, items, stateless_runs, states, threads
+from runlane.api.agent_server import assistants, commands, crons, items, sockets, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
@@ -190,6 +190,8 @@ def _agent_routers() -> list[APIRouter]:
         states.router,
         thread_runs.router,
         crons.router,
+        commands.router,
+        sockets.router,
         stateless_runs.router,
         items.router,
     ]

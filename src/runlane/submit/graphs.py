@@ -10,11 +10,13 @@ from typing import Any, Final, cast
 from runlane.domain.assistant import Assistant
 from runlane.domain.graph import GraphRequest, MultitaskStrategy, Operation, graph_target, merge_config
 from runlane.domain.lane import DEFAULT_LANE
+from runlane.domain.native_thread import is_native
 from runlane.domain.options import RunOptions
 from runlane.domain.text import utf8_size
 from runlane.errors import InputTooLarge
 from runlane.store.sql.database import Database
 from runlane.store.threads.assistants import resolve_assistant
+from runlane.store.threads.native_runs import NativeTurn
 from runlane.store.threads.starting import ThreadStart
 from runlane.submit.tasks import new_run
 
@@ -66,17 +68,33 @@ async def graph_starts(
                 f"The request has {utf8_size(text)} bytes; at most {max_input_bytes} are allowed "
                 "(RUNLANE_MAX_INPUT_BYTES). Store large values elsewhere and send a reference."
             )
-        run = new_run(
-            graph_target(assistant.graph_id),
-            text,
-            request.options,
-            lane=DEFAULT_LANE,
-            max_attempts=_ATTEMPTS,
-            max_losses=max_losses,
-            tenant=tenant,
-            trace=trace,
-            mark=[request.thread_id, request.strategy.value, request.operation.value],
-        )
+        turn: NativeTurn | None = None
+        if is_native(assistant.graph_id):
+            # Imported here, because it depends on this module.
+            from runlane.submit.native_runs import native_run
+
+            run, turn = await native_run(
+                database,
+                request,
+                whole,
+                assistant,
+                max_input_bytes=max_input_bytes,
+                max_losses=max_losses,
+                tenant=tenant,
+                trace=trace,
+            )
+        else:
+            run = new_run(
+                graph_target(assistant.graph_id),
+                text,
+                request.options,
+                lane=DEFAULT_LANE,
+                max_attempts=_ATTEMPTS,
+                max_losses=max_losses,
+                tenant=tenant,
+                trace=trace,
+                mark=[request.thread_id, request.strategy.value, request.operation.value],
+            )
         starts.append(
             ThreadStart(
                 tenant=tenant,
@@ -90,6 +108,7 @@ async def graph_starts(
                 deletes=request.deletes,
                 operation=request.operation,
                 actor=actor,
+                turn=turn,
             )
         )
     return starts

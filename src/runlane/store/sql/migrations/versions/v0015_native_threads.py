@@ -1,10 +1,22 @@
-"""What crons are found by."""
+"""What crons are found by, the ordinals of the runs of threads, and threads of agents and orchestrations."""
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "v0015"
 down_revision = "v0014"
+
+
+# The runs of a thread are accepted one at a time, so no two have the same time.
+_NUMBER_RUNS = """
+update thread_runs set ordinal = (
+    select count(*) from thread_runs as earlier
+    where earlier.thread = thread_runs.thread and earlier.created_at <= thread_runs.created_at
+)
+"""
+_COUNT_RUNS = """
+update threads set run_count = (select count(*) from thread_runs where thread_runs.thread = threads.key)
+"""
 
 
 def upgrade() -> None:
@@ -18,3 +30,11 @@ def upgrade() -> None:
         postgresql_where=sa.text("thread is not null"),
         sqlite_where=sa.text("thread is not null"),
     )
+    op.add_column("threads", sa.Column("run_count", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("thread_runs", sa.Column("ordinal", sa.Integer(), nullable=False, server_default="0"))
+    op.execute(_NUMBER_RUNS)
+    op.execute(_COUNT_RUNS)
+    op.create_index("thread_runs_ordinal", "thread_runs", ["thread", "ordinal"])
+    op.add_column("threads", sa.Column("native", sa.Text()))
+    op.add_column("threads", sa.Column("session_id", sa.Text()))
+    op.add_column("thread_runs", sa.Column("message_count", sa.Integer()))
