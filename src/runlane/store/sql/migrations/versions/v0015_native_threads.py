@@ -4,7 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "v0015"
-down_revision = "v0014"
+down_revision = "v0021"
+compatible_from = "v0021"
 
 
 # The runs of a thread are accepted one at a time, so no two have the same time.
