@@ -5461,6 +5461,11 @@ WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_ho
 -- Note the run that was started for an item of a bulk job.
 UPDATE bulk_items SET new_run_id=$1::VARCHAR WHERE bulk_items.job_id = $2::VARCHAR AND bulk_items.no = $3::INTEGER;
 
+-- occupy_thread
+-- Note in a thread that its state is being changed.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=$1::BIGINT, updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE threads.key = $2::VARCHAR;
+
 -- old_bulk_job
 -- Find a bulk job past its retention.
 SELECT bulk_jobs.id
@@ -6163,6 +6168,12 @@ WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_s
 LIMIT 1) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
+
+-- read_failed_thread_runs
+-- Find which failed runs are runs of threads, and not operations on their state.
+SELECT thread_runs.run_id, thread_runs.thread
+FROM thread_runs
+WHERE thread_runs.run_id = any ($1::TEXT[]);
 
 -- read_firings
 -- Read some firings of a schedule.

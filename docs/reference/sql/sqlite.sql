@@ -4535,6 +4535,10 @@ WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_ho
 -- Note the run that was started for an item of a bulk job.
 UPDATE bulk_items SET new_run_id=? WHERE bulk_items.job_id = ? AND bulk_items.no = ?;
 
+-- occupy_thread
+-- Note in a thread that its state is being changed.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=?, updated_at=now_us() WHERE threads."key" = ?;
+
 -- old_bulk_job
 -- Find a bulk job past its retention.
 SELECT bulk_jobs.id
@@ -5122,6 +5126,12 @@ WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_s
 LIMIT 1 OFFSET ?) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- read_failed_thread_runs
+-- Find which failed runs are runs of threads, and not operations on their state.
+SELECT thread_runs.run_id, thread_runs.thread
+FROM thread_runs
+WHERE thread_runs.run_id in (select value from json_each(?));
 
 -- read_firings
 -- Read some firings of a schedule.

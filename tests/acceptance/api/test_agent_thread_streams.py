@@ -183,13 +183,14 @@ async def test_refused_commands_change_nothing(served: Api, method: str, params:
 async def test_bad_subscriptions_are_refused(served: Api) -> None:
     async with langgraph_client(served) as client:
         thread = (await client.threads.create())["thread_id"]
-    for body, status in (
+    refused: list[tuple[dict[str, Any], int]] = [
         ({"channels": []}, 422),
         ({"channels": ["bogus"]}, 422),
         ({"channels": ["values"], "depth": -1}, 422),
         ({"channels": ["values"], "since": -1}, 422),
         ({"channels": ["values"], "since": 2**40}, 400),
-    ):
+    ]
+    for body, status in refused:
         answer = await served.client.post(f"/threads/{thread}/stream/events", json=body)
         assert answer.status_code == status, (body, answer.text)
     unknown = await served.client.post(

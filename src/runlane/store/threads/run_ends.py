@@ -59,6 +59,11 @@ _SPECIAL = Statement(
     .order_by(thread_runs.c.run_id),
     purpose="Find ended runs that are rolled back when they are cancelled, or whose threads are deleted.",
 )
+_KNOWN = Statement(
+    "read_failed_thread_runs",
+    select(thread_runs.c.run_id, thread_runs.c.thread).where(member(thread_runs.c.run_id, "ids")),
+    purpose="Find which failed runs are runs of threads, and not operations on their state.",
+)
 _FORGET = Statement(
     "delete_rolled_back_runs",
     delete(thread_runs).where(member(thread_runs.c.run_id, "ids")),
@@ -84,6 +89,10 @@ async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
         counts[key] = counts.get(key, 0) + 1
         if row["status"] == Status.FAILED:
             failed[key] = row["id"]
+    if failed:
+        # An operation that the graph has refused leaves the thread as it was.
+        known = await session.fetch(_KNOWN, ids=session.texts(sorted(failed.values())))
+        failed = {row["thread"]: row["run_id"] for row in known}
     unreported = {key_of_thread(row["ordering_key"]) for row in of_threads if row["status"] != Status.COMPLETED}
     changed = await session.fetch(_END, [(key, counts[key], failed.get(key)) for key in sorted(counts)])
     special = await session.fetch(_SPECIAL, ids=session.texts(sorted(row["id"] for row in of_threads)))

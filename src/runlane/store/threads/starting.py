@@ -37,7 +37,7 @@ from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
-from runlane.store.threads.cancelling import cancel_open_runs
+from runlane.store.threads.cancelling import cancel_open_runs, has_open_runs
 from runlane.store.threads.native_runs import (
     NativeTurn,
     asking_runs_in,
@@ -94,11 +94,10 @@ class ThreadStart:
     def with_run(self, run: NewRun) -> ThreadStart:
         """Return the start of a run that belongs to the thread."""
         plan = ThreadPlan(self.thread_id, self.key, self.assistant_id, self.operation)
-        hook = RunHook.THREAD if self.operation is Operation.RUN else 0
         ready = run._replace(
             ordering_key=thread_ordering_key(self.tenant, self.thread_id),
             plan=dump_json({**load_json(run.plan or "{}"), THREAD_PLAN: plan.to_dict()}),
-            hooks=run.hooks | hook,
+            hooks=run.hooks | RunHook.THREAD,
         )
         return replace(self, run=ready)
 
@@ -177,6 +176,15 @@ _OPEN = Statement(
 )
 
 
+_OCCUPY = Statement(
+    "occupy_thread",
+    update(threads)
+    .where(threads.c.key == bindparam("key", type_=Text()))
+    .values(open_runs=threads.c.open_runs + lit(1), updated_at=now_us(), expires_at=None),
+    purpose="Note in a thread that its state is being changed.",
+)
+
+
 async def start_runs(database: Database, starts: Sequence[ThreadStart]) -> list[StartedRun]:
     """Accept runs of threads, all or none. UnknownThread, or Conflict for a run that is not to wait for others."""
     ready = [start.with_run(start.run) for start in starts]
@@ -252,8 +260,10 @@ async def _enter_thread(session: Session, start: ThreadStart) -> _Entry:
     check_target(row, start.thread_id, None if start.turn is None else start.graph_id)
     await check_request(session, row, start.request)
     if start.operation is not Operation.RUN:
-        if row["open_runs"]:
+        # Operations wait for each other in the order of the thread; a run may take long.
+        if row["open_runs"] and await has_open_runs(session, start.key):
             raise _busy(start.thread_id)
+        await session.fetch(_OCCUPY, key=start.key)
         return _Entry()
     changes = await _make_room(session, start, row["open_runs"])
     (opened,) = await session.fetch(
