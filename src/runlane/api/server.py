@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -17,6 +17,7 @@ from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
 from runlane.api.compat import lane_admin
 from runlane.api.cross_origin import CrossOrigin
+from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.openai import response_routes
@@ -69,12 +70,16 @@ def build_api(
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
+    options = app.agent_server.http
+    custom = load_custom_routes(options)
+
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
         keep_parts(api, parts)
         try:
-            yield
+            async with nullcontext() if custom is None else custom.lifespan():
+                yield
         finally:
             await stop_parts(parts)
             tracing.stop_tracing()
@@ -92,13 +97,16 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
-    origins = _origins(settings.api_cors_origins)
+    origins = _origins(settings.api_cors_origins) | {origin.lower() for origin in options.origins}
     if origins:
-        api.cross_origin = CrossOrigin(origins)
+        api.cross_origin = CrossOrigin(origins, options.exposed_headers)
     handle_problems(api)
     _include_routes(api)
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
+    if custom is not None:
+        custom.report_conflicts(api.router.routes)
+        api.add_middleware(CustomRoutesFirst, custom=custom, own=tuple(api.router.routes))
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if access is RequestAccess.OPEN_ON_LOOPBACK:
         api.add_middleware(LoopbackOnly, origins=origins)
