@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from runlane.access.policy import LOCAL, require
+from runlane.access.stream_tokens import StreamPrincipal
 from runlane.domain.access import Permission, Principal, UserPrincipal
 from runlane.errors import Forbidden, RunlaneError, Unauthorized, Unavailable
 from runlane.observability.outage import outage
@@ -65,11 +66,21 @@ class StreamRevocation:
         if isinstance(principal, UserPrincipal):
             ending = asyncio.get_running_loop().call_later(USER_STREAM_SECONDS, revoke, _reconnect(principal))
             return ending.cancel
+        ending = None
+        if isinstance(principal, StreamPrincipal) and principal.stream is not None:
+            left = max(0.0, principal.stream.expires_at - time.time())
+            ending = asyncio.get_running_loop().call_later(left, revoke, Unauthorized())
         stream = _GuardedStream(principal, permission, revoke, time.monotonic())
         # The local user has no key that could be revoked.
-        if principal is not LOCAL:
+        if principal.key_id != LOCAL.key_id:
             self._streams.add(stream)
-        return lambda: self._streams.discard(stream)
+
+        def unguard() -> None:
+            self._streams.discard(stream)
+            if ending is not None:
+                ending.cancel()
+
+        return unguard
 
     async def _loop(self) -> None:
         """Check periodically. Policy for errors: retry in the next pass, and close what stays unchecked too long."""

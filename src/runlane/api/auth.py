@@ -22,6 +22,7 @@ from runlane.addresses import is_loopback
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
 from runlane.api.services import parts_of
+from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
 from runlane.errors import RunlaneError
 
@@ -39,6 +40,8 @@ _PRINCIPAL = "runlane.principal"
 _HOOKS = "/hooks/"
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
+# A query with a stream token.
+_TOKEN_QUERY: Final = f"{TOKEN_PARAMETER}=".encode()
 # The roots of the agent server's paths, about which an auth module decides.
 _AGENT_ROOTS: Final = ("/assistants", "/threads", "/runs", "/store")
 _AGENT_FOLDERS: Final = tuple(f"{root}/" for root in _AGENT_ROOTS)
@@ -76,7 +79,9 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None,
     known: Principal | None = request.scope.get(_PRINCIPAL)
     if known is None:
         parts = parts_of(request)
-        if parts.auth_module is not None and is_agent_path(request.scope["path"]):
+        if _TOKEN_QUERY in request.scope["query_string"] and request.method == "GET":
+            known = await identify_reader(request)
+        elif parts.auth_module is not None and is_agent_path(request.scope["path"]):
             known = await _identify_user(request, parts.auth_module, sent, header)
         elif parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
             known = LOCAL

@@ -48,18 +48,23 @@ class CustomRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app({**scope, "state": {**scope.get("state", {}), **self._state}}, receive, send)
 
-    def report_conflicts(self, own: Sequence[BaseRoute]) -> None:
-        """Log the routes that are not reached, because the API has their path."""
+    def conflicts(self, own: Sequence[BaseRoute]) -> list[tuple[str, str]]:
+        """Return the method and path of the routes that are not reached, because the API has their path."""
+        found: list[tuple[str, str]] = []
         for route in self._app.router.routes:
-            path = getattr(route, "path", None)
-            if not path:
-                continue
-            for method in sorted(getattr(route, "methods", None) or {"GET"}):
+            path: str = getattr(route, "path", "")
+            methods: set[str] = getattr(route, "methods", None) or set()
+            for method in sorted(methods):
                 scope: Scope = {"type": "http", "path": path, "root_path": "", "method": method}
-                if any(one.matches(scope)[0] is Match.FULL for one in own):
-                    log.warning(
-                        "custom_route_not_reached", path=path, method=method, fix="the API has this path; use another"
-                    )
+                if any(one.matches(scope)[0] is not Match.NONE for one in own):
+                    found.append((method, path))
+        return found
+
+
+def report_conflicts(custom: CustomRoutes, own: Sequence[BaseRoute]) -> None:
+    """Log the routes that are not reached."""
+    for method, path in custom.conflicts(own):
+        log.warning("custom_route_not_reached", path=path, method=method, fix="the API has this path; use another")
 
 
 class CustomRoutesFirst:

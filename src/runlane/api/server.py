@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
+from runlane.api.a2a import routes as a2a_routes
 from runlane.api.ag_ui import routes as ag_ui_routes
 from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
@@ -17,7 +18,7 @@ from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
 from runlane.api.compat import lane_admin
 from runlane.api.cross_origin import CrossOrigin
-from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes
+from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes, report_conflicts
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.openai import response_routes
@@ -44,6 +45,7 @@ from runlane.api.routes import (
     schedules,
     secrets,
     stream,
+    stream_tokens,
     system,
     tasks,
     webhook_sources,
@@ -105,7 +107,7 @@ def build_api(
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
     if custom is not None:
-        custom.report_conflicts(api.router.routes)
+        report_conflicts(custom, api.router.routes)
         api.add_middleware(CustomRoutesFirst, custom=custom, own=tuple(api.router.routes))
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if access is RequestAccess.OPEN_ON_LOOPBACK:
@@ -131,6 +133,7 @@ def _include_routes(api: FastAPI) -> None:
         api.include_router(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
+    api.include_router(a2a_routes.router, prefix=a2a_routes.PREFIX)
 
 
 def _origins(listed: str | None) -> set[str]:
@@ -187,6 +190,7 @@ def _routers() -> list[APIRouter]:
         schedules.changes,
         webhooks.router,
         webhooks.changes,
+        stream_tokens.router,
     ]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from structlog.testing import capture_logs
 
+from runlane.api.custom_routes import load_custom_routes
 from runlane.app import App
 from runlane.domain.graph_registry import AgentServerOptions, HttpOptions
 from runlane.errors import ConfigurationError
@@ -60,21 +60,21 @@ def _anonymous(api: Api, **headers: str) -> httpx2.AsyncClient:
 
 async def test_routes_are_served_with_their_lifespan(own_app: App, tmp_path: Path) -> None:
     app = with_routes(own_app, tmp_path, ROUTES)
-    with capture_logs() as logs:
-        async with serving(app) as api, _anonymous(api) as anonymous:
-            answer = await anonymous.get("/shop/tea")
-            assert answer.json() == {"item": "tea", "pool": "a pool", "opened": ["open"], "user": None}
-            assert (await anonymous.post("/shop", content=b"two")).json() == {"body": "two"}
-            assert (await anonymous.get("/threads/x")).status_code == 401
-            assert (await anonymous.post("/threads", json={})).status_code == 401
-            assert (await anonymous.post("/nothing", json={})).status_code == 401
-            assert (await api.client.get("/nothing")).status_code == 404
-            assert (await api.client.put("/threads", json={})).status_code == 405
-            failed = await anonymous.get("/fails")
-            assert failed.status_code == 500
-            assert "secret cause" not in failed.text
-    reported = [entry for entry in logs if entry["event"] == "custom_route_not_reached"]
-    assert [(entry["method"], entry["path"]) for entry in reported] == [("GET", "/threads/{thread_id}")]
+    async with serving(app) as api, _anonymous(api) as anonymous:
+        answer = await anonymous.get("/shop/tea")
+        assert answer.json() == {"item": "tea", "pool": "a pool", "opened": ["open"], "user": None}
+        assert (await anonymous.post("/shop", content=b"two")).json() == {"body": "two"}
+        assert (await anonymous.get("/threads/x")).status_code == 401
+        assert (await anonymous.post("/threads", json={})).status_code == 401
+        assert (await anonymous.post("/nothing", json={})).status_code == 401
+        assert (await api.client.get("/nothing")).status_code == 404
+        assert (await api.client.put("/threads", json={})).status_code == 405
+        failed = await anonymous.get("/fails")
+        assert failed.status_code == 500
+        assert "secret cause" not in failed.text
+        custom = load_custom_routes(app.agent_server.http)
+        assert custom is not None
+        assert custom.conflicts(api.application.router.routes) == [("GET", "/threads/{thread_id}")]
 
 
 async def test_routes_may_need_a_key(own_app: App, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import orjson
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
+from runlane.access.stream_tokens import StreamPrincipal
 from runlane.api.agent_auth.module import AuthModule
 from runlane.api.agent_auth.registry import ROUTES, RouteAccess, Shape, Subject
 from runlane.api.agent_auth.values import HandledRequest, values_of, written_back
@@ -42,6 +43,9 @@ async def authorize(request: Request, path: str) -> Request:
     if module is None:
         return request
     principal = await authenticate(request)
+    if isinstance(principal, StreamPrincipal):
+        # A key of Runlane has issued the token for exactly this stream.
+        return request
     accesses = ROUTES.get((request.method, path))
     if accesses is None or not isinstance(principal, UserPrincipal):
         raise Forbidden("This path is not part of what the auth module decides about, so it is refused.")
