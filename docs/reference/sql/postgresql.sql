@@ -1862,7 +1862,9 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -2140,7 +2142,8 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb)));
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -3832,6 +3835,10 @@ FROM (SELECT $1::VARCHAR AS key) AS batch JOIN limit_slots ON limit_slots.key = 
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NULL AND
     (runs.hooks & 2) = 0;
 
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = $1::VARCHAR;
+
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
 SELECT tenants.id
@@ -4931,6 +4938,12 @@ WHERE runs.id = any ($1::TEXT[]) FOR UPDATE SKIP LOCKED;
 SELECT runs.id
 FROM runs
 WHERE runs.id = $1::VARCHAR FOR UPDATE;
+
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = $1::VARCHAR AND runs.tenant = $2::VARCHAR FOR UPDATE;
 
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
@@ -6396,6 +6409,12 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -6868,6 +6887,10 @@ DELETE FROM limit_waits WHERE limit_waits.run_id = any ($1::TEXT[]);
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = $2::VARCHAR;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
@@ -7201,8 +7224,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_assistant_id_down
 -- Find assistants, in the order of assistant_id.
@@ -7213,8 +7239,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at
 -- Find assistants, in the order of created_at.
@@ -7225,8 +7254,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at_down
 -- Find assistants, in the order of created_at.
@@ -7237,8 +7269,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id
 -- Find assistants, in the order of graph_id.
@@ -7249,8 +7284,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id_down
 -- Find assistants, in the order of graph_id.
@@ -7261,8 +7299,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name
 -- Find assistants, in the order of name.
@@ -7273,8 +7314,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name_down
 -- Find assistants, in the order of name.
@@ -7285,8 +7329,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at
 -- Find assistants, in the order of updated_at.
@@ -7297,8 +7344,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at_down
 -- Find assistants, in the order of updated_at.
@@ -7309,8 +7359,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
@@ -7323,8 +7376,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.created_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.created_at ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
@@ -7337,8 +7392,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.created_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.created_at DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
@@ -7351,8 +7408,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.state_updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.state_updated_at ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
@@ -7365,8 +7424,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.state_updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.state_updated_at DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
@@ -7379,8 +7440,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.status ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.status ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
@@ -7393,8 +7456,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.status DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.status DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
@@ -7407,8 +7472,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.id ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.id ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
@@ -7421,8 +7488,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.id DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.id DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
@@ -7435,8 +7504,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.updated_at ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
@@ -7449,8 +7520,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.updated_at DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -7613,6 +7686,11 @@ INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES ($1::VARCHAR, $
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT (name)
     DO UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
+
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR) ON CONFLICT (run_id) DO
+    UPDATE SET url = $3::VARCHAR;
 
 -- set_schedule
 -- Change a schedule.
@@ -8901,6 +8979,13 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM assistants
+WHERE assistants.tenant = $2::VARCHAR AND assistants.id = any ($3::TEXT[]);
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -8913,6 +8998,13 @@ WHERE dead_letters.run_id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS N
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR runs.tenant = $2::VARCHAR);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM threads
+WHERE threads.tenant = $2::VARCHAR AND threads.id = any ($3::TEXT[]);
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES ($1::VARCHAR, $2::VARCHAR, ((SELECT

@@ -17,7 +17,7 @@ auth = Auth()
 @auth.authenticate
 async def authenticate(authorization: str | None):
     scheme, _, name = (authorization or "").partition(" ")
-    if scheme != "Bearer" or not name or name == "nobody":
+    if scheme != "Bearer" or not name or name == "guest":
         raise Auth.exceptions.HTTPException(status_code=401, detail="Sign in first.", headers={"X-Sign-In": "here"})
     if name == "broken":
         raise RuntimeError("the directory of users is down")

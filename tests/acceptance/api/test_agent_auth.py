@@ -142,7 +142,7 @@ async def test_handlers_scope_the_namespaces_of_items(guarded: Api) -> None:
 @pytest.mark.parametrize(
     ("name", "status", "text"),
     [
-        ("nobody", 401, "Sign in first."),
+        ("guest", 401, "Sign in first."),
         ("broken", 401, "The auth module refused the request."),
         ("nameless", 401, "The auth module refused the request."),
         ("raises", 403, "The auth module refused the request."),
@@ -157,7 +157,7 @@ async def test_what_fails_is_refused(guarded: Api, name: str, status: int, text:
             answer = await plain.request(method, path, content=b"{}" if method == "POST" else None)
             assert (answer.status_code, answer.json()["message"]) == (status, text), path
             assert answer.json()["detail"] == text
-        if name == "nobody":
+        if name == "guest":
             assert answer.headers["x-sign-in"] == "here"
     assert await count_threads(guarded.parts.database, "default", ThreadFilter()) == 0
 

@@ -88,7 +88,7 @@ async def test_routes_may_need_a_user_of_the_auth_module(own_app: App, tmp_path:
     app = with_routes(with_auth(own_app, tmp_path), tmp_path, ROUTES, authenticates=True)
     async with serving(app) as api, _anonymous(api, Authorization="Bearer alice") as alice:
         assert (await alice.get("/shop/tea")).json()["user"] == "alice"
-        refused = await alice.get("/shop/tea", headers={"Authorization": "Bearer nobody"})
+        refused = await alice.get("/shop/tea", headers={"Authorization": "Bearer guest"})
         assert (refused.status_code, refused.json()["message"]) == (401, "Sign in first.")
 
 

@@ -100,13 +100,14 @@ async def list_tasks(parts: Services, principal: Principal, agent: str, params: 
             return {"tasks": [], "nextPageToken": "", "pageSize": params.page_size, "totalSize": 0}
     wanted = RunFilter(statuses, f"{AGENT}{agent}", tenant=principal.tenant, tags=(A2A_TAG,))
     found = await search_runs(parts.database, wanted, below=params.page_token or None, limit=params.page_size)
-    tasks = [await read_task(parts.database, run.id) for run in found.runs]
+    with_answers = params.include_artifacts
+    tasks = [await read_task(parts.database, run.id, answers=with_answers) for run in found.runs]
     if params.context_id:
         tasks = [task for task in tasks if task.context_id == params.context_id]
     if params.status == INPUT_REQUIRED:
         tasks = [task for task in tasks if task.questions]
     return {
-        "tasks": [task.to_dict(params.history_length, artifacts=params.include_artifacts) for task in tasks],
+        "tasks": [task.to_dict(params.history_length, artifacts=with_answers) for task in tasks],
         "nextPageToken": found.cursor or "",
         "pageSize": params.page_size,
         "totalSize": len(tasks),

@@ -151,7 +151,7 @@ async def _reader(parts: Services, principal: Principal, task: TaskSnapshot, rpc
     follower = await parts.follow(principal, task.run.id, seq)
     subject = Subject(AnswerId(task.run.id, seq), task.run.agent or "", 0, task.context_id, ())
     reader = AnswerReader(parts.database, follower, subject, TaskRenderer(task, rpc_id))
-    # It continues the answer of the task, so that a text that the task has is not sent again.
+    # It continues the answer of the task, so that what the task has is not sent again.
     reader.fold = task.fold
     return reader
 

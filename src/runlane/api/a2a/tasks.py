@@ -77,10 +77,13 @@ class TaskSnapshot:
         return {"taskId": self.run.id, "contextId": self.context_id}
 
 
-async def read_task(database: Database, run_id: str) -> TaskSnapshot:
-    """Return a run as a task. The events are read first, so that what follows them is not missed."""
+async def read_task(database: Database, run_id: str, *, answers: bool = True) -> TaskSnapshot:
+    """Return a run as a task. The events are read first, so that what follows them is not missed.
+
+    Without `answers`, no events are read and the task has no artifacts.
+    """
     fold = AnswerFold()
-    while lines := await read_page(database, run_id, fold.seq, _PAGE):
+    while answers and (lines := await read_page(database, run_id, fold.seq, _PAGE)):
         fold.truncated = fold.truncated or lines[0].seq != fold.seq + 1
         for line in lines:
             exhaust(fold.add(orjson.loads(line_json(run_id, line))))

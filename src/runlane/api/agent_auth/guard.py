@@ -6,17 +6,18 @@ the user, and a search does not find it. Routes of searches read the rule with `
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from runlane.access.stream_tokens import StreamPrincipal
 from runlane.api.agent_auth.module import AuthModule
-from runlane.api.agent_auth.registry import ROUTES, RouteAccess, Shape, Subject
+from runlane.api.agent_auth.registry import ROUTES, RouteAccess, RuleSubject, Shape
 from runlane.api.agent_auth.values import HandledRequest, values_of, written_back
 from runlane.api.auth import authenticate
 from runlane.api.services import Services, parts_of
@@ -24,6 +25,7 @@ from runlane.domain.access import UserPrincipal
 from runlane.domain.access_rule import AccessRule
 from runlane.domain.graph import default_assistant_id
 from runlane.errors import Conflict, Forbidden, UnknownAssistant, UnknownThread
+from runlane.offload import LARGE_BYTES
 from runlane.store.threads.assistants import find_assistant
 from runlane.store.threads.visibility import assistant_visibility, thread_visibility
 
@@ -50,7 +52,7 @@ async def authorize(request: Request, path: str) -> Request:
     if accesses is None or not isinstance(principal, UserPrincipal):
         raise Forbidden("This path is not part of what the auth module decides about, so it is refused.")
     body = await request.body()
-    content = _parsed(body)
+    content = _parsed(body) if len(body) <= LARGE_BYTES else await asyncio.to_thread(_parsed, body)
     for access in accesses:
         values = values_of(access, request, content)
         rule: AccessRule | None = None
@@ -62,7 +64,7 @@ async def authorize(request: Request, path: str) -> Request:
             await _check_assistants(parts, module, principal, values)
         if body or access.shape not in (Shape.IDS, Shape.THREADS):
             content = written_back(access, request, content, values)
-    return HandledRequest(request, b"" if content is None else orjson.dumps(content), content)
+    return HandledRequest(request, b"" if content is None else b"{}", content)
 
 
 async def visible_threads(request: Request, tenant: str, thread_ids: Sequence[str]) -> list[str]:
@@ -90,10 +92,10 @@ async def delete_rule(request: Request) -> AccessRule | None:
 
 
 def _parsed(body: bytes) -> Any:
-    """Return the content of a body; None if it is empty or not JSON, which the route reports."""
+    """Return the content of a body as the route would parse it; None if it is empty."""
     try:
-        return orjson.loads(body) if body else None
-    except orjson.JSONDecodeError as error:
+        return json.loads(body) if body else None
+    except ValueError as error:
         raise HTTPException(400, f"The body is not JSON: {error}.") from None
 
 
@@ -110,15 +112,15 @@ async def _apply(
         return
     request.scope[_RULE] = _and(rule_of(request), rule)
     match access.subject:
-        case Subject.THREAD:
+        case RuleSubject.THREAD:
             named = _named(request, values, "thread_id")
             await _check_threads(parts, principal, access, named, rule)
-        case Subject.ASSISTANT:
+        case RuleSubject.ASSISTANT:
             for assistant_id in _named(request, values, "assistant_id"):
                 await _check_assistant(parts, principal, assistant_id, rule, new=access.action == "create")
-        case Subject.SEARCH:
+        case RuleSubject.SEARCH:
             pass
-        case Subject.CRON | Subject.NAMESPACE:
+        case RuleSubject.CRON | RuleSubject.NAMESPACE:
             raise Forbidden(
                 f"The auth module returned a filter for {access.resource}.{access.action}, which has no metadata to "
                 "filter by. Return True or False, or change the value."

@@ -6,6 +6,7 @@ that does not exist for a resource while others do, refuses the request.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
@@ -23,6 +24,8 @@ from runlane.graphs.loader import load_export
 
 log = structlog.get_logger(__name__)
 
+# How long a handler may take before the request is refused.
+HANDLER_SECONDS: Final = 10.0
 USER_ROLE: Final = "user"
 _USER_PERMISSIONS: Final = frozenset({Permission.RUNS_READ, Permission.RUNS_WRITE})
 _MAX_IDENTITY: Final = 500
@@ -89,8 +92,13 @@ class AuthModule:
     async def identify(self, request: Request) -> UserPrincipal:
         """Return the user of a request. HTTPException 401 if the module does not accept it."""
         try:
-            given = self._authenticate(**{name: _argument(request, name) for name in self._taken})
-            found = await given if inspect.isawaitable(given) else given
+            given = {name: _argument(request, name) for name in self._taken}
+            async with asyncio.timeout(HANDLER_SECONDS):
+                if inspect.iscoroutinefunction(self._authenticate):
+                    found = await self._authenticate(**given)
+                else:
+                    # A plain function may block, and the event loop serves other requests meanwhile.
+                    found = await asyncio.to_thread(self._authenticate, **given)
         except Exception as error:
             raise _refused(error, 401, "authenticate") from error
         user = _user(found)
@@ -128,8 +136,8 @@ class AuthModule:
             action=cast("Any", action),
         )
         try:
-            found = await handler(ctx=context, value=value)
-            return self._rule(found)
+            async with asyncio.timeout(HANDLER_SECONDS):
+                return self._rule(await handler(ctx=context, value=value))
         except InvalidRule as error:
             log.exception("auth_module_failed", handler=f"{resource}.{action}", reason=str(error))
             raise Forbidden(_REFUSED) from error

@@ -23,7 +23,7 @@ class Shape(StrEnum):
     ITEM = "item"  # namespace, key and value of an item
 
 
-class Subject(StrEnum):
+class RuleSubject(StrEnum):
     """What the rule that a handler returns applies to."""
 
     THREAD = "thread"  # the thread of the path, or of the body
@@ -40,7 +40,7 @@ class RouteAccess:
     resource: str
     action: str
     shape: Shape
-    subject: Subject
+    subject: RuleSubject
     fields: tuple[str, ...] = ()
 
 
@@ -49,27 +49,27 @@ _SEARCH_FIELDS: Final = ("metadata", "values", "status", "limit", "offset", "ids
 
 
 def _thread(action: str) -> tuple[RouteAccess, ...]:
-    return (RouteAccess("threads", action, Shape.IDS, Subject.THREAD),)
+    return (RouteAccess("threads", action, Shape.IDS, RuleSubject.THREAD),)
 
 
 def _assistant(action: str, *fields: str) -> tuple[RouteAccess, ...]:
     shape = Shape.BODY if fields else Shape.IDS
-    return (RouteAccess("assistants", action, shape, Subject.ASSISTANT, fields),)
+    return (RouteAccess("assistants", action, shape, RuleSubject.ASSISTANT, fields),)
 
 
 def _item(action: str) -> tuple[RouteAccess, ...]:
-    return (RouteAccess("store", action, Shape.ITEM, Subject.NAMESPACE),)
+    return (RouteAccess("store", action, Shape.ITEM, RuleSubject.NAMESPACE),)
 
 
 def _cron(action: str, *fields: str) -> tuple[RouteAccess, ...]:
-    return (RouteAccess("crons", action, Shape.BODY if fields else Shape.IDS, Subject.CRON, fields),)
+    return (RouteAccess("crons", action, Shape.BODY if fields else Shape.IDS, RuleSubject.CRON, fields),)
 
 
 def _search(resource: str, *fields: str) -> tuple[RouteAccess, ...]:
-    return (RouteAccess(resource, "search", Shape.BODY, Subject.SEARCH, fields),)
+    return (RouteAccess(resource, "search", Shape.BODY, RuleSubject.SEARCH, fields),)
 
 
-_RUN: Final = (RouteAccess("threads", "create_run", Shape.RUN, Subject.THREAD),)
+_RUN: Final = (RouteAccess("threads", "create_run", Shape.RUN, RuleSubject.THREAD),)
 _CRON_FIELDS: Final = ("schedule", "end_time", "metadata", "assistant_id")
 
 ROUTES: Final[Mapping[tuple[str, str], tuple[RouteAccess, ...]]] = {
@@ -86,16 +86,16 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[RouteAccess, ...]]] = {
     ("GET", "/assistants/{assistant_id}/subgraphs"): _assistant("read"),
     ("GET", "/assistants/{assistant_id}/subgraphs/{namespace}"): _assistant("read"),
     ("POST", "/threads"): (
-        RouteAccess("threads", "create", Shape.BODY, Subject.THREAD, ("thread_id", "metadata", "if_exists", "ttl")),
+        RouteAccess("threads", "create", Shape.BODY, RuleSubject.THREAD, ("thread_id", "metadata", "if_exists", "ttl")),
     ),
     ("POST", "/threads/search"): _search("threads", *_SEARCH_FIELDS),
     ("POST", "/threads/count"): _search("threads", "metadata", "values", "status"),
-    ("POST", "/threads/prune"): (RouteAccess("threads", "delete", Shape.THREADS, Subject.THREAD),),
+    ("POST", "/threads/prune"): (RouteAccess("threads", "delete", Shape.THREADS, RuleSubject.THREAD),),
     # The rules of both apply to the source.
     ("POST", "/threads/{thread_id}/copy"): (*_thread("read"), *_thread("create")),
     ("GET", "/threads/{thread_id}"): _thread("read"),
     ("PATCH", "/threads/{thread_id}"): (
-        RouteAccess("threads", "update", Shape.BODY, Subject.THREAD, ("metadata", "ttl")),
+        RouteAccess("threads", "update", Shape.BODY, RuleSubject.THREAD, ("metadata", "ttl")),
     ),
     ("DELETE", "/threads/{thread_id}"): _thread("delete"),
     ("GET", "/threads/{thread_id}/state"): _thread("read"),
@@ -119,9 +119,9 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[RouteAccess, ...]]] = {
     ("POST", "/runs"): _RUN,
     ("POST", "/runs/wait"): _RUN,
     ("POST", "/runs/stream"): _RUN,
-    ("POST", "/runs/batch"): (RouteAccess("threads", "create_run", Shape.RUNS, Subject.THREAD),),
+    ("POST", "/runs/batch"): (RouteAccess("threads", "create_run", Shape.RUNS, RuleSubject.THREAD),),
     ("POST", "/runs/cancel"): (
-        RouteAccess("threads", "update", Shape.BODY, Subject.SEARCH, ("thread_id", "run_ids", "status")),
+        RouteAccess("threads", "update", Shape.BODY, RuleSubject.SEARCH, ("thread_id", "run_ids", "status")),
     ),
     ("POST", "/runs/crons"): _cron("create", *_CRON_FIELDS),
     ("POST", "/threads/{thread_id}/runs/crons"): (*_thread("read"), *_cron("create", *_CRON_FIELDS)),

@@ -23,7 +23,10 @@ _NAMESPACES: Final = {"search": "namespace_prefix", "list_namespaces": "prefix"}
 
 
 class HandledRequest(Request):
-    """A request whose body a handler has seen, and may have changed."""
+    """A request whose body a handler has seen, and may have changed.
+
+    Routes use its content. The bytes only show whether it has one.
+    """
 
     def __init__(self, request: Request, body: bytes, content: Any) -> None:
         super().__init__(request.scope, request.receive)
