@@ -161,6 +161,12 @@ class AuthenticateFirst:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and _is_decided_by_module(scope):
+            # Its handlers decide about requests, and a socket has many; the paths of HTTP offer the same.
+            await send(
+                {"type": "websocket.close", "code": 4403, "reason": "The auth module does not decide about sockets."}
+            )
+            return
         if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_HOOKS):
             try:
                 await authenticate(Request(scope))
@@ -168,6 +174,10 @@ class AuthenticateFirst:
                 await refuse_with(error, scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _is_decided_by_module(scope: Scope) -> bool:
+    return is_agent_path(scope["path"]) and scope["app"].state.parts.auth_module is not None
 
 
 RunsRead = Annotated[Principal, Depends(RequiredPermission(Permission.RUNS_READ))]

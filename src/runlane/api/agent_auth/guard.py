@@ -60,7 +60,7 @@ async def authorize(request: Request, path: str) -> Request:
             found = await module.decide(principal, access.resource, access.action, value)
             rule = _and(rule, found)
         await _apply(parts, principal, request, access, values, rule)
-        if access.shape in (Shape.RUN, Shape.RUNS):
+        if access.shape in (Shape.RUN, Shape.RUNS, Shape.COMMAND):
             await _check_assistants(parts, module, principal, values)
         if body or access.shape not in (Shape.IDS, Shape.THREADS):
             content = written_back(access, request, content, values)

@@ -19,6 +19,7 @@ class Shape(StrEnum):
     BODY = "body"  # some fields of the body, which the handler may change
     RUN = "run"
     RUNS = "runs"  # a list of runs
+    COMMAND = "command"  # a run that a command starts
     THREADS = "threads"  # the list thread_ids of the body, one value for each
     ITEM = "item"  # namespace, key and value of an item
 
@@ -106,7 +107,9 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[RouteAccess, ...]]] = {
     ("POST", "/threads/{thread_id}/history"): _thread("read"),
     ("GET", "/threads/{thread_id}/stream"): _thread("read"),
     ("POST", "/threads/{thread_id}/stream/events"): _thread("read"),
-    ("POST", "/threads/{thread_id}/commands"): _thread("create_run"),
+    ("POST", "/threads/{thread_id}/commands"): (
+        RouteAccess("threads", "create_run", Shape.COMMAND, RuleSubject.THREAD),
+    ),
     ("POST", "/threads/{thread_id}/runs"): _RUN,
     ("GET", "/threads/{thread_id}/runs"): _thread("read"),
     ("POST", "/threads/{thread_id}/runs/wait"): _RUN,

@@ -18,6 +18,8 @@ from runlane.api.agent_auth.registry import RouteAccess, Shape
 
 _RUN_FIELDS: Final = ("assistant_id", "metadata", "multitask_strategy", "if_not_exists", "after_seconds")
 _ITEM_FIELDS: Final = ("key", "value", "index", "filter", "limit", "offset", "query", "suffix", "max_depth")
+# The command that starts a run.
+_START: Final = "run.start"
 # The field of the body that has the namespace of a request about items.
 _NAMESPACES: Final = {"search": "namespace_prefix", "list_namespaces": "prefix"}
 
@@ -52,6 +54,8 @@ def values_of(access: RouteAccess, request: Request, content: Any) -> list[dict[
             return [_with_canonical_id(_picked(body, access.fields)) | ids]
         case Shape.RUN:
             return [_run_value(body) | ids]
+        case Shape.COMMAND:
+            return [_run_value(_table(body.get("params"))) | ids]
         case Shape.RUNS:
             members = cast("list[Any]", content) if isinstance(content, list) else []
             return [_run_value(_table(member)) for member in members]
@@ -73,6 +77,9 @@ def written_back(access: RouteAccess, request: Request, content: Any, values: li
             return body | _written(values[0], access.fields, request)
         case Shape.RUN:
             return _run_body(values[0])
+        case Shape.COMMAND:
+            command = _table(content)
+            return command | {"params": _run_body(values[0])} if command.get("method") == _START else content
         case Shape.RUNS:
             return [_run_body(value) for value in values]
         case Shape.ITEM:
