@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "tools": ("tools", "Generate tools from an OpenAPI description."),
     "mcp": ("mcp", "Check MCP servers and list their tools."),
     "secrets": ("secrets", "Manage the secrets that definitions refer to as {secret.NAME}."),
+    "memory": ("memory_operations", "Vaults, memories, entries and search; replication and export of memory."),
     "worker": ("worker:worker", "Execute runs until SIGTERM, then drain."),
     "serve": ("serve:serve", "Serve the HTTP API until SIGTERM."),
     "db": ("db", "Upgrade the database schema, or show its revision."),

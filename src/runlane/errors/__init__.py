@@ -24,7 +24,8 @@ RunlaneError
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  existing data does not allow this
 │   ├── VersionMismatch       the object has changed since the caller read it
-│   └── UniqueConflict        a run with the same unique key is open
+│   ├── UniqueConflict        a run with the same unique key is open
+│   └── MemoryOwnedElsewhere  another node owns the memory
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
 ├── Forbidden                 the key's role does not allow this
 ├── RateLimited               the tenant exceeded its rate; nothing was stored
@@ -33,9 +34,11 @@ RunlaneError
 │   ├── ConcurrencyLimited    a concurrency limit is reached that rejects new runs
 │   ├── QuotaReached          the tenant has reached another quota
 │   ├── StartLimited          a rate limit of the target's flow control is reached
-│   └── BacklogFull           as many runs wait as the target's flow control allows
+│   ├── BacklogFull           as many runs wait as the target's flow control allows
+│   └── MemoryBusy            the shard of the memory is full
 ├── Unavailable               the database cannot be reached; try again
 ├── Paused                    the process only reads
+├── StorageFull               the disk of a memory node is full
 ├── OutboundError             another server could not be called
 │   ├── OutboundRefused       its address, scheme or redirects are not allowed
 │   ├── OutboundTimeout       it did not answer in time
@@ -53,6 +56,7 @@ RunlaneError
 │   ├── AppNotFound           the app path does not import
 │   ├── InvalidSettings
 │   ├── MissingExtra          an optional package is not installed
+│   ├── MemoryFileBroken      the memory file is damaged and no database has a copy
 │   ├── NoSecretKey           no encryption key for secrets is configured
 │   ├── SchemaOutdated        the database is older than the code
 │   └── SchemaTooNew          the database is newer than the code
