@@ -1862,7 +1862,9 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -2140,7 +2142,8 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb)));
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -3832,6 +3835,10 @@ FROM (SELECT $1::VARCHAR AS key) AS batch JOIN limit_slots ON limit_slots.key = 
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NULL AND
     (runs.hooks & 2) = 0;
 
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = $1::VARCHAR;
+
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
 SELECT tenants.id
@@ -4931,6 +4938,12 @@ WHERE runs.id = any ($1::TEXT[]) FOR UPDATE SKIP LOCKED;
 SELECT runs.id
 FROM runs
 WHERE runs.id = $1::VARCHAR FOR UPDATE;
+
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = $1::VARCHAR AND runs.tenant = $2::VARCHAR FOR UPDATE;
 
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
@@ -7098,6 +7111,12 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -7570,6 +7589,10 @@ DELETE FROM limit_waits WHERE limit_waits.run_id = any ($1::TEXT[]);
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = $2::VARCHAR;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
@@ -7903,8 +7926,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_assistant_id_down
 -- Find assistants, in the order of assistant_id.
@@ -7915,8 +7941,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at
 -- Find assistants, in the order of created_at.
@@ -7927,8 +7956,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at_down
 -- Find assistants, in the order of created_at.
@@ -7939,8 +7971,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id
 -- Find assistants, in the order of graph_id.
@@ -7951,8 +7986,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id_down
 -- Find assistants, in the order of graph_id.
@@ -7963,8 +8001,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name
 -- Find assistants, in the order of name.
@@ -7975,8 +8016,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name_down
 -- Find assistants, in the order of name.
@@ -7987,8 +8031,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at
 -- Find assistants, in the order of updated_at.
@@ -7999,8 +8046,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at_down
 -- Find assistants, in the order of updated_at.
@@ -8011,8 +8061,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
@@ -8025,8 +8078,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.created_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.created_at ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
@@ -8039,8 +8094,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.created_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.created_at DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
@@ -8053,8 +8110,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.state_updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.state_updated_at ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
@@ -8067,8 +8126,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.state_updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.state_updated_at DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
@@ -8081,8 +8142,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.status ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.status ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
@@ -8095,8 +8158,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.status DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.status DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
@@ -8109,8 +8174,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.id ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.id ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
@@ -8123,8 +8190,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.id DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.id DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
@@ -8137,8 +8206,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.updated_at ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
@@ -8151,8 +8222,10 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
     @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
+    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
+    threads.updated_at DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -8315,6 +8388,11 @@ INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES ($1::VARCHAR, $
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT (name)
     DO UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
+
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR) ON CONFLICT (run_id) DO
+    UPDATE SET url = $3::VARCHAR;
 
 -- set_schedule
 -- Change a schedule.
@@ -9603,6 +9681,13 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM assistants
+WHERE assistants.tenant = $2::VARCHAR AND assistants.id = any ($3::TEXT[]);
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -9615,6 +9700,13 @@ WHERE dead_letters.run_id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS N
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR runs.tenant = $2::VARCHAR);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM threads
+WHERE threads.tenant = $2::VARCHAR AND threads.id = any ($3::TEXT[]);
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES ($1::VARCHAR, $2::VARCHAR, ((SELECT

@@ -1200,7 +1200,8 @@ SELECT count(*) AS number
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1);
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1);
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -1471,7 +1472,7 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1);
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1);
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -3013,6 +3014,10 @@ FROM json_each(?) AS batch_members) AS batch JOIN limit_slots ON limit_slots."ke
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id in (select value from json_each(?)) AND
     runs.ended_at IS NULL AND (runs.hooks & 2) = 0;
 
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = ?;
+
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
 SELECT tenants.id
@@ -4038,6 +4043,12 @@ WHERE runs.id in (select value from json_each(?));
 SELECT runs.id
 FROM runs
 WHERE runs.id = ?;
+
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = ? AND runs.tenant = ?;
 
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
@@ -5872,6 +5883,12 @@ FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
     'stored_bytes');
 
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -6230,6 +6247,10 @@ DELETE FROM limit_waits WHERE limit_waits.run_id in (select value from json_each
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = ?;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
@@ -6525,7 +6546,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_assistant_id_down
@@ -6536,7 +6558,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at
@@ -6547,7 +6570,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at_down
@@ -6558,7 +6582,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id
@@ -6569,7 +6594,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id_down
@@ -6580,7 +6606,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name
@@ -6591,7 +6618,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name_down
@@ -6602,7 +6630,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at
@@ -6613,7 +6642,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at_down
@@ -6624,7 +6654,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at
@@ -6636,7 +6667,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.created_at ASC, threads.id
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.created_at ASC,
+    threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at_down
@@ -6648,7 +6680,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.created_at DESC, threads.id DESC
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.created_at
+    DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at
@@ -6660,7 +6693,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.state_updated_at ASC, threads.id
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY
+    threads.state_updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at_down
@@ -6672,7 +6706,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.state_updated_at DESC, threads.id DESC
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY
+    threads.state_updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status
@@ -6684,7 +6719,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.status ASC, threads.id
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.status ASC,
+    threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status_down
@@ -6696,7 +6732,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.status DESC, threads.id DESC
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.status DESC,
+    threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id
@@ -6708,7 +6745,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.id ASC, threads.id
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.id ASC,
+    threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id_down
@@ -6720,7 +6758,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.id DESC, threads.id DESC
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.id DESC,
+    threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at
@@ -6732,7 +6771,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.updated_at ASC, threads.id
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.updated_at ASC,
+    threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at_down
@@ -6744,7 +6784,8 @@ FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.updated_at DESC, threads.id DESC
+    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.updated_at
+    DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- secret_names
@@ -6888,6 +6929,10 @@ INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES (?, ?, ?, NULL,
 -- Create or change a role.
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_us(), now_us()) ON CONFLICT (name) DO
     UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
+
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES (?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET url = ?;
 
 -- set_schedule
 -- Change a schedule.
@@ -7845,6 +7890,12 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     json_each(?)) AND dead_letters.tenant = ? GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY
     max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, json_contains_any(assistants.metadata, ?) AS visible
+FROM assistants
+WHERE assistants.tenant = ? AND assistants.id in (select value from json_each(?));
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -7856,6 +7907,12 @@ WHERE dead_letters.run_id in (select value from json_each(?)) AND (CAST(? AS TEX
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, json_contains_any(threads.metadata, ?) AS visible
+FROM threads
+WHERE threads.tenant = ? AND threads.id in (select value from json_each(?));
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES (?, ?, ((SELECT now_us() AS now_us_1) - ?),

@@ -22,6 +22,8 @@ _COMMANDS: Final = {
     "chat": ("chat:chat", "Chat with an agent on a server."),
     "inbox": ("inbox:inbox", "List the questions that wait for a person, oldest first."),
     "runs": ("runs", "List, show, follow, cancel, retry and answer runs."),
+    "threads": ("threads", "List, show and delete threads of hosted graphs, and read their states."),
+    "assistants": ("assistants", "List, show and delete assistants of hosted graphs."),
     "events": ("events", "Send and list events, and show what triggers made of them."),
     "triggers": ("triggers", "Show what triggers made of events, and replay events."),
     "webhook-sources": ("webhook_sources", "Manage the senders of incoming webhooks."),

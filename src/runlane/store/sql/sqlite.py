@@ -21,7 +21,7 @@ from runlane.errors import ConfigurationError, Unavailable
 from runlane.private_files import make_file, make_folder
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Duplicate, Session, ignore_freed
-from runlane.store.sql.json_containment import text_contains
+from runlane.store.sql.json_containment import text_contains, text_contains_any
 from runlane.store.sql.sqlite_clock import SqliteClock
 from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
@@ -149,6 +149,7 @@ class SqliteDatabase:
             self._clock = SqliteClock.open(self.path)
             connection.create_function("now_us", 0, self._clock.now_us)
             connection.create_function("json_contains", 2, text_contains, deterministic=True)
+            connection.create_function("json_contains_any", 2, text_contains_any, deterministic=True)
             connection.create_function("from_base64", 1, _from_base64, deterministic=True)
             self._use_log(connection)
             for pragma in ("synchronous=full", "foreign_keys=on", "cache_size=-16000"):
