@@ -54,6 +54,7 @@ BAD = {
     "API_MAX_CONNECTIONS": ["0"],
     "API_MAX_STREAMS_PER_KEY": ["0"],
     "API_MAX_SEARCHES_PER_KEY": ["0"],
+    "METRICS_TENANTS": ["some"],
     "OTLP_ENDPOINT": ["localhost:4318", "grpc://host"],
     "REDIS_PREFIX": ["a b", "x" * 65],
     "AUDIT_RETENTION_DAYS": ["0", "-3"],
