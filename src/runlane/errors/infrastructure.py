@@ -11,12 +11,14 @@ __all__ = [
     "DuplicateTask",
     "GraphNotLoaded",
     "InvalidSettings",
+    "MissingExtra",
     "NoSecretKey",
     "OutboundError",
     "OutboundRefused",
     "OutboundTimeout",
     "OutboundTooLarge",
     "OutboundUnreachable",
+    "Paused",
     "SchemaOutdated",
     "SchemaTooNew",
     "SecretQuotaExceeded",
@@ -37,6 +39,19 @@ class Unavailable(RunlaneError):
     @property
     def public_message(self) -> str:
         return "The database is not available. Try again later."
+
+
+class Paused(RunlaneError):
+    """The process only reads, because RUNLANE_PAUSED is set."""
+
+    code = "paused"
+    http_status = 503
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This process only reads, because RUNLANE_PAUSED is set. Unset it, and restart the process, when the "
+            "database may be changed."
+        )
 
 
 class OutboundError(RunlaneError):
@@ -169,6 +184,15 @@ class NoSecretKey(ConfigurationError):
             "No encryption key for secrets is configured. Create one: runlane secrets new-key. Give it to every server "
             "and worker as RUNLANE_SECRET_KEY, or in a file named by RUNLANE_SECRET_KEY_FILE, and keep a copy."
         )
+
+
+class MissingExtra(ConfigurationError):
+    """An optional package is not installed."""
+
+    code = "missing_extra"
+
+    def __init__(self, purpose: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs a package that is not installed. Install it: pip install 'runlane[{extra}]'")
 
 
 class SchemaOutdated(ConfigurationError):

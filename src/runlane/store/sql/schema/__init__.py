@@ -11,6 +11,7 @@ from __future__ import annotations
 from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles, tenant_quotas, tenants
 from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
+from runlane.store.sql.schema.compatibility import schema_compatibility
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
 from runlane.store.sql.schema.events import (
     dependency_work,
@@ -124,6 +125,7 @@ __all__ = [
     "runs",
     "schedule_firings",
     "schedules",
+    "schema_compatibility",
     "secrets",
     "store_items",
     "stored_events",
