@@ -1457,7 +1457,7 @@ WHERE run_calls.run_id = $1::VARCHAR AND run_calls.path = any ($2::TEXT[]) ORDER
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint, holds_key=$1::BOOLEAN, hooks=(runs.hooks & -129) WHERE runs.id = any ($2::TEXT[]) AND runs.status
     = 'blocked' AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
-    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.ordering_key, runs.holds_key, runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1470,7 +1470,7 @@ WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.te
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint, holds_key=$1::BOOLEAN WHERE runs.id = any ($2::TEXT[]) AND runs.status IN ('awaiting_approval',
     'scheduled', 'blocked', 'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
-    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.ordering_key, runs.holds_key, runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1501,7 +1501,8 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date
     'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key,
     runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
-WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, runs.target, (EXISTS
+    (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -3099,7 +3100,7 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date
     'scheduled', 'blocked', 'queued', 'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at
     IS NULL AND runs.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)
     RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
-    runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -6102,6 +6103,18 @@ SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at
 FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500;
 
+-- oldest_ended_run
+-- Read the age of the oldest ended run, for metrics.
+SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - runs.ended_at AS age_us
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND NOT runs.holds_key ORDER BY runs.ended_at
+LIMIT 1;
+
+-- oldest_transaction
+-- Read the age of the oldest open transaction in this database, for metrics.
+select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 as seconds from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid();
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
@@ -6115,6 +6128,14 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.ru
 FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.open ORDER BY schedule_firings.schedule_uid,
     schedule_firings.slot;
+
+-- open_questions
+-- Count the questions that wait for a person, for metrics.
+SELECT count(*) AS n, coalesce((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    min(run_waits.opened_at), 0) AS oldest_us, count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) + 900000000) AS due
+FROM run_waits
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -6698,10 +6719,11 @@ SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
     body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+    run_inputs.trace, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
-    run_webhooks.run_id = webhook_deliveries.run_id
+    run_webhooks.run_id = webhook_deliveries.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    webhook_deliveries.run_id
 WHERE webhook_deliveries.id = any ($1::TEXT[]) ORDER BY webhook_deliveries.created_at, webhook_deliveries.id;
 
 -- read_collecting_quotas
@@ -7853,6 +7875,13 @@ WHERE store_items.tenant = $1::VARCHAR AND store_items.namespace >= $2::VARCHAR 
     1000000)::bigint AS now_us_1)) AND (store_items.namespace, store_items.key) > ($4::VARCHAR, $5::VARCHAR) ORDER BY
     store_items.namespace, store_items.key
 LIMIT $6::INTEGER;
+
+-- schedule_lag
+-- Read how late the latest schedule is, for metrics.
+SELECT coalesce((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    min(schedules.next_due_at), 0) AS lag_us
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
 
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
@@ -9200,8 +9229,8 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM unnest($3::TEXT[], $4::INTEGER[]) AS batch(worker_id, together) WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
-    WHEN (EXISTS (SELECT *
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant,
+    runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
@@ -9233,8 +9262,8 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -9274,8 +9303,8 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM (SELECT $3::VARCHAR AS worker_id, $4::INTEGER AS together) AS batch WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
-    WHEN (EXISTS (SELECT *
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant,
+    runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
@@ -9307,8 +9336,8 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -9400,6 +9429,17 @@ UPDATE webhook_deliveries SET status='delivering', next_at=((date_part('epoch', 
     $1::BIGINT), fence=(webhook_deliveries.fence + 1) FROM picked WHERE webhook_deliveries.id = picked.id RETURNING
     webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.message_id, webhook_deliveries.run_id;
 
+-- tenant_budgets
+-- Read what tenants have spent of their daily budgets, for metrics.
+SELECT tenants.id, CAST((SELECT coalesce(sum(usage_daily.cost_usd), CAST(0 AS FLOAT)) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)) AS FLOAT) / CAST(CAST(tenants.max_cost_usd_per_day AS
+    FLOAT) AS FLOAT) AS share
+FROM tenants
+WHERE tenants.max_cost_usd_per_day > 0 ORDER BY tenants.id
+LIMIT 200;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
 SELECT 1 AS found
@@ -9417,6 +9457,15 @@ SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = $1::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND NOT tenants.metered) AS free;
+
+-- tenant_quota_use
+-- Read what tenants have used of their quotas, for metrics.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.day, CAST((SELECT (date_part('epoch', clock_timestamp())
+    * 1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER) AS today, CAST(tenant_quotas.used AS FLOAT) /
+    CAST(tenant_quotas.most AS NUMERIC) AS share
+FROM tenant_quotas
+WHERE tenant_quotas.most > 0 AND tenant_quotas.used IS NOT NULL ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 200;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.

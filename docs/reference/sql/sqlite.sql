@@ -812,7 +812,7 @@ WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)
 -- Cancel runs whose dependencies cannot be met any more.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=?, hooks=(runs.hooks &
     -129) WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0
-    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -824,8 +824,8 @@ WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
 -- Cancel waiting runs that others replace.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
-    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT
-    *
+    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS
+    (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -853,7 +853,7 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_u
     holds_key=? WHERE runs.id = ? AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused')
     RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
-WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, target, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -2324,8 +2324,8 @@ LIMIT ? OFFSET ?;
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
     'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <=
-    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE
-    WHEN (EXISTS (SELECT *
+    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant,
+    target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -5086,6 +5086,13 @@ SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at
 FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500 OFFSET ?;
 
+-- oldest_ended_run
+-- Read the age of the oldest ended run, for metrics.
+SELECT (SELECT now_us() AS now_us_1) - runs.ended_at AS age_us
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.holds_key = 0 ORDER BY runs.ended_at
+LIMIT 1 OFFSET ?;
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
@@ -5099,6 +5106,13 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.ru
 FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.open = 1 ORDER BY
     schedule_firings.schedule_uid, schedule_firings.slot;
+
+-- open_questions
+-- Count the questions that wait for a person, for metrics.
+SELECT count(*) AS n, coalesce((SELECT now_us() AS now_us_1) - min(run_waits.opened_at), 0) AS oldest_us,
+    count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT now_us() AS now_us_2) + 900000000) AS due
+FROM run_waits
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -5570,10 +5584,11 @@ SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
     body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
-    now_us() AS now
+    run_inputs.trace, now_us() AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
-    run_webhooks.run_id = webhook_deliveries.run_id
+    run_webhooks.run_id = webhook_deliveries.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    webhook_deliveries.run_id
 WHERE webhook_deliveries.id in (select value from json_each(?)) ORDER BY webhook_deliveries.created_at,
     webhook_deliveries.id;
 
@@ -6475,6 +6490,12 @@ WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.name
     NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1)) AND (store_items.namespace, store_items."key") > (?,
     ?) ORDER BY store_items.namespace, store_items."key"
 LIMIT ? OFFSET ?;
+
+-- schedule_lag
+-- Read how late the latest schedule is, for metrics.
+SELECT coalesce((SELECT now_us() AS now_us_1) - min(schedules.next_due_at), 0) AS lag_us
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
 
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
@@ -7497,8 +7518,8 @@ UPDATE runs SET status=CASE WHEN (runs.cancel_requested_at IS NOT NULL) THEN 'ca
     ELSE CASE WHEN (batch.together > 3) THEN batch.together / 2 - 1 ELSE 0 END END FROM (SELECT json_extract(value,
     '$[0]') AS worker_id, json_extract(value, '$[1]') AS together
 FROM json_each(?) AS batch_members) AS batch WHERE runs.worker_id = batch.worker_id AND runs.status = 'running'
-    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, CASE WHEN
-    (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, target, CASE
+    WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, now_us() AS at, 'lost' AS outcome, NULL AS result,
     (((((((((((((('{"type":"' || CAST('WorkerLost' AS TEXT)) || '"') || ',"message":"') || CAST('Worker ' || worker_id
@@ -7513,8 +7534,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.outcome IS NOT NULL;
 
@@ -7524,8 +7545,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7536,8 +7557,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7550,14 +7571,14 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_back_runs (final)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -7566,8 +7587,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_bulk_job
@@ -7637,6 +7658,16 @@ LIMIT ? OFFSET ?)
 UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
     picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
 
+-- tenant_budgets
+-- Read what tenants have spent of their daily budgets, for metrics.
+SELECT tenants.id, CAST((SELECT coalesce(sum(usage_daily.cost_usd), CAST(0 AS FLOAT)) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER)) AS FLOAT) / (CAST(tenants.max_cost_usd_per_day AS FLOAT) + 0.0) AS share
+FROM tenants
+WHERE tenants.max_cost_usd_per_day > 0 ORDER BY tenants.id
+LIMIT 200 OFFSET ?;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
 SELECT 1 AS found
@@ -7654,6 +7685,14 @@ SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = ? AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND tenants.metered = 0) AS free;
+
+-- tenant_quota_use
+-- Read what tenants have used of their quotas, for metrics.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.day, CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER) AS today, CAST(tenant_quotas.used AS FLOAT) / (tenant_quotas.most + 0.0) AS share
+FROM tenant_quotas
+WHERE tenant_quotas.most > 0 AND tenant_quotas.used IS NOT NULL ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 200 OFFSET ?;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.

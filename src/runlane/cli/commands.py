@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "memory": ("memory_operations", "Vaults, memories, entries and search; replication and export of memory."),
     "worker": ("worker:worker", "Execute runs until SIGTERM, then drain."),
     "serve": ("serve:serve", "Serve the HTTP API until SIGTERM."),
+    "health": ("health:health", "Ask a server or worker on this machine whether it is alive."),
     "db": ("db", "Upgrade the database schema, or show its revision."),
     "doctor": ("doctor:doctor", "Check the installation; report each problem with its fix."),
     "plan": ("plan:plan", "Estimate workers, connections and disk for a load."),
