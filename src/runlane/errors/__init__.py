@@ -37,8 +37,8 @@ RunlaneError
 │   ├── BacklogFull           as many runs wait as the target's flow control allows
 │   └── MemoryBusy            the shard of the memory is full
 ├── Unavailable               the database cannot be reached; try again
-├── Paused                    the process only reads
 ├── StorageFull               the disk of a memory node is full
+├── Paused                    the process only reads
 ├── OutboundError             another server could not be called
 │   ├── OutboundRefused       its address, scheme or redirects are not allowed
 │   ├── OutboundTimeout       it did not answer in time
@@ -55,8 +55,8 @@ RunlaneError
 │   ├── GraphNotLoaded        a graph does not import, or is not a graph
 │   ├── AppNotFound           the app path does not import
 │   ├── InvalidSettings
-│   ├── MissingExtra          an optional package is not installed
 │   ├── MemoryFileBroken      the memory file is damaged and no database has a copy
+│   ├── MissingExtra          an optional package is not installed
 │   ├── NoSecretKey           no encryption key for secrets is configured
 │   ├── SchemaOutdated        the database is older than the code
 │   └── SchemaTooNew          the database is newer than the code

@@ -43,6 +43,13 @@ class Unavailable(RunlaneError):
         return "The database is not available. Try again later."
 
 
+class StorageFull(RunlaneError):
+    """The disk of a memory node is full. Nothing was stored."""
+
+    code = "storage_full"
+    http_status = 507
+
+
 class Paused(RunlaneError):
     """The process only reads, because RUNLANE_PAUSED is set."""
 
@@ -54,13 +61,6 @@ class Paused(RunlaneError):
             "This process only reads, because RUNLANE_PAUSED is set. Unset it, and restart the process, when the "
             "database may be changed."
         )
-
-
-class StorageFull(RunlaneError):
-    """The disk of a memory node is full. Nothing was stored."""
-
-    code = "storage_full"
-    http_status = 507
 
 
 class OutboundError(RunlaneError):

@@ -56,6 +56,20 @@ class MemoryNode:
         """Return whether this process may write to the memory now."""
         return memory_id in self._epochs and self.lease.seconds_left > 0
 
+    async def reads_here(self, memory_id: str) -> bool:
+        """Return whether reads use the local copy: of an owned memory, and of one with operations that wait.
+
+        A restarted node has acknowledged operations before it owns their memory again. After another process has
+        written to the memory, the database has more than the copy.
+        """
+        if self.owns(memory_id):
+            return True
+        head = await local_log.local_head(self.reader, memory_id)
+        if head is None or head.last_seq == head.applied_seq:
+            return False
+        rejected = await local_log.rejected_op(self.reader, memory_id) if head.parked else None
+        return rejected is None or not (rejected.error or "").startswith((local_log.SUPERSEDED, local_log.DELETED))
+
     def epoch_of(self, memory_id: str) -> int | None:
         """Return the epoch under which this process owns the memory, or None."""
         return self._epochs.get(memory_id)

@@ -128,9 +128,10 @@ async def _open_replicated(settings: Settings, path: Path, database: Database) -
     places = MemoryPlaces("replicated", database, reader, shards, writer, node)
     keeper = MemoryKeeper(settings, file, node)
     writer.start()
-    replicator.start()
-    node.lease.start()
-    keeper.start()
+    if not settings.paused:
+        replicator.start()
+        node.lease.start()
+        keeper.start()
     return OpenMemory(MemoryService(places), places, (file, reader), keeper, node, replicator, lock)
 
 

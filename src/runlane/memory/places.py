@@ -25,8 +25,8 @@ class OwnerNode(Protocol):
     @property
     def remote(self) -> Database: ...
 
-    def owns(self, memory_id: str) -> bool:
-        """Return whether this process may write to the memory now."""
+    async def reads_here(self, memory_id: str) -> bool:
+        """Return whether reads of the memory use the local copy."""
         ...
 
     async def own(self, tenant: str, memory_id: str) -> None:

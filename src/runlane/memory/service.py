@@ -256,8 +256,9 @@ class MemoryService(MemoryVaults):
 
     async def _read(self, memory_id: str, consistency: Consistency, work: Callable[[Database], Awaitable[T]]) -> T:
         places = self._places
-        if places.node is not None and (consistency == "committed" or not places.node.owns(memory_id)):
-            return await work(places.node.remote)
+        node = places.node
+        if node is not None and (consistency == "committed" or not await node.reads_here(memory_id)):
+            return await work(node.remote)
         await places.barrier(memory_id)
         return await work(places.reader)
 
