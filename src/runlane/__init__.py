@@ -14,6 +14,7 @@ if typing.TYPE_CHECKING:
     from runlane.client import Client, RetryPolicy
     from runlane.client.administration import Administration
     from runlane.client.failures import BulkJobs, DeadLetters
+    from runlane.client.memory import MemoryCalls
     from runlane.client.schedules import ScheduleCalls
     from runlane.client.secrets import Secrets
     from runlane.client.threads import AssistantCalls, ThreadCalls
@@ -29,6 +30,22 @@ if typing.TYPE_CHECKING:
     from runlane.domain.flow_keys import FlowKeyUse
     from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreOptions
     from runlane.domain.lane import Lane, LaneHold
+    from runlane.domain.memory import (
+        EntryPage,
+        FragmentInfo,
+        Memory,
+        MemoryCommit,
+        MemoryEntry,
+        MemoryExport,
+        MemoryFragment,
+        MemoryHit,
+        MemoryNodeStatus,
+        MemoryOp,
+        MemoryTenantExport,
+        MemoryUser,
+        NewEntry,
+        Vault,
+    )
     from runlane.domain.options import RunOptions
     from runlane.domain.quota import QuotaUse
     from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
@@ -69,6 +86,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.webhook_source import WebhookSource
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
+    from runlane.memory.service import MemoryService
     from runlane.resources import Resources
     from runlane.settings import Settings
     from runlane.store.sql.database import Database
@@ -112,10 +130,12 @@ __all__: list[str] = [
     "DeadLetterSummary",
     "DeadLetters",
     "Demand",
+    "EntryPage",
     "Event",
     "EventReceipt",
     "Firing",
     "FlowKeyUse",
+    "FragmentInfo",
     "GraphSource",
     "GroupVersion",
     "Lane",
@@ -123,7 +143,20 @@ __all__: list[str] = [
     "LiveEvent",
     "LogLine",
     "Logs",
+    "Memory",
+    "MemoryCalls",
+    "MemoryCommit",
+    "MemoryEntry",
+    "MemoryExport",
+    "MemoryFragment",
+    "MemoryHit",
+    "MemoryNodeStatus",
+    "MemoryOp",
+    "MemoryService",
+    "MemoryTenantExport",
+    "MemoryUser",
     "ModelRegistry",
+    "NewEntry",
     "PeriodicService",
     "Question",
     "QuotaUse",
@@ -164,6 +197,7 @@ __all__: list[str] = [
     "UpcomingSlot",
     "UsageReport",
     "UsageRow",
+    "Vault",
     "WebhookAttempt",
     "WebhookDelivery",
     "WebhookDeliveryLog",
@@ -181,6 +215,22 @@ __all__ += errors.__all__
 
 # The modules that define the names that are not errors.
 _HOMES = {
+    "EntryPage": "runlane.domain.memory",
+    "FragmentInfo": "runlane.domain.memory",
+    "Memory": "runlane.domain.memory",
+    "MemoryCalls": "runlane.client.memory",
+    "MemoryCommit": "runlane.domain.memory",
+    "MemoryEntry": "runlane.domain.memory",
+    "MemoryExport": "runlane.domain.memory",
+    "MemoryFragment": "runlane.domain.memory",
+    "MemoryHit": "runlane.domain.memory",
+    "MemoryNodeStatus": "runlane.domain.memory",
+    "MemoryOp": "runlane.domain.memory",
+    "MemoryService": "runlane.memory.service",
+    "MemoryTenantExport": "runlane.domain.memory",
+    "MemoryUser": "runlane.domain.memory",
+    "NewEntry": "runlane.domain.memory",
+    "Vault": "runlane.domain.memory",
     "Accepted": "runlane.domain.run",
     "Administration": "runlane.client.administration",
     "ApiKey": "runlane.domain.access",

@@ -46,6 +46,7 @@ from runlane.triggers.sending import EventSender
 if TYPE_CHECKING:
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
+    from runlane.memory.service import MemoryService
     from runlane.submit.chat import ChatRequest
     from runlane.submit.orchestrations import StartRequest
     from runlane.submit.schedules import Schedules
@@ -367,6 +368,10 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         from runlane.submit.schedules import Schedules
 
         return Schedules.of(await self.connect(), self._tasks)
+
+    async def memory(self) -> MemoryService:
+        """Return the memories of agents and people, opened at first use."""
+        return await (await self.connect()).memory_opener.service()
 
     @property
     def _factory(self) -> WorkerFactory:

@@ -191,6 +191,9 @@ SchedulesWrite = Annotated[Principal, Depends(RequiredPermission(Permission.SCHE
 WebhooksWrite = Annotated[Principal, Depends(RequiredPermission(Permission.WEBHOOKS_WRITE))]
 Anyone = Annotated[Principal, Depends(RequiredPermission(None))]
 EventsWrite = Annotated[Principal, Depends(RequiredPermission(Permission.EVENTS_WRITE))]
+MemoryRead = Annotated[Principal, Depends(RequiredPermission(Permission.MEMORY_READ))]
+MemoryWrite = Annotated[Principal, Depends(RequiredPermission(Permission.MEMORY_WRITE))]
+MemoryAdmin = Annotated[Principal, Depends(RequiredPermission(Permission.MEMORY_ADMIN))]
 AuditRead = Annotated[Principal, Depends(RequiredPermission(Permission.AUDIT_READ))]
 
 

@@ -16,7 +16,7 @@ from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
-from runlane.api.compat import lane_admin
+from runlane.api.compat import lane_admin, memory_v0
 from runlane.api.cross_origin import CrossOrigin
 from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes, report_conflicts
 from runlane.api.error_responses import handle_problems
@@ -40,6 +40,9 @@ from runlane.api.routes import (
     lane_changes,
     lanes,
     limits,
+    memory,
+    memory_operations,
+    memory_vaults,
     orchestrations,
     runs,
     scaling,
@@ -130,7 +133,7 @@ def _include_routes(api: FastAPI) -> None:
     for router in _run_routers():
         api.include_router(router, prefix=f"{ROOT}/runs")
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
-    for router in (lane_admin.router, lane_admin.changes, *_agent_routers()):
+    for router in (lane_admin.router, lane_admin.changes, memory_v0.router, *_agent_routers()):
         api.include_router(router)
     for router in (openai_routes.router, response_routes.router):
         api.include_router(router, prefix=OPENAI_PREFIX)
@@ -193,6 +196,9 @@ def _routers() -> list[APIRouter]:
         schedules.changes,
         webhooks.router,
         webhooks.changes,
+        memory.router,
+        memory_operations.router,
+        memory_vaults.router,
         stream_tokens.router,
     ]
 

@@ -125,6 +125,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         if app.settings.paused:
             return parts
         await parts.writes.start()
+        await connection.memory_opener.start()
         parts.maintenance = await app.maintenance_services(triggers=options is not None)
         if options is not None:
             parts.worker = await app.worker(options.lanes, options.concurrency)

@@ -19,6 +19,7 @@ from runlane.client.definitions import DefinitionCalls
 from runlane.client.event_calls import EventCalls
 from runlane.client.failures import BulkJobs, DeadLetters
 from runlane.client.http import PREFIX, Http, part
+from runlane.client.memory import MemoryCalls
 from runlane.client.retry_policy import RetryPolicy
 from runlane.client.schedules import ScheduleCalls
 from runlane.client.secrets import Secrets
@@ -94,6 +95,15 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, StreamTokenCall
     def webhooks(self) -> Webhooks:
         """Webhook endpoints, their deliveries and replays."""
         return Webhooks(self._http)
+
+    @property
+    def memory(self) -> MemoryCalls:
+        """The memory of agents and people, of the key's tenant."""
+        return MemoryCalls(self._http)
+
+    def memory_of(self, tenant: str | None) -> MemoryCalls:
+        """Return the memory of another tenant, for platform admins."""
+        return MemoryCalls(self._http, tenant)
 
     @property
     def admin(self) -> Administration:
