@@ -16,6 +16,7 @@ from runlane.bus import Bus
 from runlane.bus.choice import make_bus
 from runlane.domain.run import Accepted
 from runlane.errors import ConfigurationError
+from runlane.memory.opener import MemoryOpener
 from runlane.settings import Settings, redact_settings, unknown_variables
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.admitter import Admitter
@@ -40,6 +41,7 @@ class Resources:
     admitter: Admitter
     bus: Bus
     vault: SecretVault
+    memory_opener: MemoryOpener
     _lanes_of_code: Callable[[], set[str]]
     _declared: set[str]
 
@@ -123,6 +125,7 @@ class ResourcePool:
         """Close this loop's connection. Safe to call twice."""
         connection = self._open.pop(asyncio.get_running_loop(), None)
         if connection is not None:
+            await connection.memory_opener.close()
             await connection.committer.stop()
             await connection.admitter.stop()
             await connection.bus.stop()
@@ -134,6 +137,7 @@ class ResourcePool:
             if loop.is_closed():
                 del self._open[loop]
                 self._opening.pop(loop, None)
+                connection.memory_opener.forget()
                 connection.database.forget()
 
 
@@ -169,5 +173,13 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await database.close()
         raise
     return Resources(
-        settings, database, committer, admitter, bus, SecretVault(database, settings), lanes_of_code, lanes
+        settings,
+        database,
+        committer,
+        admitter,
+        bus,
+        SecretVault(database, settings),
+        MemoryOpener(settings, database),
+        lanes_of_code,
+        lanes,
     )

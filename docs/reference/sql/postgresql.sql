@@ -1468,7 +1468,7 @@ WHERE run_calls.run_id = $1::VARCHAR AND run_calls.path = any ($2::TEXT[]) ORDER
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint, holds_key=$1::BOOLEAN, hooks=(runs.hooks & -129) WHERE runs.id = any ($2::TEXT[]) AND runs.status
     = 'blocked' AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
-    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.ordering_key, runs.holds_key, runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1481,7 +1481,7 @@ WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.te
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint, holds_key=$1::BOOLEAN WHERE runs.id = any ($2::TEXT[]) AND runs.status IN ('awaiting_approval',
     'scheduled', 'blocked', 'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
-    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.ordering_key, runs.holds_key, runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1512,7 +1512,8 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date
     'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key,
     runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
-WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, runs.target, (EXISTS
+    (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1874,7 +1875,9 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -2165,7 +2168,9 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -3157,7 +3162,7 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date
     'scheduled', 'blocked', 'queued', 'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at
     IS NULL AND runs.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)
     RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
-    runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -3902,6 +3907,10 @@ FROM (SELECT $1::VARCHAR AS key) AS batch JOIN limit_slots ON limit_slots.key = 
 -- Let the end of open runs start the buffered slots of their schedule.
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NULL AND
     (runs.hooks & 2) = 0;
+
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = $1::VARCHAR;
 
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
@@ -5004,6 +5013,12 @@ SELECT runs.id
 FROM runs
 WHERE runs.id = $1::VARCHAR FOR UPDATE;
 
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = $1::VARCHAR AND runs.tenant = $2::VARCHAR FOR UPDATE;
+
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
 SELECT runs.id, runs.tenant, runs.status
@@ -5206,6 +5221,708 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
     run_children.key LEFT OUTER JOIN runs AS child ON child.id = idempotency_keys.run_id
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200;
+
+-- memory_advance_heads
+-- Store the number of the last operation of memories.
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM
+    unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[], $4::BIGINT[]) AS batch(id, last_seq, applied_seq, used_at) WHERE
+    memories.id = batch.id;
+
+-- memory_advance_heads (one member)
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM (SELECT
+    $1::VARCHAR AS id, $2::BIGINT AS last_seq, $3::BIGINT AS applied_seq, $4::BIGINT AS used_at) AS batch WHERE
+    memories.id = batch.id;
+
+-- memory_advance_replicated
+-- Store up to where memories are replicated.
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.last_seq FROM unnest($1::TEXT[],
+    $2::BIGINT[], $3::BIGINT[]) AS batch(id, last_seq, used_at) WHERE memories.id = batch.id;
+
+-- memory_advance_replicated (one member)
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.last_seq FROM (SELECT $1::VARCHAR
+    AS id, $2::BIGINT AS last_seq, $3::BIGINT AS used_at) AS batch WHERE memories.id = batch.id;
+
+-- memory_block_ops
+-- Keep the operations after a rejected one from being replicated.
+UPDATE memory_ops SET state=$1::VARCHAR WHERE memory_ops.memory_id = $2::VARCHAR AND memory_ops.state != 'applied' AND
+    memory_ops.state = 'pending';
+
+-- memory_by_title
+-- Read a memory by its title.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.vault_id = $2::VARCHAR AND memories.title = $3::VARCHAR;
+
+-- memory_copy_entries
+-- Store copies of entries.
+INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
+    corrects, corrected_by, corrected_at, correction_reason, deleted_at) SELECT batch.id, batch.memory_id, batch.seq,
+    batch.changed_seq, batch.text, batch.summary, batch.metadata, batch.tags, batch.created_at, batch.expires_at,
+    batch.corrects, batch.corrected_by, batch.corrected_at, batch.correction_reason, batch.deleted_at
+FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::BIGINT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::BIGINT[], $10::BIGINT[], $11::TEXT[], $12::TEXT[], $13::BIGINT[], $14::TEXT[], $15::BIGINT[]) AS batch(id,
+    memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at, corrects, corrected_by,
+    corrected_at, correction_reason, deleted_at);
+
+-- memory_copy_entries (one member)
+INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
+    corrects, corrected_by, corrected_at, correction_reason, deleted_at) SELECT batch.id, batch.memory_id, batch.seq,
+    batch.changed_seq, batch.text, batch.summary, batch.metadata, batch.tags, batch.created_at, batch.expires_at,
+    batch.corrects, batch.corrected_by, batch.corrected_at, batch.correction_reason, batch.deleted_at
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS memory_id, $3::BIGINT AS seq, $4::BIGINT AS changed_seq, $5::VARCHAR AS
+    text, $6::VARCHAR AS summary, $7::VARCHAR AS metadata, $8::VARCHAR AS tags, $9::BIGINT AS created_at, $10::BIGINT AS
+    expires_at, $11::VARCHAR AS corrects, $12::VARCHAR AS corrected_by, $13::BIGINT AS corrected_at, $14::VARCHAR AS
+    correction_reason, $15::BIGINT AS deleted_at) AS batch;
+
+-- memory_copy_head
+-- Store the copy of a memory itself, once the rest is complete.
+INSERT INTO memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    epoch, parked, stale) SELECT batch.id, batch.tenant, batch.vault_id, batch.memory_type, batch.title,
+    batch.description, batch.created_at, batch.used_at, batch.last_seq, batch.applied_seq, batch.epoch, 0, 0
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::BIGINT[], $8::BIGINT[],
+    $9::BIGINT[], $10::BIGINT[], $11::BIGINT[]) AS batch(id, tenant, vault_id, memory_type, title, description,
+    created_at, used_at, last_seq, applied_seq, epoch);
+
+-- memory_copy_head (one member)
+INSERT INTO memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    epoch, parked, stale) SELECT batch.id, batch.tenant, batch.vault_id, batch.memory_type, batch.title,
+    batch.description, batch.created_at, batch.used_at, batch.last_seq, batch.applied_seq, batch.epoch, 0, 0
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS vault_id, $4::VARCHAR AS memory_type, $5::VARCHAR
+    AS title, $6::VARCHAR AS description, $7::BIGINT AS created_at, $8::BIGINT AS used_at, $9::BIGINT AS last_seq,
+    $10::BIGINT AS applied_seq, $11::BIGINT AS epoch) AS batch;
+
+-- memory_copy_ops
+-- Store copies of operations.
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at)
+    SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload,
+    batch.state, batch.attempts, batch.error, batch.created_at
+FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::INTEGER[], $10::TEXT[], $11::BIGINT[]) AS batch(memory_id, seq, op_id, fingerprint, kind, subject, payload,
+    state, attempts, error, created_at);
+
+-- memory_copy_ops (one member)
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at)
+    SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload,
+    batch.state, batch.attempts, batch.error, batch.created_at
+FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, $4::VARCHAR AS fingerprint, $5::VARCHAR
+    AS kind, $6::VARCHAR AS subject, $7::VARCHAR AS payload, $8::VARCHAR AS state, $9::INTEGER AS attempts, $10::VARCHAR
+    AS error, $11::BIGINT AS created_at) AS batch;
+
+-- memory_correct_entries
+-- Mark entries as corrected by others.
+UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
+    correction_reason=batch.correction_reason FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::BIGINT[], $5::TEXT[],
+    $6::BIGINT[]) AS batch(corrects, memory_id, id, created_at, correction_reason, seq) WHERE memory_entries.id =
+    batch.corrects AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_correct_entries (one member)
+UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
+    correction_reason=batch.correction_reason FROM (SELECT $1::VARCHAR AS corrects, $2::VARCHAR AS memory_id,
+    $3::VARCHAR AS id, $4::BIGINT AS created_at, $5::VARCHAR AS correction_reason, $6::BIGINT AS seq) AS batch WHERE
+    memory_entries.id = batch.corrects AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL;
+
+-- memory_count_copies
+-- Count copies.
+SELECT count(*) AS copies
+FROM memories;
+
+-- memory_create
+-- Create a memory.
+INSERT INTO memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    epoch, parked, stale) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR,
+    $7::BIGINT, $7::BIGINT, $8::BIGINT, $9::BIGINT, $10::BIGINT, $11::BOOLEAN, $12::BOOLEAN) RETURNING memories.id,
+    memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description, memories.created_at,
+    memories.last_seq;
+
+-- memory_create_user
+-- Create a user that memory is kept for.
+INSERT INTO memory_users (tenant, id, email, display_name, time_zone, status, created_at) VALUES ($1::VARCHAR,
+    $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, 'active', $6::BIGINT) RETURNING memory_users.tenant,
+    memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone, memory_users.status,
+    memory_users.created_at;
+
+-- memory_create_vault
+-- Create a vault.
+INSERT INTO memory_vaults (id, tenant, user_id, title, description, created_at) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::BIGINT) RETURNING memory_vaults.id, memory_vaults.tenant,
+    memory_vaults.user_id, memory_vaults.title, memory_vaults.description, memory_vaults.created_at;
+
+-- memory_delete_all_entries
+-- Delete everything of memories.
+DELETE FROM memory_entries WHERE memory_entries.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_all_fragments
+-- Delete everything of memories.
+DELETE FROM memory_fragments WHERE memory_fragments.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_all_ops
+-- Delete everything of memories.
+DELETE FROM memory_ops WHERE memory_ops.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_entries
+-- Delete the content of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VARCHAR,
+    tags=$4::VARCHAR, correction_reason=$5::VARCHAR, deleted_at=batch.deleted_at FROM unnest($6::TEXT[], $7::TEXT[],
+    $8::BIGINT[], $9::BIGINT[]) AS batch(id, memory_id, deleted_at, seq) WHERE memory_entries.id = batch.id AND
+    memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_delete_entries (one member)
+UPDATE memory_entries SET changed_seq=batch.seq, text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VARCHAR,
+    tags=$4::VARCHAR, correction_reason=$5::VARCHAR, deleted_at=batch.deleted_at FROM (SELECT $6::VARCHAR AS id,
+    $7::VARCHAR AS memory_id, $8::BIGINT AS deleted_at, $9::BIGINT AS seq) AS batch WHERE memory_entries.id = batch.id
+    AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_delete_fragments
+-- Delete fragments.
+DELETE FROM memory_fragments WHERE EXISTS (SELECT batch.name
+FROM unnest($1::TEXT[], $2::TEXT[]) AS batch(memory_id, name)
+WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = batch.name);
+
+-- memory_delete_fragments (one member)
+DELETE FROM memory_fragments WHERE EXISTS (SELECT batch.name
+FROM (SELECT $1::VARCHAR AS memory_id, $2::VARCHAR AS name) AS batch
+WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = batch.name);
+
+-- memory_delete_memories
+-- Delete everything of memories.
+DELETE FROM memories WHERE memories.id = any ($1::TEXT[]);
+
+-- memory_delete_users_of_tenant
+-- Delete the users of a tenant.
+DELETE FROM memory_users WHERE memory_users.tenant = $1::VARCHAR;
+
+-- memory_delete_vault
+-- Delete an empty vault.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR AND NOT (EXISTS
+    (SELECT memories.id
+FROM memories
+WHERE memories.vault_id = memory_vaults.id));
+
+-- memory_delete_vaults_of_tenant
+-- Delete the vaults of a tenant.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = $1::VARCHAR AND NOT (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.vault_id = memory_vaults.id));
+
+-- memory_discard_op
+-- Replace a rejected operation by one that does nothing.
+UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.memory_id = $3::VARCHAR AND
+    memory_ops.state != 'applied' AND memory_ops.state = 'rejected' RETURNING memory_ops.memory_id, memory_ops.seq,
+    memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error,
+    memory_ops.created_at;
+
+-- memory_end_ownership
+-- Take memories from nodes whose lease is over.
+UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
+
+-- memory_entries_of_ops
+-- Read the entries that an earlier request added.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq BETWEEN $2::BIGINT AND $3::BIGINT AND
+    memory_entries.deleted_at IS NULL ORDER BY memory_entries.seq;
+
+-- memory_entries_to_copy
+-- Read entries of a memory for a copy.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq > $2::BIGINT ORDER BY memory_entries.seq
+LIMIT $3::INTEGER;
+
+-- memory_entry
+-- Read an entry.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.id = $1::VARCHAR AND memory_entries.memory_id = $2::VARCHAR AND memory_entries.deleted_at IS NULL
+    AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint);
+
+-- memory_evict_memories
+-- Delete the local copy of a memory.
+DELETE FROM memories WHERE memories.id = $1::VARCHAR;
+
+-- memory_evict_memory_entries
+-- Delete the local copy of a memory.
+DELETE FROM memory_entries WHERE memory_entries.memory_id = $1::VARCHAR;
+
+-- memory_evict_memory_fragments
+-- Delete the local copy of a memory.
+DELETE FROM memory_fragments WHERE memory_fragments.memory_id = $1::VARCHAR;
+
+-- memory_evict_memory_ops
+-- Delete the local copy of a memory.
+DELETE FROM memory_ops WHERE memory_ops.memory_id = $1::VARCHAR;
+
+-- memory_expired_entries
+-- Find entries whose time is over.
+SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.expires_at IS NOT NULL AND memory_entries.expires_at <= (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint ORDER BY memory_entries.expires_at
+LIMIT $1::INTEGER;
+
+-- memory_fragment
+-- Read a fragment.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = $1::VARCHAR AND memory_fragments.name = $2::VARCHAR;
+
+-- memory_fragment_names
+-- Read the names of the fragments of memories.
+SELECT memory_fragments.memory_id, memory_fragments.name
+FROM memory_fragments
+WHERE memory_fragments.memory_id = any ($1::TEXT[]);
+
+-- memory_fragment_of_op
+-- Read the fragment that an earlier request wrote.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = $1::VARCHAR AND memory_fragments.name = $2::VARCHAR;
+
+-- memory_fragments_to_copy
+-- Read the fragments of a memory for a copy.
+SELECT memory_fragments.memory_id, memory_fragments.name, memory_fragments.content, memory_fragments.sha256,
+    memory_fragments.size, memory_fragments.updated_at, memory_fragments.seq
+FROM memory_fragments
+WHERE memory_fragments.memory_id = $1::VARCHAR;
+
+-- memory_get
+-- Read a memory by its id.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.id = $2::VARCHAR;
+
+-- memory_get_user
+-- Read a user.
+SELECT memory_users.tenant, memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone,
+    memory_users.status, memory_users.created_at
+FROM memory_users
+WHERE memory_users.tenant = $1::VARCHAR AND memory_users.id = $2::VARCHAR;
+
+-- memory_get_vault
+-- Read a vault by its id.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR;
+
+-- memory_head
+-- Read the tenant of a memory and the numbers of its operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq
+FROM memories
+WHERE memories.id = $1::VARCHAR;
+
+-- memory_heads
+-- Lock memories and read the numbers of their last operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
+    memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) AS owner_url
+FROM memories
+WHERE memories.id = any ($1::TEXT[]) ORDER BY memories.id FOR UPDATE OF memories;
+
+-- memory_heads_to_replicate
+-- Lock the memories of a batch of a node.
+SELECT memories.id, memories.last_seq, memories.epoch, memories.owner
+FROM memories
+WHERE memories.id = any ($1::TEXT[]) ORDER BY memories.id FOR UPDATE;
+
+-- memory_hide_discarded
+-- Delete the entry of a discarded operation from the local copy.
+UPDATE memory_entries SET text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VARCHAR, tags=$4::VARCHAR,
+    deleted_at=memory_entries.created_at WHERE memory_entries.memory_id = $5::VARCHAR AND memory_entries.seq =
+    $6::BIGINT AND memory_entries.deleted_at IS NULL;
+
+-- memory_idle_copies
+-- Find copies of memories that were not used for long and are replicated.
+SELECT memories.id
+FROM memories
+WHERE memories.used_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::BIGINT AND NOT (EXISTS (SELECT
+    memory_ops.seq
+FROM memory_ops
+WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+LIMIT $2::INTEGER;
+
+-- memory_insert_entries
+-- Add entries to memories.
+INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
+    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::BIGINT[],
+    $9::BIGINT[], $10::TEXT[]) AS batch(id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at,
+    corrects)
+WHERE 1 = $11::INTEGER ON CONFLICT (id) DO NOTHING;
+
+-- memory_insert_entries (one member)
+INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
+    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS memory_id, $3::BIGINT AS seq, $4::VARCHAR AS text, $5::VARCHAR AS
+    summary, $6::VARCHAR AS metadata, $7::VARCHAR AS tags, $8::BIGINT AS created_at, $9::BIGINT AS expires_at,
+    $10::VARCHAR AS corrects) AS batch
+WHERE 1 = $11::INTEGER ON CONFLICT (id) DO NOTHING;
+
+-- memory_insert_ops
+-- Add operations to the log of memories.
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
+    batch.created_at, 0
+FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[],
+    $9::BIGINT[]) AS batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at)
+WHERE 1 = $10::INTEGER ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_insert_ops (one member)
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
+    batch.created_at, 0
+FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, $4::VARCHAR AS fingerprint, $5::VARCHAR
+    AS kind, $6::VARCHAR AS subject, $7::VARCHAR AS payload, $8::VARCHAR AS state, $9::BIGINT AS created_at) AS batch
+WHERE 1 = $10::INTEGER ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_known_ops
+-- Find operations of earlier requests with the same idempotency keys.
+SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject
+FROM memory_ops, unnest($1::TEXT[], $2::TEXT[]) AS batch(memory_id, op_id)
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+
+-- memory_known_ops (one member)
+SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject
+FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::VARCHAR AS op_id) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+
+-- memory_last_seq_of_copy
+-- Check that nothing was written to a copy while it was read again.
+SELECT memories.last_seq, memories.applied_seq
+FROM memories
+WHERE memories.id = $1::VARCHAR;
+
+-- memory_list
+-- List the memories of a tenant.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.id > $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
+    memories.vault_id = $3::VARCHAR) ORDER BY memories.id
+LIMIT $4::INTEGER;
+
+-- memory_list_users
+-- List users.
+SELECT memory_users.tenant, memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone,
+    memory_users.status, memory_users.created_at
+FROM memory_users
+WHERE memory_users.tenant = $1::VARCHAR ORDER BY memory_users.id;
+
+-- memory_list_vaults
+-- List the vaults of a tenant.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id > $2::VARCHAR ORDER BY memory_vaults.id
+LIMIT $3::INTEGER;
+
+-- memory_living_owners
+-- Read which nodes own memories.
+SELECT memories.id, memories.owner, memory_nodes.url
+FROM memories, memory_nodes
+WHERE memories.id = any ($1::TEXT[]) AND memory_nodes.id = memories.owner AND memory_nodes.lease_until >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint ORDER BY memories.id;
+
+-- memory_local_head
+-- Read the state of the local copy of a memory.
+SELECT memories.tenant, memories.last_seq, memories.applied_seq, memories.epoch, memories.parked, memories.stale
+FROM memories
+WHERE memories.id = $1::VARCHAR;
+
+-- memory_lock_to_delete
+-- Lock memories before they are deleted.
+SELECT memories.id
+FROM memories
+WHERE memories.tenant = $1::VARCHAR AND memories.id = any ($2::TEXT[]) ORDER BY memories.id FOR UPDATE;
+
+-- memory_lock_to_own
+-- Lock a memory and read which node owns it.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
+    memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
+    memories.parked, memories.stale, (SELECT memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) AS owner_url
+FROM memories
+WHERE memories.id = $1::VARCHAR FOR UPDATE OF memories;
+
+-- memory_manifest
+-- Read the fragments of a memory without their content.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq
+FROM memory_fragments
+WHERE memory_fragments.memory_id = $1::VARCHAR ORDER BY memory_fragments.name;
+
+-- memory_mark_heads
+-- Store up to where memories are replicated.
+UPDATE memories SET applied_seq=batch.seq FROM unnest($1::TEXT[], $2::BIGINT[]) AS batch(memory_id, seq) WHERE
+    memories.id = batch.memory_id AND memories.applied_seq < batch.seq;
+
+-- memory_mark_heads (one member)
+UPDATE memories SET applied_seq=batch.seq FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch WHERE
+    memories.id = batch.memory_id AND memories.applied_seq < batch.seq;
+
+-- memory_mark_ops
+-- Mark operations as replicated.
+UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM unnest($4::TEXT[], $5::BIGINT[]) AS
+    batch(memory_id, seq) WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
+    memory_ops.state != 'applied';
+
+-- memory_mark_ops (one member)
+UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM (SELECT $4::VARCHAR AS memory_id,
+    $5::BIGINT AS seq) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
+    memory_ops.state != 'applied';
+
+-- memory_mark_stale
+-- Have the local copy of a memory read again once it is replicated.
+UPDATE memories SET stale=1 WHERE memories.id = $1::VARCHAR;
+
+-- memory_move
+-- Move a memory to another vault.
+UPDATE memories SET vault_id=$1::VARCHAR WHERE memories.tenant = $2::VARCHAR AND memories.id = $3::VARCHAR RETURNING
+    memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq;
+
+-- memory_newest_entries
+-- Read entries of a memory, newest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq < $2::BIGINT AND memory_entries.seq > $3::BIGINT AND
+    memory_entries.created_at < $4::BIGINT AND memory_entries.created_at > $5::BIGINT AND memory_entries.deleted_at IS
+    NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) ORDER BY memory_entries.seq DESC
+LIMIT $6::INTEGER;
+
+-- memory_oldest_copies
+-- Find the replicated copies that were not used for longest.
+SELECT memories.id
+FROM memories
+WHERE NOT (EXISTS (SELECT memory_ops.seq
+FROM memory_ops
+WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+LIMIT $1::INTEGER;
+
+-- memory_oldest_entries
+-- Read entries of a memory, oldest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq < $2::BIGINT AND memory_entries.seq > $3::BIGINT AND
+    memory_entries.created_at < $4::BIGINT AND memory_entries.created_at > $5::BIGINT AND memory_entries.deleted_at IS
+    NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) ORDER BY memory_entries.seq
+LIMIT $6::INTEGER;
+
+-- memory_ops_after
+-- Read which operations of a memory were applied after a number.
+SELECT memory_ops.seq, memory_ops.op_id
+FROM memory_ops
+WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.seq > $2::BIGINT ORDER BY memory_ops.seq;
+
+-- memory_ops_to_copy
+-- Read the operations of a memory for a copy, which recognises repeated requests by them.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
+    memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.seq > $2::BIGINT ORDER BY memory_ops.seq
+LIMIT $3::INTEGER;
+
+-- memory_owner
+-- Read which node owns a memory.
+SELECT memories.tenant, memories.owner, (SELECT memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) AS owner_url, memories.last_seq, memories.epoch
+FROM memories
+WHERE memories.id = $1::VARCHAR;
+
+-- memory_park
+-- Park a memory, or release it.
+UPDATE memories SET parked=$1::INTEGER WHERE memories.id = $2::VARCHAR;
+
+-- memory_pending_ops
+-- Read operations that wait for replication, oldest first.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
+    memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.state != 'applied' AND memory_ops.state = 'pending' ORDER BY rowid
+LIMIT $1::INTEGER;
+
+-- memory_prune_ops
+-- Delete the ids of operations that are older than repeated requests are recognised.
+DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT memory_ops.memory_id, memory_ops.seq
+FROM memory_ops
+WHERE memory_ops.created_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::BIGINT AND
+    memory_ops.state = 'applied' ORDER BY memory_ops.created_at
+LIMIT $2::INTEGER) RETURNING memory_ops.seq;
+
+-- memory_purge_expired
+-- Delete the content of expired entries.
+UPDATE memory_entries SET text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VARCHAR, tags=$4::VARCHAR,
+    expires_at=$5::BIGINT, correction_reason=$6::VARCHAR, deleted_at=coalesce(memory_entries.deleted_at,
+    memory_entries.expires_at) WHERE memory_entries.id = any ($7::TEXT[]);
+
+-- memory_put_fragments
+-- Write fragments of memories.
+INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
+    batch.name, batch.content, batch.sha256, batch.size, batch.updated_at, batch.seq
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::INTEGER[], $6::BIGINT[], $7::BIGINT[]) AS
+    batch(memory_id, name, content, sha256, size, updated_at, seq)
+WHERE 1 = $8::INTEGER ON CONFLICT (memory_id, name) DO UPDATE SET content = excluded.content, sha256 = excluded.sha256,
+    size = excluded.size, updated_at = excluded.updated_at, seq = excluded.seq;
+
+-- memory_put_fragments (one member)
+INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
+    batch.name, batch.content, batch.sha256, batch.size, batch.updated_at, batch.seq
+FROM (SELECT $1::VARCHAR AS memory_id, $2::VARCHAR AS name, $3::VARCHAR AS content, $4::VARCHAR AS sha256, $5::INTEGER
+    AS size, $6::BIGINT AS updated_at, $7::BIGINT AS seq) AS batch
+WHERE 1 = $8::INTEGER ON CONFLICT (memory_id, name) DO UPDATE SET content = excluded.content, sha256 = excluded.sha256,
+    size = excluded.size, updated_at = excluded.updated_at, seq = excluded.seq;
+
+-- memory_reject_op
+-- Store why the database rejected an operation.
+UPDATE memory_ops SET state=$1::VARCHAR, attempts=(memory_ops.attempts + $2::INTEGER), error=$3::VARCHAR WHERE
+    memory_ops.memory_id = $4::VARCHAR AND memory_ops.seq = $5::BIGINT;
+
+-- memory_rejected_ops
+-- Read the operations that the database rejected.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state,
+    memory_ops.attempts, memory_ops.error, memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.state != 'applied' AND memory_ops.state = 'rejected' ORDER BY memory_ops.memory_id;
+
+-- memory_release
+-- Give memories back.
+UPDATE memories SET owner=$1::VARCHAR WHERE memories.owner = $2::VARCHAR AND memories.id = any ($3::TEXT[]);
+
+-- memory_release_others
+-- Give all memories back but those with operations that are not replicated.
+UPDATE memories SET owner=$1::VARCHAR WHERE memories.owner = $2::VARCHAR AND NOT memories.id = any ($3::TEXT[]);
+
+-- memory_renew_node
+-- Renew the lease of a node, or register it.
+INSERT INTO memory_nodes (id, url, lease_until, started_at) VALUES ($1::VARCHAR, $2::VARCHAR, ((date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + $3::BIGINT), (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON
+    CONFLICT (id) DO UPDATE SET url = excluded.url, lease_until = excluded.lease_until;
+
+-- memory_row
+-- Read the head of a memory.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
+    memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
+    memories.parked, memories.stale
+FROM memories
+WHERE memories.id = $1::VARCHAR;
+
+-- memory_search
+-- Find entries of a memory by words.
+select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
+    e.corrects, e.corrected_by, e.corrected_at, e.correction_reason, ts_rank((to_tsvector('simple'::regconfig,
+    regexp_replace((e.summary || ' '::text) || e.text, '[^[:alnum:]]+'::text, ' '::text, 'g'::text)) ||
+    array_to_tsvector(ARRAY['memory:'::text || e.memory_id])), words.query) as score from (select cast(cast($1 as text)
+    as tsquery) as query) words, memory_entries e where (to_tsvector('simple'::regconfig, regexp_replace((e.summary || '
+    '::text) || e.text, '[^[:alnum:]]+'::text, ' '::text, 'g'::text)) || array_to_tsvector(ARRAY['memory:'::text ||
+    e.memory_id])) @@ words.query and e.memory_id = $2 and e.deleted_at is null and e.corrected_by is null and
+    (e.expires_at is null or e.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint) order by score
+    desc, e.seq desc limit $3;
+
+-- memory_set_epoch
+-- Store the epoch under which this node writes to a memory.
+UPDATE memories SET epoch=$1::BIGINT WHERE memories.id = $2::VARCHAR;
+
+-- memory_set_last_seq
+-- Store the number of the last operation after superseded ones were appended.
+UPDATE memories SET last_seq=$1::BIGINT WHERE memories.id = $2::VARCHAR;
+
+-- memory_set_tags
+-- Set the tags of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, tags=batch.tags FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[],
+    $4::BIGINT[]) AS batch(id, memory_id, tags, seq) WHERE memory_entries.id = batch.id AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_set_tags (one member)
+UPDATE memory_entries SET changed_seq=batch.seq, tags=batch.tags FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS
+    memory_id, $3::VARCHAR AS tags, $4::BIGINT AS seq) AS batch WHERE memory_entries.id = batch.id AND
+    memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_sign_off
+-- Remove a node that owns nothing.
+DELETE FROM memory_nodes WHERE memory_nodes.id = $1::VARCHAR AND NOT (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.owner = $1::VARCHAR));
+
+-- memory_take
+-- Make a node the owner of a memory.
+UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = $3::VARCHAR RETURNING
+    memories.epoch;
+
+-- memory_target_entries
+-- Read the entries that requests change.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.id = any ($1::TEXT[]);
+
+-- memory_unblock_ops
+-- Let the operations of a parked memory be replicated.
+UPDATE memory_ops SET state=$1::VARCHAR WHERE memory_ops.memory_id = $2::VARCHAR AND memory_ops.state != 'applied';
+
+-- memory_vault_by_title
+-- Read a vault by its title.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.user_id = $2::VARCHAR AND memory_vaults.title = $3::VARCHAR;
+
+-- memory_vault_in_use
+-- Check whether a vault is empty.
+SELECT memories.id
+FROM memories
+WHERE memories.vault_id = $1::VARCHAR
+LIMIT $2::INTEGER;
+
+-- memory_waiting_counts
+-- Count the operations that are not replicated.
+SELECT memory_ops.memory_id, count(*) AS waiting, min(memory_ops.created_at) AS oldest
+FROM memory_ops
+WHERE memory_ops.state != 'applied' GROUP BY memory_ops.memory_id;
+
+-- memory_waiting_ops
+-- Read the operations of a memory that are not replicated.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
+    memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
 
 -- messages_before_run
 -- Read how many messages a thread had before a run.
@@ -5507,6 +6224,18 @@ SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at
 FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500;
 
+-- oldest_ended_run
+-- Read the age of the oldest ended run, for metrics.
+SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - runs.ended_at AS age_us
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND NOT runs.holds_key ORDER BY runs.ended_at
+LIMIT 1;
+
+-- oldest_transaction
+-- Read the age of the oldest open transaction in this database, for metrics.
+select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 as seconds from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid();
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
@@ -5520,6 +6249,14 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.ru
 FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.open ORDER BY schedule_firings.schedule_uid,
     schedule_firings.slot;
+
+-- open_questions
+-- Count the questions that wait for a person, for metrics.
+SELECT count(*) AS n, coalesce((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    min(run_waits.opened_at), 0) AS oldest_us, count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) + 900000000) AS due
+FROM run_waits
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -6111,10 +6848,11 @@ SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
     body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+    run_inputs.trace, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
-    run_webhooks.run_id = webhook_deliveries.run_id
+    run_webhooks.run_id = webhook_deliveries.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    webhook_deliveries.run_id
 WHERE webhook_deliveries.id = any ($1::TEXT[]) ORDER BY webhook_deliveries.created_at, webhook_deliveries.id;
 
 -- read_collecting_quotas
@@ -6529,6 +7267,12 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
     tenant_quotas.counted_at
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
+
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
 
 -- read_secret
 -- Read the description of a secret.
@@ -7003,6 +7747,10 @@ DELETE FROM limit_waits WHERE limit_waits.run_id = any ($1::TEXT[]);
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = $2::VARCHAR;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
@@ -7264,6 +8012,13 @@ WHERE store_items.tenant = $1::VARCHAR AND store_items.namespace >= $2::VARCHAR 
     store_items.namespace, store_items.key
 LIMIT $6::INTEGER;
 
+-- schedule_lag
+-- Read how late the latest schedule is, for metrics.
+SELECT coalesce((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    min(schedules.next_due_at), 0) AS lag_us
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
 SELECT schedules.id
@@ -7337,8 +8092,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_assistant_id_down
 -- Find assistants, in the order of assistant_id.
@@ -7349,8 +8107,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at
 -- Find assistants, in the order of created_at.
@@ -7361,8 +8122,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at_down
 -- Find assistants, in the order of created_at.
@@ -7373,8 +8137,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id
 -- Find assistants, in the order of graph_id.
@@ -7385,8 +8152,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id_down
 -- Find assistants, in the order of graph_id.
@@ -7397,8 +8167,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name
 -- Find assistants, in the order of name.
@@ -7409,8 +8182,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name_down
 -- Find assistants, in the order of name.
@@ -7421,8 +8197,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at
 -- Find assistants, in the order of updated_at.
@@ -7433,8 +8212,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at_down
 -- Find assistants, in the order of updated_at.
@@ -7445,8 +8227,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_crons_by_assistant_id
 -- Find crons, in the order of assistant_id.
@@ -7757,9 +8542,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY
-    threads.created_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.created_at ASC,
+    threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
@@ -7776,9 +8563,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY
-    threads.created_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.created_at DESC,
+    threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
@@ -7795,9 +8584,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY
-    threads.state_updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.state_updated_at
+    ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
@@ -7814,9 +8605,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY
-    threads.state_updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.state_updated_at
+    DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
@@ -7833,9 +8626,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY threads.status
-    ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.status ASC,
+    threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
@@ -7852,9 +8647,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY threads.status
-    DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.status DESC,
+    threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
@@ -7871,9 +8668,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY threads.id ASC,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.id ASC,
     threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
@@ -7890,9 +8689,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY threads.id DESC,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.id DESC,
     threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
@@ -7909,9 +8710,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY
-    threads.updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.updated_at ASC,
+    threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
@@ -7928,9 +8731,11 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
     IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
     AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
     '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
-    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY
-    threads.updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.updated_at DESC,
+    threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -8099,6 +8904,11 @@ INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES ($1::VARCHAR, $
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT (name)
     DO UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
+
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR) ON CONFLICT (run_id) DO
+    UPDATE SET url = $3::VARCHAR;
 
 -- set_schedule
 -- Change a schedule.
@@ -8927,8 +9737,8 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM unnest($3::TEXT[], $4::INTEGER[]) AS batch(worker_id, together) WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
-    WHEN (EXISTS (SELECT *
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant,
+    runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
@@ -8960,8 +9770,8 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -9001,8 +9811,8 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM (SELECT $3::VARCHAR AS worker_id, $4::INTEGER AS together) AS batch WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
-    WHEN (EXISTS (SELECT *
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant,
+    runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
@@ -9034,8 +9844,8 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -9127,6 +9937,17 @@ UPDATE webhook_deliveries SET status='delivering', next_at=((date_part('epoch', 
     $1::BIGINT), fence=(webhook_deliveries.fence + 1) FROM picked WHERE webhook_deliveries.id = picked.id RETURNING
     webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.message_id, webhook_deliveries.run_id;
 
+-- tenant_budgets
+-- Read what tenants have spent of their daily budgets, for metrics.
+SELECT tenants.id, CAST((SELECT coalesce(sum(usage_daily.cost_usd), CAST(0 AS FLOAT)) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)) AS FLOAT) / CAST(CAST(tenants.max_cost_usd_per_day AS
+    FLOAT) AS FLOAT) AS share
+FROM tenants
+WHERE tenants.max_cost_usd_per_day > 0 ORDER BY tenants.id
+LIMIT 200;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
 SELECT 1 AS found
@@ -9144,6 +9965,15 @@ SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = $1::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND NOT tenants.metered) AS free;
+
+-- tenant_quota_use
+-- Read what tenants have used of their quotas, for metrics.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.day, CAST((SELECT (date_part('epoch', clock_timestamp())
+    * 1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER) AS today, CAST(tenant_quotas.used AS FLOAT) /
+    CAST(tenant_quotas.most AS NUMERIC) AS share
+FROM tenant_quotas
+WHERE tenant_quotas.most > 0 AND tenant_quotas.used IS NOT NULL ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 200;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.
@@ -9415,6 +10245,13 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM assistants
+WHERE assistants.tenant = $2::VARCHAR AND assistants.id = any ($3::TEXT[]);
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -9427,6 +10264,13 @@ WHERE dead_letters.run_id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS N
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR runs.tenant = $2::VARCHAR);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM threads
+WHERE threads.tenant = $2::VARCHAR AND threads.id = any ($3::TEXT[]);
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES ($1::VARCHAR, $2::VARCHAR, ((SELECT

@@ -823,7 +823,7 @@ WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)
 -- Cancel runs whose dependencies cannot be met any more.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=?, hooks=(runs.hooks &
     -129) WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0
-    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -835,8 +835,8 @@ WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
 -- Cancel waiting runs that others replace.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
-    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT
-    *
+    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS
+    (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -864,7 +864,7 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_u
     holds_key=? WHERE runs.id = ? AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused')
     RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
-WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, target, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1211,7 +1211,8 @@ SELECT count(*) AS number
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1);
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1);
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -1495,7 +1496,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1);
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1);
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -2378,8 +2380,8 @@ LIMIT ? OFFSET ?;
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
     'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <=
-    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE
-    WHEN (EXISTS (SELECT *
+    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant,
+    target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -3075,6 +3077,10 @@ FROM json_each(?) AS batch_members) AS batch JOIN limit_slots ON limit_slots."ke
 -- Let the end of open runs start the buffered slots of their schedule.
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id in (select value from json_each(?)) AND
     runs.ended_at IS NULL AND (runs.hooks & 2) = 0;
+
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = ?;
 
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
@@ -4102,6 +4108,12 @@ SELECT runs.id
 FROM runs
 WHERE runs.id = ?;
 
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = ? AND runs.tenant = ?;
+
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
 SELECT runs.id, runs.tenant, runs.status
@@ -4291,6 +4303,612 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
     = run_children."key" LEFT OUTER JOIN runs AS child ON child.id = idempotency_keys.run_id
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200 OFFSET ?;
+
+-- memory_advance_heads
+-- Store the number of the last operation of memories.
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM (SELECT
+    json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS last_seq, json_extract(value, '$[2]') AS
+    applied_seq, json_extract(value, '$[3]') AS used_at
+FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.id;
+
+-- memory_advance_replicated
+-- Store up to where memories are replicated.
+UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.last_seq FROM (SELECT
+    json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS last_seq, json_extract(value, '$[2]') AS used_at
+FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.id;
+
+-- memory_block_ops
+-- Keep the operations after a rejected one from being replicated.
+UPDATE memory_ops SET state=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' AND memory_ops.state =
+    'pending';
+
+-- memory_by_title
+-- Read a memory by its title.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = ? AND memories.vault_id = ? AND memories.title = ?;
+
+-- memory_copy_entries
+-- Store copies of entries.
+INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
+    corrects, corrected_by, corrected_at, correction_reason, deleted_at) SELECT batch.id, batch.memory_id, batch.seq,
+    batch.changed_seq, batch.text, batch.summary, batch.metadata, batch.tags, batch.created_at, batch.expires_at,
+    batch.corrects, batch.corrected_by, batch.corrected_at, batch.correction_reason, batch.deleted_at
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
+    seq, json_extract(value, '$[3]') AS changed_seq, json_extract(value, '$[4]') AS text, json_extract(value, '$[5]') AS
+    summary, json_extract(value, '$[6]') AS metadata, json_extract(value, '$[7]') AS tags, json_extract(value, '$[8]')
+    AS created_at, json_extract(value, '$[9]') AS expires_at, json_extract(value, '$[10]') AS corrects,
+    json_extract(value, '$[11]') AS corrected_by, json_extract(value, '$[12]') AS corrected_at, json_extract(value,
+    '$[13]') AS correction_reason, json_extract(value, '$[14]') AS deleted_at
+FROM json_each(?) AS batch_members) AS batch;
+
+-- memory_copy_head
+-- Store the copy of a memory itself, once the rest is complete.
+INSERT INTO memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    epoch, parked, stale) SELECT batch.id, batch.tenant, batch.vault_id, batch.memory_type, batch.title,
+    batch.description, batch.created_at, batch.used_at, batch.last_seq, batch.applied_seq, batch.epoch, 0, 0
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
+    vault_id, json_extract(value, '$[3]') AS memory_type, json_extract(value, '$[4]') AS title, json_extract(value,
+    '$[5]') AS description, json_extract(value, '$[6]') AS created_at, json_extract(value, '$[7]') AS used_at,
+    json_extract(value, '$[8]') AS last_seq, json_extract(value, '$[9]') AS applied_seq, json_extract(value, '$[10]') AS
+    epoch
+FROM json_each(?) AS batch_members) AS batch;
+
+-- memory_copy_ops
+-- Store copies of operations.
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at)
+    SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload,
+    batch.state, batch.attempts, batch.error, batch.created_at
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
+    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
+    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
+    json_extract(value, '$[8]') AS attempts, json_extract(value, '$[9]') AS error, json_extract(value, '$[10]') AS
+    created_at
+FROM json_each(?) AS batch_members) AS batch;
+
+-- memory_correct_entries
+-- Mark entries as corrected by others.
+UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
+    correction_reason=batch.correction_reason FROM (SELECT json_extract(value, '$[0]') AS corrects, json_extract(value,
+    '$[1]') AS memory_id, json_extract(value, '$[2]') AS id, json_extract(value, '$[3]') AS created_at,
+    json_extract(value, '$[4]') AS correction_reason, json_extract(value, '$[5]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memory_entries.id = batch.corrects AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_count_copies
+-- Count copies.
+SELECT count(*) AS copies
+FROM memories;
+
+-- memory_create
+-- Create a memory.
+INSERT INTO memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    epoch, parked, stale) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id, tenant, vault_id, title,
+    memory_type, description, created_at, last_seq;
+
+-- memory_create_user
+-- Create a user that memory is kept for.
+INSERT INTO memory_users (tenant, id, email, display_name, time_zone, status, created_at) VALUES (?, ?, ?, ?, ?,
+    'active', ?) RETURNING tenant, id, email, display_name, time_zone, status, created_at;
+
+-- memory_create_vault
+-- Create a vault.
+INSERT INTO memory_vaults (id, tenant, user_id, title, description, created_at) VALUES (?, ?, ?, ?, ?, ?) RETURNING id,
+    tenant, user_id, title, description, created_at;
+
+-- memory_delete_all_entries
+-- Delete everything of memories.
+DELETE FROM memory_entries WHERE memory_entries.memory_id in (select value from json_each(?));
+
+-- memory_delete_all_fragments
+-- Delete everything of memories.
+DELETE FROM memory_fragments WHERE memory_fragments.memory_id in (select value from json_each(?));
+
+-- memory_delete_all_ops
+-- Delete everything of memories.
+DELETE FROM memory_ops WHERE memory_ops.memory_id in (select value from json_each(?));
+
+-- memory_delete_entries
+-- Delete the content of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, text=?, summary=?, metadata=?, tags=?, correction_reason=?,
+    deleted_at=batch.deleted_at FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS
+    memory_id, json_extract(value, '$[2]') AS deleted_at, json_extract(value, '$[3]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memory_entries.id = batch.id AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_delete_fragments
+-- Delete fragments.
+DELETE FROM memory_fragments WHERE EXISTS (SELECT batch.name
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS name
+FROM json_each(?) AS batch_members) AS batch
+WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = batch.name);
+
+-- memory_delete_memories
+-- Delete everything of memories.
+DELETE FROM memories WHERE memories.id in (select value from json_each(?));
+
+-- memory_delete_users_of_tenant
+-- Delete the users of a tenant.
+DELETE FROM memory_users WHERE memory_users.tenant = ?;
+
+-- memory_delete_vault
+-- Delete an empty vault.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = ? AND memory_vaults.id = ? AND NOT (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.vault_id = memory_vaults.id));
+
+-- memory_delete_vaults_of_tenant
+-- Delete the vaults of a tenant.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = ? AND NOT (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.tenant = ? AND memories.vault_id = memory_vaults.id));
+
+-- memory_discard_op
+-- Replace a rejected operation by one that does nothing.
+UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' AND
+    memory_ops.state = 'rejected' RETURNING memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
+
+-- memory_end_ownership
+-- Take memories from nodes whose lease is over.
+UPDATE memories SET owner=?, epoch=(memories.epoch + ?) WHERE memories.id in (select value from json_each(?));
+
+-- memory_entries_of_ops
+-- Read the entries that an earlier request added.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq BETWEEN ? AND ? AND memory_entries.deleted_at IS NULL ORDER BY
+    memory_entries.seq;
+
+-- memory_entries_to_copy
+-- Read entries of a memory for a copy.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq > ? ORDER BY memory_entries.seq
+LIMIT ? OFFSET ?;
+
+-- memory_entry
+-- Read an entry.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.id = ? AND memory_entries.memory_id = ? AND memory_entries.deleted_at IS NULL AND
+    (memory_entries.expires_at IS NULL OR memory_entries.expires_at > now_us());
+
+-- memory_evict_memories
+-- Delete the local copy of a memory.
+DELETE FROM memories WHERE memories.id = ?;
+
+-- memory_evict_memory_entries
+-- Delete the local copy of a memory.
+DELETE FROM memory_entries WHERE memory_entries.memory_id = ?;
+
+-- memory_evict_memory_fragments
+-- Delete the local copy of a memory.
+DELETE FROM memory_fragments WHERE memory_fragments.memory_id = ?;
+
+-- memory_evict_memory_ops
+-- Delete the local copy of a memory.
+DELETE FROM memory_ops WHERE memory_ops.memory_id = ?;
+
+-- memory_expired_entries
+-- Find entries whose time is over.
+SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.expires_at IS NOT NULL AND memory_entries.expires_at <= now_us() ORDER BY memory_entries.expires_at
+LIMIT ? OFFSET ?;
+
+-- memory_fragment
+-- Read a fragment.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = ? AND memory_fragments.name = ?;
+
+-- memory_fragment_names
+-- Read the names of the fragments of memories.
+SELECT memory_fragments.memory_id, memory_fragments.name
+FROM memory_fragments
+WHERE memory_fragments.memory_id in (select value from json_each(?));
+
+-- memory_fragment_of_op
+-- Read the fragment that an earlier request wrote.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq, memory_fragments.content
+FROM memory_fragments
+WHERE memory_fragments.memory_id = ? AND memory_fragments.name = ?;
+
+-- memory_fragments_to_copy
+-- Read the fragments of a memory for a copy.
+SELECT memory_fragments.memory_id, memory_fragments.name, memory_fragments.content, memory_fragments.sha256,
+    memory_fragments.size, memory_fragments.updated_at, memory_fragments.seq
+FROM memory_fragments
+WHERE memory_fragments.memory_id = ?;
+
+-- memory_get
+-- Read a memory by its id.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = ? AND memories.id = ?;
+
+-- memory_get_user
+-- Read a user.
+SELECT memory_users.tenant, memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone,
+    memory_users.status, memory_users.created_at
+FROM memory_users
+WHERE memory_users.tenant = ? AND memory_users.id = ?;
+
+-- memory_get_vault
+-- Read a vault by its id.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? AND memory_vaults.id = ?;
+
+-- memory_head
+-- Read the tenant of a memory and the numbers of its operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_heads
+-- Lock memories and read the numbers of their last operations.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
+    memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url
+FROM memories
+WHERE memories.id in (select value from json_each(?)) ORDER BY memories.id;
+
+-- memory_heads_to_replicate
+-- Lock the memories of a batch of a node.
+SELECT memories.id, memories.last_seq, memories.epoch, memories.owner
+FROM memories
+WHERE memories.id in (select value from json_each(?)) ORDER BY memories.id;
+
+-- memory_hide_discarded
+-- Delete the entry of a discarded operation from the local copy.
+UPDATE memory_entries SET text=?, summary=?, metadata=?, tags=?, deleted_at=memory_entries.created_at WHERE
+    memory_entries.memory_id = ? AND memory_entries.seq = ? AND memory_entries.deleted_at IS NULL;
+
+-- memory_idle_copies
+-- Find copies of memories that were not used for long and are replicated.
+SELECT memories.id
+FROM memories
+WHERE memories.used_at < now_us() - ? AND NOT (EXISTS (SELECT memory_ops.seq
+FROM memory_ops
+WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+LIMIT ? OFFSET ?;
+
+-- memory_insert_entries
+-- Add entries to memories.
+INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
+    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
+    seq, json_extract(value, '$[3]') AS text, json_extract(value, '$[4]') AS summary, json_extract(value, '$[5]') AS
+    metadata, json_extract(value, '$[6]') AS tags, json_extract(value, '$[7]') AS created_at, json_extract(value,
+    '$[8]') AS expires_at, json_extract(value, '$[9]') AS corrects
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = ? ON CONFLICT (id) DO NOTHING;
+
+-- memory_insert_ops
+-- Add operations to the log of memories.
+INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
+    batch.created_at, 0
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
+    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
+    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
+    json_extract(value, '$[8]') AS created_at
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = ? ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_known_ops
+-- Find operations of earlier requests with the same idempotency keys.
+SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject
+FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS op_id
+FROM json_each(?) AS batch_members) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+
+-- memory_last_seq_of_copy
+-- Check that nothing was written to a copy while it was read again.
+SELECT memories.last_seq, memories.applied_seq
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_list
+-- List the memories of a tenant.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
+    memories.created_at, memories.last_seq
+FROM memories
+WHERE memories.tenant = ? AND memories.id > ? AND (CAST(? AS TEXT) IS NULL OR memories.vault_id = ?) ORDER BY
+    memories.id
+LIMIT ? OFFSET ?;
+
+-- memory_list_users
+-- List users.
+SELECT memory_users.tenant, memory_users.id, memory_users.email, memory_users.display_name, memory_users.time_zone,
+    memory_users.status, memory_users.created_at
+FROM memory_users
+WHERE memory_users.tenant = ? ORDER BY memory_users.id;
+
+-- memory_list_vaults
+-- List the vaults of a tenant.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? AND memory_vaults.id > ? ORDER BY memory_vaults.id
+LIMIT ? OFFSET ?;
+
+-- memory_living_owners
+-- Read which nodes own memories.
+SELECT memories.id, memories.owner, memory_nodes.url
+FROM memories, memory_nodes
+WHERE memories.id in (select value from json_each(?)) AND memory_nodes.id = memories.owner AND memory_nodes.lease_until
+    > now_us() ORDER BY memories.id;
+
+-- memory_local_head
+-- Read the state of the local copy of a memory.
+SELECT memories.tenant, memories.last_seq, memories.applied_seq, memories.epoch, memories.parked, memories.stale
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_lock_to_delete
+-- Lock memories before they are deleted.
+SELECT memories.id
+FROM memories
+WHERE memories.tenant = ? AND memories.id in (select value from json_each(?)) ORDER BY memories.id;
+
+-- memory_lock_to_own
+-- Lock a memory and read which node owns it.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
+    memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
+    memories.parked, memories.stale, (SELECT memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_manifest
+-- Read the fragments of a memory without their content.
+SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
+    memory_fragments.seq
+FROM memory_fragments
+WHERE memory_fragments.memory_id = ? ORDER BY memory_fragments.name;
+
+-- memory_mark_heads
+-- Store up to where memories are replicated.
+UPDATE memories SET applied_seq=batch.seq FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value,
+    '$[1]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.memory_id AND memories.applied_seq < batch.seq;
+
+-- memory_mark_ops
+-- Mark operations as replicated.
+UPDATE memory_ops SET payload=?, state=?, error=? FROM (SELECT json_extract(value, '$[0]') AS memory_id,
+    json_extract(value, '$[1]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <=
+    batch.seq AND memory_ops.state != 'applied';
+
+-- memory_mark_stale
+-- Have the local copy of a memory read again once it is replicated.
+UPDATE memories SET stale=1 WHERE memories.id = ?;
+
+-- memory_move
+-- Move a memory to another vault.
+UPDATE memories SET vault_id=? WHERE memories.tenant = ? AND memories.id = ? RETURNING id, tenant, vault_id, title,
+    memory_type, description, created_at, last_seq;
+
+-- memory_newest_entries
+-- Read entries of a memory, newest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq < ? AND memory_entries.seq > ? AND memory_entries.created_at <
+    ? AND memory_entries.created_at > ? AND memory_entries.deleted_at IS NULL AND (memory_entries.expires_at IS NULL OR
+    memory_entries.expires_at > now_us()) ORDER BY memory_entries.seq DESC
+LIMIT ? OFFSET ?;
+
+-- memory_oldest_copies
+-- Find the replicated copies that were not used for longest.
+SELECT memories.id
+FROM memories
+WHERE NOT (EXISTS (SELECT memory_ops.seq
+FROM memory_ops
+WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+LIMIT ? OFFSET ?;
+
+-- memory_oldest_entries
+-- Read entries of a memory, oldest first.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq < ? AND memory_entries.seq > ? AND memory_entries.created_at <
+    ? AND memory_entries.created_at > ? AND memory_entries.deleted_at IS NULL AND (memory_entries.expires_at IS NULL OR
+    memory_entries.expires_at > now_us()) ORDER BY memory_entries.seq
+LIMIT ? OFFSET ?;
+
+-- memory_ops_after
+-- Read which operations of a memory were applied after a number.
+SELECT memory_ops.seq, memory_ops.op_id
+FROM memory_ops
+WHERE memory_ops.memory_id = ? AND memory_ops.seq > ? ORDER BY memory_ops.seq;
+
+-- memory_ops_to_copy
+-- Read the operations of a memory for a copy, which recognises repeated requests by them.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
+    memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.memory_id = ? AND memory_ops.seq > ? ORDER BY memory_ops.seq
+LIMIT ? OFFSET ?;
+
+-- memory_owner
+-- Read which node owns a memory.
+SELECT memories.tenant, memories.owner, (SELECT memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url, memories.last_seq,
+    memories.epoch
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_park
+-- Park a memory, or release it.
+UPDATE memories SET parked=? WHERE memories.id = ?;
+
+-- memory_pending_ops
+-- Read operations that wait for replication, oldest first.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
+    memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.state != 'applied' AND memory_ops.state = 'pending' ORDER BY rowid
+LIMIT ? OFFSET ?;
+
+-- memory_prune_ops
+-- Delete the ids of operations that are older than repeated requests are recognised.
+DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT memory_ops.memory_id, memory_ops.seq
+FROM memory_ops
+WHERE memory_ops.created_at < now_us() - ? AND memory_ops.state = 'applied' ORDER BY memory_ops.created_at
+LIMIT ? OFFSET ?) RETURNING seq;
+
+-- memory_purge_expired
+-- Delete the content of expired entries.
+UPDATE memory_entries SET text=?, summary=?, metadata=?, tags=?, expires_at=?, correction_reason=?,
+    deleted_at=coalesce(memory_entries.deleted_at, memory_entries.expires_at) WHERE memory_entries.id in (select value
+    from json_each(?));
+
+-- memory_put_fragments
+-- Write fragments of memories.
+INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
+    batch.name, batch.content, batch.sha256, batch.size, batch.updated_at, batch.seq
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS name, json_extract(value, '$[2]')
+    AS content, json_extract(value, '$[3]') AS sha256, json_extract(value, '$[4]') AS size, json_extract(value, '$[5]')
+    AS updated_at, json_extract(value, '$[6]') AS seq
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = ? ON CONFLICT (memory_id, name) DO UPDATE SET content = excluded.content, sha256 = excluded.sha256, size =
+    excluded.size, updated_at = excluded.updated_at, seq = excluded.seq;
+
+-- memory_reject_op
+-- Store why the database rejected an operation.
+UPDATE memory_ops SET state=?, attempts=(memory_ops.attempts + ?), error=? WHERE memory_ops.memory_id = ? AND
+    memory_ops.seq = ?;
+
+-- memory_rejected_ops
+-- Read the operations that the database rejected.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state,
+    memory_ops.attempts, memory_ops.error, memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.state != 'applied' AND memory_ops.state = 'rejected' ORDER BY memory_ops.memory_id;
+
+-- memory_release
+-- Give memories back.
+UPDATE memories SET owner=? WHERE memories.owner = ? AND memories.id in (select value from json_each(?));
+
+-- memory_release_others
+-- Give all memories back but those with operations that are not replicated.
+UPDATE memories SET owner=? WHERE memories.owner = ? AND NOT memories.id in (select value from json_each(?));
+
+-- memory_renew_node
+-- Renew the lease of a node, or register it.
+INSERT INTO memory_nodes (id, url, lease_until, started_at) VALUES (?, ?, (now_us() + ?), now_us()) ON CONFLICT (id) DO
+    UPDATE SET url = excluded.url, lease_until = excluded.lease_until;
+
+-- memory_row
+-- Read the head of a memory.
+SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
+    memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
+    memories.parked, memories.stale
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_search
+-- Find entries of a memory by words.
+select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
+    e.corrects, e.corrected_by, e.corrected_at, e.correction_reason, -bm25(memory_words) as score from memory_words join
+    memory_entries e on e.rowid = memory_words.rowid where memory_words match ? and e.memory_id = ? and e.deleted_at is
+    null and e.corrected_by is null and (e.expires_at is null or e.expires_at > now_us()) order by bm25(memory_words),
+    e.seq desc limit ?;
+
+-- memory_set_epoch
+-- Store the epoch under which this node writes to a memory.
+UPDATE memories SET epoch=? WHERE memories.id = ?;
+
+-- memory_set_last_seq
+-- Store the number of the last operation after superseded ones were appended.
+UPDATE memories SET last_seq=? WHERE memories.id = ?;
+
+-- memory_set_tags
+-- Set the tags of entries.
+UPDATE memory_entries SET changed_seq=batch.seq, tags=batch.tags FROM (SELECT json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS tags, json_extract(value, '$[3]') AS seq
+FROM json_each(?) AS batch_members) AS batch WHERE memory_entries.id = batch.id AND memory_entries.memory_id =
+    batch.memory_id AND memory_entries.deleted_at IS NULL;
+
+-- memory_sign_off
+-- Remove a node that owns nothing.
+DELETE FROM memory_nodes WHERE memory_nodes.id = ? AND NOT (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.owner = ?));
+
+-- memory_take
+-- Make a node the owner of a memory.
+UPDATE memories SET owner=?, epoch=(memories.epoch + ?) WHERE memories.id = ? RETURNING epoch;
+
+-- memory_target_entries
+-- Read the entries that requests change.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.id in (select value from json_each(?));
+
+-- memory_unblock_ops
+-- Let the operations of a parked memory be replicated.
+UPDATE memory_ops SET state=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied';
+
+-- memory_vault_by_title
+-- Read a vault by its title.
+SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vaults.title, memory_vaults.description,
+    memory_vaults.created_at
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? AND memory_vaults.user_id = ? AND memory_vaults.title = ?;
+
+-- memory_vault_in_use
+-- Check whether a vault is empty.
+SELECT memories.id
+FROM memories
+WHERE memories.vault_id = ?
+LIMIT ? OFFSET ?;
+
+-- memory_waiting_counts
+-- Count the operations that are not replicated.
+SELECT memory_ops.memory_id, count(*) AS waiting, min(memory_ops.created_at) AS oldest
+FROM memory_ops
+WHERE memory_ops.state != 'applied' GROUP BY memory_ops.memory_id;
+
+-- memory_waiting_ops
+-- Read the operations of a memory that are not replicated.
+SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
+    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
+    memory_ops.created_at
+FROM memory_ops
+WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
 
 -- messages_before_run
 -- Read how many messages a thread had before a run.
@@ -4578,6 +5196,13 @@ SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at
 FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500 OFFSET ?;
 
+-- oldest_ended_run
+-- Read the age of the oldest ended run, for metrics.
+SELECT (SELECT now_us() AS now_us_1) - runs.ended_at AS age_us
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.holds_key = 0 ORDER BY runs.ended_at
+LIMIT 1 OFFSET ?;
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
@@ -4591,6 +5216,13 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.ru
 FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.open = 1 ORDER BY
     schedule_firings.schedule_uid, schedule_firings.slot;
+
+-- open_questions
+-- Count the questions that wait for a person, for metrics.
+SELECT count(*) AS n, coalesce((SELECT now_us() AS now_us_1) - min(run_waits.opened_at), 0) AS oldest_us,
+    count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT now_us() AS now_us_2) + 900000000) AS due
+FROM run_waits
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -5068,10 +5700,11 @@ SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
     body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
-    now_us() AS now
+    run_inputs.trace, now_us() AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
-    run_webhooks.run_id = webhook_deliveries.run_id
+    run_webhooks.run_id = webhook_deliveries.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    webhook_deliveries.run_id
 WHERE webhook_deliveries.id in (select value from json_each(?)) ORDER BY webhook_deliveries.created_at,
     webhook_deliveries.id;
 
@@ -5386,6 +6019,12 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
 FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
     'stored_bytes');
+
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
 
 -- read_secret
 -- Read the description of a secret.
@@ -5746,6 +6385,10 @@ DELETE FROM limit_waits WHERE limit_waits.run_id in (select value from json_each
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = ?;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
@@ -5971,6 +6614,12 @@ WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.name
     ?) ORDER BY store_items.namespace, store_items."key"
 LIMIT ? OFFSET ?;
 
+-- schedule_lag
+-- Read how late the latest schedule is, for metrics.
+SELECT coalesce((SELECT now_us() AS now_us_1) - min(schedules.next_due_at), 0) AS lag_us
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
 SELECT schedules.id
@@ -6041,7 +6690,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_assistant_id_down
@@ -6052,7 +6702,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at
@@ -6063,7 +6714,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at_down
@@ -6074,7 +6726,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id
@@ -6085,7 +6738,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id_down
@@ -6096,7 +6750,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name
@@ -6107,7 +6762,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name_down
@@ -6118,7 +6774,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at
@@ -6129,7 +6786,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at_down
@@ -6140,7 +6798,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_assistant_id
@@ -6409,7 +7068,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.created_at ASC, threads.id
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at_down
@@ -6426,7 +7086,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.created_at DESC, threads.id DESC
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at
@@ -6443,7 +7104,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.state_updated_at ASC, threads.id
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at_down
@@ -6460,7 +7122,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.state_updated_at DESC, threads.id DESC
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status
@@ -6477,7 +7140,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.status ASC, threads.id
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status_down
@@ -6494,7 +7158,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.status DESC, threads.id DESC
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id
@@ -6511,7 +7176,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.id ASC, threads.id
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id_down
@@ -6528,7 +7194,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.id DESC, threads.id DESC
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at
@@ -6545,7 +7212,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.updated_at ASC, threads.id
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at_down
@@ -6562,7 +7230,8 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run
 WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
     (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(threads.state_values, ?) = 1) ORDER BY threads.updated_at DESC, threads.id DESC
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- secret_names
@@ -6712,6 +7381,10 @@ INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES (?, ?, ?, NULL,
 -- Create or change a role.
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_us(), now_us()) ON CONFLICT (name) DO
     UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
+
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES (?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET url = ?;
 
 -- set_schedule
 -- Change a schedule.
@@ -7289,8 +7962,8 @@ UPDATE runs SET status=CASE WHEN (runs.cancel_requested_at IS NOT NULL) THEN 'ca
     ELSE CASE WHEN (batch.together > 3) THEN batch.together / 2 - 1 ELSE 0 END END FROM (SELECT json_extract(value,
     '$[0]') AS worker_id, json_extract(value, '$[1]') AS together
 FROM json_each(?) AS batch_members) AS batch WHERE runs.worker_id = batch.worker_id AND runs.status = 'running'
-    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, CASE WHEN
-    (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, target, CASE
+    WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, now_us() AS at, 'lost' AS outcome, NULL AS result,
     (((((((((((((('{"type":"' || CAST('WorkerLost' AS TEXT)) || '"') || ',"message":"') || CAST('Worker ' || worker_id
@@ -7305,8 +7978,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.outcome IS NOT NULL;
 
@@ -7316,8 +7989,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7328,8 +8001,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7342,14 +8015,14 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_back_runs (final)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -7358,8 +8031,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_bulk_job
@@ -7429,6 +8102,16 @@ LIMIT ? OFFSET ?)
 UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
     picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
 
+-- tenant_budgets
+-- Read what tenants have spent of their daily budgets, for metrics.
+SELECT tenants.id, CAST((SELECT coalesce(sum(usage_daily.cost_usd), CAST(0 AS FLOAT)) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER)) AS FLOAT) / (CAST(tenants.max_cost_usd_per_day AS FLOAT) + 0.0) AS share
+FROM tenants
+WHERE tenants.max_cost_usd_per_day > 0 ORDER BY tenants.id
+LIMIT 200 OFFSET ?;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
 SELECT 1 AS found
@@ -7446,6 +8129,14 @@ SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = ? AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND tenants.metered = 0) AS free;
+
+-- tenant_quota_use
+-- Read what tenants have used of their quotas, for metrics.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.day, CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER) AS today, CAST(tenant_quotas.used AS FLOAT) / (tenant_quotas.most + 0.0) AS share
+FROM tenant_quotas
+WHERE tenant_quotas.most > 0 AND tenant_quotas.used IS NOT NULL ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 200 OFFSET ?;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.
@@ -7689,6 +8380,12 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     json_each(?)) AND dead_letters.tenant = ? GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY
     max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, json_contains_any(assistants.metadata, ?) AS visible
+FROM assistants
+WHERE assistants.tenant = ? AND assistants.id in (select value from json_each(?));
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -7700,6 +8397,12 @@ WHERE dead_letters.run_id in (select value from json_each(?)) AND (CAST(? AS TEX
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, json_contains_any(threads.metadata, ?) AS visible
+FROM threads
+WHERE threads.tenant = ? AND threads.id in (select value from json_each(?));
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES (?, ?, ((SELECT now_us() AS now_us_1) - ?),

@@ -43,14 +43,14 @@ class Thread:
     config: dict[str, Any]
     values: Any
     interrupts: dict[str, Any]
-    error: Any
-    ttl: ThreadTtl | None
-    tenant: Annotated[str, Field(exclude=True)]
-    key: Annotated[str, Field(exclude=True)]
-    open_runs: Annotated[int, Field(exclude=True)]
-    run_count: Annotated[int, Field(exclude=True)]
-    native: Annotated[str | None, Field(exclude=True)]
-    session_id: Annotated[str | None, Field(exclude=True)]
+    error: Any = None
+    ttl: ThreadTtl | None = None
+    tenant: Annotated[str, Field(exclude=True)] = ""
+    key: Annotated[str, Field(exclude=True)] = ""
+    open_runs: Annotated[int, Field(exclude=True)] = 0
+    run_count: Annotated[int, Field(exclude=True)] = 0
+    native: Annotated[str | None, Field(exclude=True)] = None
+    session_id: Annotated[str | None, Field(exclude=True)] = None
 
 
 @with_config(WIRE)

@@ -29,6 +29,7 @@ from runlane.store.threads.assistants import find_assistant, resolve_assistant
 from runlane.store.threads.threads import find_thread
 from runlane.submit.cron_runs import cron_input
 from runlane.submit.schedules import Schedules, parse_schedule
+from runlane.submit.webhook_urls import check_webhook_url
 
 router = agent_router("crons")
 
@@ -91,6 +92,7 @@ async def update_cron(request: Request, principal: SchedulesWrite, cron_id: Cron
     verbs = await _verbs(request)
     known = await store.find_cron(parts_of(request).database, principal.tenant, cron_id)
     merged = _merged(known, body)
+    check_webhook_url(parts_of(request).app.agent_server.webhook_urls, merged.webhook)
     settings = _settings(merged, known.id, known.settings.target.name, known.settings.target.thread_id)
     if settings != known.settings:
         await verbs.put(principal.tenant, settings, actor=principal.actor, version=known.version, source=CRONS)
@@ -112,6 +114,7 @@ async def delete_cron(request: Request, principal: SchedulesWrite, cron_id: Cron
 
 async def _create(request: Request, principal: Principal, body: CronBody, thread_id: str | None) -> ValueBody:
     parts = parts_of(request)
+    check_webhook_url(parts.app.agent_server.webhook_urls, body.webhook)
     assistant = await resolve_assistant(parts.database, principal.tenant, body.assistant_id)
     settings = _settings(body, str(uuid.uuid4()), assistant.id, thread_id)
     await (await _verbs(request)).create(

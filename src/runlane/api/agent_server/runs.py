@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Path, Query, Request
 from starlette.responses import Response
 
+from runlane.access.policy import require
 from runlane.api.agent_server.deletion import publish_changes, wait_stopped
 from runlane.api.agent_server.joining import JoinAnswer
 from runlane.api.agent_server.native_questions import resume_native
@@ -26,7 +27,7 @@ from runlane.api.idempotency import IdempotencyKey
 from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
-from runlane.domain.access import Principal
+from runlane.domain.access import Permission, Principal
 from runlane.domain.graph import CancelAction, ThreadRunStatus, thread_key
 from runlane.domain.thread import Thread, ThreadRun
 from runlane.domain.wire import to_dict
@@ -119,6 +120,8 @@ async def join_run(
 ) -> Response:
     """Return the values of the thread after a run, once the run has ended."""
     parts = parts_of(request)
+    if cancel_on_disconnect:
+        require(principal, Permission.RUNS_WRITE)
     run = await store.find_thread_run(parts.database, principal.tenant, thread_id, run_id)
     return await join(parts, principal, RunPath.of(run), cancels=cancel_on_disconnect)
 
@@ -135,6 +138,8 @@ async def join_stream(
 ) -> Response:
     """Stream the events of a run after the given one, until the run has ended."""
     parts = parts_of(request)
+    if cancel_on_disconnect:
+        require(principal, Permission.RUNS_WRITE)
     run = await store.find_thread_run(parts.database, principal.tenant, thread_id, run_id)
     modes = parse_modes(stream_mode) or run.kwargs["stream_mode"]
     return await stream(parts, principal, RunPath.of(run), modes, last_event_id, cancels=cancel_on_disconnect)

@@ -23,7 +23,7 @@ from runlane.api.auth import authenticate_socket
 from runlane.api.services import parts_of
 from runlane.api.sse import SEND_SECONDS, UNAVAILABLE_SECONDS
 from runlane.domain.access import Permission, Principal
-from runlane.errors import RunlaneError, Unavailable
+from runlane.errors import Forbidden, RunlaneError, Unavailable
 from runlane.store.threads.threads import find_thread
 
 router = APIRouter(tags=["thread streams"])
@@ -40,6 +40,8 @@ _MAX_REASON: Final = 100
 async def events_socket(socket: WebSocket, thread_id: str) -> None:
     """Serve the events and commands of a thread until the client or this process closes the socket."""
     try:
+        if parts_of(socket).auth_module is not None:
+            raise Forbidden("Sockets are not served with an auth module. Use POST /threads/{id}/stream/events.")
         principal = await authenticate_socket(socket)
         require(principal, Permission.RUNS_READ)
         check_uuid(thread_id, "thread id")

@@ -8,12 +8,13 @@ executed one at a time, in the order in which they were accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import FromClause, Integer, Text, bindparam, insert, select, update
 from sqlalchemy.sql.base import Executable
 
+from runlane.domain.access_rule import AccessRule
 from runlane.domain.graph import PLAN_KEY as THREAD_PLAN
 from runlane.domain.graph import (
     CancelAction,
@@ -25,6 +26,7 @@ from runlane.domain.graph import (
     thread_key,
     thread_ordering_key,
 )
+from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.run import Accepted, RunHook
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import ThreadRun
@@ -35,6 +37,7 @@ from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.json_containment import text_contains_any
 from runlane.store.sql.schema import thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.cancelling import cancel_open_runs, has_open_runs
@@ -47,7 +50,7 @@ from runlane.store.threads.native_runs import (
 )
 from runlane.store.threads.request_checks import check_request
 from runlane.store.threads.thread_runs import new_thread_run
-from runlane.store.threads.threads import create_thread_in, read_thread_in
+from runlane.store.threads.threads import Ttl, create_thread_in, read_thread_in
 
 _SERIALIZED: Final = ("tenant", "thread_id", "assistant_id", "graph_id", "creates", "deletes", "actor")
 
@@ -71,6 +74,10 @@ class ThreadStart:
     operation: Operation = Operation.RUN
     actor: str = "local"
     turn: NativeTurn | None = None
+    # Of a thread that is created for the run.
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ttl: DefaultTtl | None = None
+    rule: AccessRule | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize all of it except the run."""
@@ -254,7 +261,10 @@ async def _enter_thread(session: Session, start: ThreadStart) -> _Entry:
     if row is None:
         if not start.creates:
             raise UnknownThread(start.thread_id)
-        row = await create_thread_in(session, start.tenant, start.thread_id)
+        ttl = None if start.ttl is None else Ttl(start.ttl.minutes, start.ttl.strategy)
+        row = await create_thread_in(session, start.tenant, start.thread_id, metadata=start.metadata, ttl=ttl)
+    elif start.rule is not None and not text_contains_any(row["metadata"], start.rule.text):
+        raise UnknownThread(start.thread_id)
     if row is None:  # the lock of the key excludes it
         raise UnknownThread(start.thread_id)
     check_target(row, start.thread_id, None if start.turn is None else start.graph_id)
