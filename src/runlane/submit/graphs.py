@@ -16,6 +16,7 @@ from runlane.domain.native_thread import is_native
 from runlane.domain.options import RunOptions
 from runlane.domain.text import utf8_size
 from runlane.errors import InputTooLarge
+from runlane.store.queue.accept import NewRun
 from runlane.store.sql.database import Database
 from runlane.store.threads.assistants import resolve_assistant
 from runlane.store.threads.native_runs import NativeTurn
@@ -66,39 +67,16 @@ async def graph_starts(
     for request in requests:
         assistant = assistants[request.assistant_id]
         whole = _with_assistant(request, assistant)
-        text = whole.to_json()
-        if utf8_size(text) > max_input_bytes:
-            raise InputTooLarge(
-                f"The request has {utf8_size(text)} bytes; at most {max_input_bytes} are allowed "
-                "(RUNLANE_MAX_INPUT_BYTES). Store large values elsewhere and send a reference."
-            )
-        turn: NativeTurn | None = None
-        if is_native(assistant.graph_id):
-            # Imported here, because it depends on this module.
-            from runlane.submit.native_runs import native_run
-
-            run, turn = await native_run(
-                database,
-                request,
-                whole,
-                assistant,
-                max_input_bytes=max_input_bytes,
-                max_losses=max_losses,
-                tenant=tenant,
-                trace=trace,
-            )
-        else:
-            run = new_run(
-                graph_target(assistant.graph_id),
-                text,
-                request.options,
-                lane=DEFAULT_LANE,
-                max_attempts=_ATTEMPTS,
-                max_losses=max_losses,
-                tenant=tenant,
-                trace=trace,
-                mark=[request.thread_id, request.strategy.value, request.operation.value],
-            )
+        run, turn = await _run_of(
+            database,
+            request,
+            whole,
+            assistant,
+            max_input_bytes=max_input_bytes,
+            max_losses=max_losses,
+            tenant=tenant,
+            trace=trace,
+        )
         starts.append(
             ThreadStart(
                 tenant=tenant,
@@ -119,6 +97,52 @@ async def graph_starts(
             )
         )
     return starts
+
+
+async def _run_of(
+    database: Database,
+    given: GraphRunRequest,
+    request: GraphRequest,
+    assistant: Assistant,
+    *,
+    max_input_bytes: int,
+    max_losses: int,
+    tenant: str,
+    trace: str | None,
+) -> tuple[NewRun, NativeTurn | None]:
+    """Return the run of a request; for an agent or orchestration also its turn of the conversation."""
+    text = request.to_json()
+    if utf8_size(text) > max_input_bytes:
+        raise InputTooLarge(
+            f"The request has {utf8_size(text)} bytes; at most {max_input_bytes} are allowed "
+            "(RUNLANE_MAX_INPUT_BYTES). Store large values elsewhere and send a reference."
+        )
+    if is_native(assistant.graph_id):
+        # Imported here, because it depends on this module.
+        from runlane.submit.native_runs import native_run
+
+        return await native_run(
+            database,
+            given,
+            request,
+            assistant,
+            max_input_bytes=max_input_bytes,
+            max_losses=max_losses,
+            tenant=tenant,
+            trace=trace,
+        )
+    run = new_run(
+        graph_target(assistant.graph_id),
+        text,
+        given.options,
+        lane=DEFAULT_LANE,
+        max_attempts=_ATTEMPTS,
+        max_losses=max_losses,
+        tenant=tenant,
+        trace=trace,
+        mark=[given.thread_id, given.strategy.value, given.operation.value],
+    )
+    return run, None
 
 
 def _with_assistant(given: GraphRunRequest, assistant: Assistant) -> GraphRequest:

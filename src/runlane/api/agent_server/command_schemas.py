@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from runlane.api.agent_server.assistant_schemas import Json
-from runlane.api.agent_server.event_channels import MAX_NUMBER, Subscription
+from runlane.api.agent_server.event_channels import MAX_NUMBER, EventSelection
 from runlane.api.schemas.fields import Name, RequestModel
 
 MAX_CHANNELS = 100
@@ -38,9 +38,9 @@ class EventsBody(RequestModel):
     since: Annotated[int, Field(ge=0, le=MAX_NUMBER, description="Events after this number.")] | None = None
 
     @property
-    def subscription(self) -> Subscription:
+    def subscription(self) -> EventSelection:
         """The events that the reader gets."""
-        return Subscription(frozenset(self.channels), self.namespaces, self.depth)
+        return EventSelection(frozenset(self.channels), self.namespaces, self.depth)
 
 
 class ResponseEntry(RequestModel):

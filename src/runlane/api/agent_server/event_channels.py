@@ -47,7 +47,7 @@ def part_of(index: int, count: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class EventSelection:
     """Which events a reader gets: those of the channels, in these namespaces and at most `depth` levels below them."""
 
     channels: frozenset[str]

@@ -9,7 +9,7 @@ import contextlib
 from functools import partial
 from typing import Final
 
-from runlane.api.agent_server.event_channels import MAX_NUMBER, EventNumber, Subscription
+from runlane.api.agent_server.event_channels import MAX_NUMBER, EventNumber, EventSelection
 from runlane.api.agent_server.native_fold import NativeFold
 from runlane.api.agent_server.native_questions import interrupts_of
 from runlane.api.agent_server.native_stream import native_fold
@@ -124,7 +124,7 @@ class EventFollower(ThreadFollower):
         thread: Thread,
         after: ThreadCursor,
         number: int,
-        subscription: Subscription,
+        subscription: EventSelection,
         framing: Framing,
     ) -> None:
         super().__init__(parts, thread, after, ())
@@ -151,7 +151,7 @@ async def follow_events(
     parts: Services,
     principal: Principal,
     thread: Thread,
-    subscription: Subscription,
+    subscription: EventSelection,
     since: int | None,
     framing: Framing,
 ) -> EventFollower:

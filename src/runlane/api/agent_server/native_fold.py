@@ -34,7 +34,7 @@ GraphEvent = tuple[str, Any]
 
 @dataclass(slots=True)
 class _Live:
-    """The text of the turn that is being written, as the client has it. `number` counts texts that were replaced."""
+    """The text of the turn that is being written, as the client has it. `number` counts replaced ones."""
 
     answer: str = ""
     known: str = ""
