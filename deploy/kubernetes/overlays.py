@@ -31,14 +31,15 @@ def diff(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         yield {"op": "replace", "path": path, "value": after}
         return
-    for key in sorted({*before, *after}):
+    old, new = cast("Object", before), cast("Object", after)
+    for key in sorted({*old, *new}):
         place = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
-        if key not in after:
+        if key not in new:
             yield {"op": "remove", "path": place}
-        elif key not in before:
-            yield {"op": "add", "path": place, "value": after[key]}
+        elif key not in old:
+            yield {"op": "add", "path": place, "value": new[key]}
         else:
-            yield from diff(before[key], after[key], place)
+            yield from diff(old[key], new[key], place)
 
 
 def _are_objects(value: Any) -> bool:
