@@ -28,7 +28,7 @@ def merged(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, dict) and isinstance(before, dict):
             found[key] = merged(cast("dict[str, Any]", before), cast("dict[str, Any]", value))
         else:
-            found[key] = copy.deepcopy(value)
+            found[key] = copy.deepcopy(cast("Any", value))
     return found
 
 

@@ -55,7 +55,7 @@ def apply_patch(target: Object, operations: Sequence[Mapping[str, Any]]) -> Obje
         )
         place: Any = found
         for part in parents:
-            place = place[int(part)] if isinstance(place, list) else place[part]
+            place = cast("Any", place[int(part)] if isinstance(place, list) else place[part])
         match operation["op"]:
             case "remove":
                 del place[last]
@@ -82,7 +82,7 @@ def build(folder: Path) -> list[Object]:
         if isinstance(content, dict):
             if content.get("$patch") != "delete":
                 raise ValueError(f"{folder}: only deletions and JSON patches are supported here")
-            del objects[key_of(content)]
+            del objects[key_of(cast("Object", content))]
             continue
         key = patch["target"]["kind"], patch["target"]["name"]
         objects[key] = apply_patch(objects[key], content)
