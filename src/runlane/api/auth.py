@@ -18,11 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.policy import LOCAL, require
 from runlane.addresses import is_loopback
+from runlane.api.browser_access import CrossSiteRefused, identify_browser, session_token
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
 from runlane.api.services import parts_of
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
-from runlane.errors import RunlaneError
+from runlane.errors import RunlaneError, Unauthorized
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
 _header = APIKeyHeader(
@@ -31,8 +32,9 @@ _header = APIKeyHeader(
 
 # The entry of a request's scope that holds the principal.
 _PRINCIPAL = "runlane.principal"
-# Senders of webhooks have no key: the source of the request verifies it, and limits its body.
-_HOOKS = "/hooks/"
+# Senders of webhooks have no key: the source of the request verifies it, and limits its body. A browser that signs in
+# sends its key in the body, which the route reads up to a small limit.
+_WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session")
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -71,6 +73,8 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None,
             known = LOCAL
         elif "authorization" in request.headers:
             known = await parts.authenticator.identify(None if sent is None else sent.credentials)
+        elif header is None and (token := session_token(request)) is not None:
+            known = await identify_browser(request, token, parts.authenticator)
         else:
             known = await parts.authenticator.identify(header)
         request.scope[_PRINCIPAL] = known
@@ -80,6 +84,19 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None,
 async def authenticate(request: Request) -> Principal:
     """Return the principal, for code that runs before a route's own check. It is looked up once per request."""
     return await _identify(request, await _bearer(request), await _header(request))
+
+
+async def identify_optional(request: Request) -> Principal | None:
+    """Return the principal of a public endpoint's caller; None without a key and without a valid session.
+
+    An invalid key raises Unauthorized, because its sender expects it to count.
+    """
+    try:
+        return await authenticate(request)
+    except (Unauthorized, CrossSiteRefused):
+        if "authorization" in request.headers or "x-api-key" in request.headers:
+            raise
+        return None
 
 
 def _has_key(request: Request, header: str | None) -> bool:
@@ -100,7 +117,7 @@ class AuthenticateFirst:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_HOOKS):
+        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_WITHOUT_KEY):
             try:
                 await authenticate(Request(scope))
             except RunlaneError as error:

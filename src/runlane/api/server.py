@@ -15,6 +15,7 @@ from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
+from runlane.api.client_side import ProxyTrust
 from runlane.api.compat import lane_admin
 from runlane.api.cross_origin import CrossOrigin
 from runlane.api.error_responses import handle_problems
@@ -45,6 +46,7 @@ from runlane.api.routes import (
     stream,
     system,
     tasks,
+    ui,
     webhook_sources,
     webhooks,
 )
@@ -92,6 +94,7 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
+    api.state.proxy_trust = ProxyTrust(settings)
     origins = _origins(settings.api_cors_origins)
     if origins:
         api.cross_origin = CrossOrigin(origins)
@@ -179,6 +182,8 @@ def _routers() -> list[APIRouter]:
         schedules.changes,
         webhooks.router,
         webhooks.changes,
+        ui.public,
+        ui.router,
     ]
 
 

@@ -15,6 +15,7 @@ from runlane.access.stream_revocation import StreamRevocation
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
+from runlane.api.sign_in_limit import SignInLimit
 from runlane.api.tail import Follower, Tail
 from runlane.api.tail_page import Encoding
 from runlane.api.write_probe import WriteProbe
@@ -45,6 +46,7 @@ class Services:
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
+    sign_ins: SignInLimit = field(default_factory=SignInLimit)
     stopping: bool = False
 
     @property

@@ -43,6 +43,11 @@ class Bus(Protocol):
     """Messages between the parts of the system. No method waits, and none raises to its caller."""
 
     @property
+    def kind(self) -> str:
+        """What connects processes: `redis`, `postgres`, or `none`."""
+        ...
+
+    @property
     def reaches_others(self) -> bool:
         """Whether messages of other processes arrive at this moment."""
         ...

@@ -54,6 +54,7 @@ class MemoryListener:
 class MemoryBus:
     """Used from one event loop."""
 
+    kind = "none"
     reaches_others = False
 
     def __init__(self) -> None:

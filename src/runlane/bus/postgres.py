@@ -117,6 +117,8 @@ class PostgresListener(MemoryListener):
 class PostgresBus(MemoryBus):
     """The bus of the process, extended to other processes by notifications."""
 
+    kind = "postgres"
+
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self._settings = settings

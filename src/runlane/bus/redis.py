@@ -60,6 +60,8 @@ class RedisListener(MemoryListener):
 class RedisBus(MemoryBus):
     """The bus of the process, extended to other processes by Redis."""
 
+    kind = "redis"
+
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__()
         self._url = url

@@ -13,6 +13,7 @@ from pydantic_settings import SettingsError
 from runlane.errors import InvalidSettings, nearest
 from runlane.redaction import LOGS
 from runlane.settings.api import ApiSettings
+from runlane.settings.dashboard import DashboardSettings
 from runlane.settings.providers import ProviderSettings
 from runlane.settings.storage import StorageSettings
 from runlane.settings.worker import WorkerSettings
@@ -21,7 +22,7 @@ from runlane.settings.worker import WorkerSettings
 CLIENT_VARIABLES: Final = ("RUNLANE_URL", "RUNLANE_API_KEY")
 
 
-class Settings(StorageSettings, WorkerSettings, ApiSettings, ProviderSettings):
+class Settings(StorageSettings, WorkerSettings, ApiSettings, DashboardSettings, ProviderSettings):
     """The settings of a process. Durations are in seconds unless the name has another unit."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles, tenant_quotas, tenants
 from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
+from runlane.store.sql.schema.dashboard import browser_sessions, saved_views, servers
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
 from runlane.store.sql.schema.events import (
     dependency_work,
@@ -76,6 +77,7 @@ __all__ = [
     "assistants",
     "audit",
     "batch_items",
+    "browser_sessions",
     "bulk_items",
     "bulk_jobs",
     "chat_sessions",
@@ -122,9 +124,11 @@ __all__ = [
     "run_waits",
     "run_webhooks",
     "runs",
+    "saved_views",
     "schedule_firings",
     "schedules",
     "secrets",
+    "servers",
     "store_items",
     "stored_events",
     "tenant_quotas",

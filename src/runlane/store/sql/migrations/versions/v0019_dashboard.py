@@ -1,0 +1,42 @@
+"""Signed-in browsers, saved views, and the heartbeats of servers."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "v0019"
+down_revision = "v0014"
+
+
+def upgrade() -> None:
+    op.create_table(
+        "browser_sessions",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.Column("key_id", sa.Text(), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("last_seen_at", sa.BigInteger(), nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.Column("agent", sa.Text(), nullable=False),
+    )
+    op.create_index("browser_sessions_hash", "browser_sessions", ["hash"], unique=True)
+    op.create_table(
+        "saved_views",
+        sa.Column("tenant", sa.Text(), primary_key=True),
+        sa.Column("page", sa.Text(), primary_key=True),
+        sa.Column("name", sa.Text(), primary_key=True),
+        sa.Column("query", sa.Text(), nullable=False),
+        sa.Column("created_by", sa.Text(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "servers",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("hostname", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
+        sa.Column("figures", sa.Text(), nullable=False),
+    )
