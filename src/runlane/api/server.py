@@ -18,6 +18,8 @@ from runlane.api.body import BodyLimit
 from runlane.api.client_side import ProxyTrust
 from runlane.api.compat import lane_admin
 from runlane.api.cross_origin import CrossOrigin
+from runlane.api.dashboard import routes as dashboard_routes
+from runlane.api.dashboard.assets import load_dashboard
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.openai import response_routes
@@ -66,8 +68,12 @@ def build_api(
     access: RequestAccess = RequestAccess.KEYS,
     worker: WorkerOptions | None = None,
     identity: Identity | None = None,
+    ui: bool = True,
 ) -> FastAPI:
-    """Return the API of an app. Its lifespan connects and starts the tail, the maintenance services and the worker."""
+    """Return the API of an app. Its lifespan connects and starts the tail, the maintenance services and the worker.
+
+    It serves the dashboard, too, unless `ui` or the setting is False.
+    """
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
@@ -95,6 +101,9 @@ def build_api(
     )
     api.state.identity = identity
     api.state.proxy_trust = ProxyTrust(settings)
+    api.state.serves_dashboard = ui and settings.ui
+    api.state.dashboard = load_dashboard() if ui and settings.ui else None
+    api.base_path = settings.ui_base_path
     origins = _origins(settings.api_cors_origins)
     if origins:
         api.cross_origin = CrossOrigin(origins)
@@ -126,6 +135,7 @@ def _include_routes(api: FastAPI) -> None:
         api.include_router(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
+    api.include_router(dashboard_routes.router)
 
 
 def _origins(listed: str | None) -> set[str]:

@@ -34,7 +34,7 @@ _COMMANDS: Final = {
     "mcp": ("mcp", "Check MCP servers and list their tools."),
     "secrets": ("secrets", "Manage the secrets that definitions refer to as {secret.NAME}."),
     "worker": ("worker:worker", "Execute runs until SIGTERM, then drain."),
-    "serve": ("serve:serve", "Serve the HTTP API until SIGTERM."),
+    "serve": ("serve:serve", "Serve the HTTP API and the dashboard until SIGTERM."),
     "db": ("db", "Upgrade the database schema, or show its revision."),
     "doctor": ("doctor:doctor", "Check the installation; report each problem with its fix."),
     "workers": ("workers:workers", "List the workers."),

@@ -26,8 +26,8 @@ from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
 
 # A webhook is verified by the signature of its sender.
-# A browser signs in with a key in the body, which tests of browser sessions check.
-UNKEYED = {"/hooks/{token}", "/api/v2/ui/session"}
+# A browser signs in with a key in the body, and the files of the dashboard are public: both have tests of their own.
+UNKEYED = {"/hooks/{token}", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
 PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED}
 RUN_ID = "{run_id}"
 UNKNOWN_KEY = "Bearer sk-rl-" + "0" * 64
