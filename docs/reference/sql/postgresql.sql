@@ -2142,6 +2142,12 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
     as jsonb)));
 
+-- count_unsent_deliveries
+-- Count the webhook deliveries that are not sent yet.
+SELECT count(*) AS n
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT NULL;
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
@@ -3113,6 +3119,13 @@ FROM threads
 WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1) AND threads.open_runs = 0 ORDER BY threads.expires_at
 LIMIT 20;
+
+-- fail_unsent_deliveries
+-- End the deliveries that a backup contains as not sent.
+UPDATE webhook_deliveries SET status='failed', next_at=$1::BIGINT, fence=(webhook_deliveries.fence + 1),
+    error=$2::VARCHAR, ended_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT NULL RETURNING
+    webhook_deliveries.id;
 
 -- failed_schedules
 -- Find schedules whose last slot did not start.
@@ -7157,6 +7170,12 @@ LIMIT 500 FOR UPDATE OF schedules SKIP LOCKED;
 SELECT DISTINCT schedule_firings.schedule_uid
 FROM schedule_firings
 WHERE schedule_firings.run_id = any ($1::TEXT[]) AND schedule_firings.open;
+
+-- schema_compatible_from
+-- Read the oldest revision whose code runs on the schema.
+SELECT schema_compatibility.compatible_from
+FROM schema_compatibility
+WHERE schema_compatibility.revision = $1::VARCHAR;
 
 -- schema_version
 -- Read the revision of the schema.

@@ -1473,6 +1473,12 @@ WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select va
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
     ?) = 1);
 
+-- count_unsent_deliveries
+-- Count the webhook deliveries that are not sent yet.
+SELECT count(*) AS n
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT NULL;
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
@@ -2341,6 +2347,12 @@ FROM threads
 WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT now_us() AS now_us_1) AND threads.open_runs = 0
     ORDER BY threads.expires_at
 LIMIT 20 OFFSET ?;
+
+-- fail_unsent_deliveries
+-- End the deliveries that a backup contains as not sent.
+UPDATE webhook_deliveries SET status='failed', next_at=?, fence=(webhook_deliveries.fence + 1), error=?,
+    ended_at=now_us() WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT
+    NULL RETURNING id;
 
 -- failed_schedules
 -- Find schedules whose last slot did not start.
@@ -5877,6 +5889,12 @@ LIMIT 500 OFFSET ?;
 SELECT DISTINCT schedule_firings.schedule_uid
 FROM schedule_firings
 WHERE schedule_firings.run_id in (select value from json_each(?)) AND schedule_firings.open = 1;
+
+-- schema_compatible_from
+-- Read the oldest revision whose code runs on the schema.
+SELECT schema_compatibility.compatible_from
+FROM schema_compatibility
+WHERE schema_compatibility.revision = ?;
 
 -- schema_version
 -- Read the revision of the schema.
