@@ -2494,6 +2494,14 @@ WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND de
     definitions.id
 LIMIT $3::INTEGER;
 
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.pins LIKE $2::VARCHAR ESCAPE
+    '\' ORDER BY definitions.kind, definitions.id
+LIMIT 500;
+
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL AND api_answers.created_at <

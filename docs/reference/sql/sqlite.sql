@@ -1761,6 +1761,14 @@ FROM definitions
 WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.kind = ? ORDER BY definitions.id
 LIMIT ? OFFSET ?;
 
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.pins LIKE ? ESCAPE '\' ORDER BY
+    definitions.kind, definitions.id
+LIMIT 500 OFFSET ?;
+
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL AND api_answers.created_at < (SELECT
