@@ -1444,6 +1444,12 @@ SELECT count(*) AS calls, sum(run_calls.tokens_in + run_calls.tokens_out) AS tok
 FROM run_calls
 WHERE run_calls.run_id = $1::VARCHAR AND run_calls.kind = 'model';
 
+-- call_totals_of_runs
+-- Sum tokens and cost of the model calls of several runs.
+SELECT run_calls.run_id, sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens, sum(run_calls.cost_usd) AS cost_usd
+FROM run_calls
+WHERE run_calls.run_id = any ($1::TEXT[]) AND run_calls.kind = 'model' GROUP BY run_calls.run_id;
+
 -- calls_of_run
 -- Read the journal of a run.
 SELECT run_calls.run_id, run_calls.path, run_calls.key, run_calls.attempt, run_calls.kind, run_calls.payload,
