@@ -17,6 +17,8 @@ from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
+from runlane.api.live import LiveFollower, LiveHub
+from runlane.api.sign_in_limit import SignInLimit
 from runlane.api.tail import Follower, Tail
 from runlane.api.tail_page import Encoding
 from runlane.api.write_probe import WriteProbe
@@ -39,6 +41,7 @@ class Services:
     access: str
     connection: Resources
     tail: Tail
+    live: LiveHub
     authenticator: Authenticator
     revocation: StreamRevocation
     streams: KeyQuota
@@ -47,6 +50,7 @@ class Services:
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
+    sign_ins: SignInLimit = field(default_factory=SignInLimit)
     auth_module: AuthModule | None = None
     stopping: bool = False
 
@@ -82,10 +86,19 @@ class Services:
         reader.when_closed(partial(_both, release, unguard))
         return reader
 
+    def follow_live(self, principal: Principal, after: str | None) -> LiveFollower:
+        """Return a reader of hints, which ends when its key is revoked. The caller closes it."""
+        release = self.streams.take(principal)
+        follower = self.live.follow(principal, after)
+        unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
+        follower.when_closed(partial(_both, release, unguard))
+        return follower
+
     def end_streams(self) -> None:
         """End every stream and long poll now, so that their readers reconnect to another process."""
         self.stopping = True
         self.tail.shut_all()
+        self.live.shut_all()
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
@@ -113,6 +126,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         access,
         connection,
         Tail(database, connection.bus),
+        LiveHub(database, connection.bus),
         Authenticator(database),
         StreamRevocation(database),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
@@ -144,6 +158,7 @@ async def stop_parts(parts: Services) -> None:
     """End streams first, then drain the worker, then stop what a draining worker needs."""
     parts.end_streams()
     await parts.tail.stop()
+    await parts.live.stop()
     await parts.revocation.stop()
     await parts.writes.stop()
     if parts.worker is not None:

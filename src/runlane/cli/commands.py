@@ -37,7 +37,7 @@ _COMMANDS: Final = {
     "secrets": ("secrets", "Manage the secrets that definitions refer to as {secret.NAME}."),
     "memory": ("memory_operations", "Vaults, memories, entries and search; replication and export of memory."),
     "worker": ("worker:worker", "Execute runs until SIGTERM, then drain."),
-    "serve": ("serve:serve", "Serve the HTTP API until SIGTERM."),
+    "serve": ("serve:serve", "Serve the HTTP API and the dashboard until SIGTERM."),
     "health": ("health:health", "Ask a server or worker on this machine whether it is alive."),
     "db": ("db", "Upgrade the database schema, or show its revision."),
     "doctor": ("doctor:doctor", "Check the installation; report each problem with its fix."),

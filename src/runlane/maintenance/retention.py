@@ -12,6 +12,7 @@ from runlane.domain.ids import lock_key
 from runlane.failpoints import failpoint
 from runlane.settings import Settings
 from runlane.store.access.audit import DELETED_AT_ONCE, delete_old_audit
+from runlane.store.access.browser_sessions import delete_ended_sessions
 from runlane.store.access.stored_bytes import count_again, due_counts
 from runlane.store.chat.deletion import delete_old_sessions
 from runlane.store.events.sending import delete_old_events
@@ -74,6 +75,7 @@ class Retention:
             await delete_old_sessions(session, self._keep_seconds)
             await delete_old_job(session, self._keep_seconds)
             await delete_old_firings(session, self._keep_seconds)
+            await delete_ended_sessions(session)
         entries = await delete_old_audit(session, self._keep_audit_seconds)
         entries = max(entries, await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds))
         messages = await delete_old_messages(session, self._keep_webhook_seconds)
