@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -204,7 +204,7 @@ async def test_the_roles_have_the_least_privilege(empty_postgres: str) -> None:
     from tests.harness import settings_for
 
     roles = (DEPLOY / "postgres/roles.sql").read_text()
-    connection: Any = await asyncpg.connect(empty_postgres)
+    connection = await cast("Any", asyncpg).connect(empty_postgres)
     try:
         await connection.execute(roles)
         await upgrade(settings_for(empty_postgres))

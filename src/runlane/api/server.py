@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from runlane.api.a2a import routes as a2a_routes
 from runlane.api.ag_ui import routes as ag_ui_routes
-from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
+from runlane.api.agent_server import assistants, commands, crons, items, sockets, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
@@ -210,6 +210,9 @@ def _agent_routers() -> list[APIRouter]:
         threads.router,
         states.router,
         thread_runs.router,
+        crons.router,
+        commands.router,
+        sockets.router,
         stateless_runs.router,
         items.router,
     ]

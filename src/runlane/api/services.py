@@ -8,7 +8,8 @@ from functools import partial
 from typing import cast
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
+from starlette.requests import HTTPConnection
 
 from runlane.access.authentication import Authenticator
 from runlane.access.stream_revocation import StreamRevocation
@@ -161,6 +162,6 @@ def keep_parts(api: FastAPI, parts: Services) -> None:
     api.state.parts = parts
 
 
-def parts_of(request: Request) -> Services:
-    """Return the services of the process that received this request."""
+def parts_of(request: HTTPConnection) -> Services:
+    """Return the services of the process that received this request or socket."""
     return cast("Services", request.app.state.parts)
