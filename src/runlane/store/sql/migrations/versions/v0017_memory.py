@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "v0017"
 down_revision = "v0015"
-# The oldest revision whose code runs on the schema that this migration leaves.
-compatible_from = "v0021"
 
 
 def upgrade() -> None:
