@@ -23,6 +23,7 @@ from runlane.addresses import is_loopback
 from runlane.api.browser_access import CrossSiteRefused, identify_browser, session_token
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
+from runlane.api.mcp.metadata import MCP_PATH, challenge
 from runlane.api.services import parts_of
 from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
@@ -182,7 +183,11 @@ async def authenticate_route(request: Request) -> Principal:
 async def refuse_with(error: RunlaneError | HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the response for a request that was not authenticated."""
     if isinstance(error, RunlaneError):
-        await refusal(error)(scope, receive, send)
+        response = refusal(error)
+        if isinstance(error, Unauthorized) and scope["path"] == MCP_PATH:
+            request = Request(scope)
+            response.headers["WWW-Authenticate"] = challenge(request, parts_of(request).app.settings)
+        await response(scope, receive, send)
         return
     code = "unauthorized" if error.status_code == 401 else "forbidden"
     await problem(error.status_code, code, str(error.detail), headers=error.headers)(scope, receive, send)

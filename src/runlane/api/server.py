@@ -14,7 +14,7 @@ from runlane.api.ag_ui import routes as ag_ui_routes
 from runlane.api.agent_server import assistants, commands, crons, items, sockets, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
-from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
+from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess, authenticate
 from runlane.api.body import BodyLimit
 from runlane.api.client_side import ProxyTrust
 from runlane.api.compat import lane_admin, memory_v0
@@ -24,6 +24,8 @@ from runlane.api.dashboard import routes as dashboard_routes
 from runlane.api.dashboard.assets import load_dashboard
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
+from runlane.api.mcp import routes as mcp_routes
+from runlane.api.mcp.gateway import McpGateway
 from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
@@ -99,6 +101,7 @@ def build_api(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
+        parts.mcp = McpGateway(parts, authenticate)
         keep_parts(api, parts)
         heartbeat = api.state.heartbeat = ServerHeartbeat(parts)
         if not settings.paused:
@@ -166,6 +169,8 @@ def _include_routes(api: FastAPI) -> None:
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
     api.include_router(dashboard_routes.router)
     api.include_router(a2a_routes.router, prefix=a2a_routes.PREFIX)
+    api.include_router(mcp_routes.router)
+    api.include_router(mcp_routes.public)
 
 
 def _origins(listed: str | None) -> set[str]:
