@@ -61,7 +61,7 @@ def test_the_build_context_is_a_list_of_what_is_needed() -> None:
 
 
 def test_the_example_image_is_based_on_this_version() -> None:
-    assert f"ARG RUNLANE_IMAGE=runlane:{VERSION}" in instructions("app.Dockerfile")
+    assert f"ARG BASE_IMAGE=runlane:{VERSION}" in instructions("app.Dockerfile")
 
 
 # --- compose
