@@ -17,16 +17,18 @@ if typing.TYPE_CHECKING:
     from runlane.client.memory import MemoryCalls
     from runlane.client.schedules import ScheduleCalls
     from runlane.client.secrets import Secrets
+    from runlane.client.threads import AssistantCalls, ThreadCalls
     from runlane.client.webhook_sources import SourceAccess, WebhookSources
     from runlane.client.webhooks import Webhooks
     from runlane.domain.access import ApiKey, AuditEntry, Role
+    from runlane.domain.assistant import Assistant, AssistantVersion
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
     from runlane.domain.concurrency import SharedLimit
     from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary, GroupVersion
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
-    from runlane.domain.graph_registry import GraphSource, StoreOptions
+    from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreOptions
     from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.memory import (
         EntryPage,
@@ -51,9 +53,11 @@ if typing.TYPE_CHECKING:
     from runlane.domain.scaling import Demand
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
     from runlane.domain.secret import RotatedSecrets, Secret
+    from runlane.domain.stream_token import StreamToken
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
     from runlane.domain.tenant_event import EventReceipt, TenantEvent, TriggerOutcome, TriggerReplay
+    from runlane.domain.thread import Thread
     from runlane.domain.usage import UsageReport, UsageRow
     from runlane.domain.views import (
         Attempt,
@@ -90,14 +94,20 @@ if typing.TYPE_CHECKING:
     from runlane.submit.orchestrations import StartRequest
     from runlane.submit.schedules import Schedules
     from runlane.submit.tasks import TaskRequest
+    from runlane.thread_operator import AssistantOperator, ThreadOperator
     from runlane.worker.context import Context
     from runlane.worker.worker import Worker
 
 __all__: list[str] = [
     "Accepted",
     "Administration",
+    "AgentServerOptions",
     "ApiKey",
     "App",
+    "Assistant",
+    "AssistantCalls",
+    "AssistantOperator",
+    "AssistantVersion",
     "Attempt",
     "AuditEntry",
     "Backfill",
@@ -174,10 +184,14 @@ __all__: list[str] = [
     "StatusCount",
     "Step",
     "StoreOptions",
+    "StreamToken",
     "Task",
     "TaskRequest",
     "Tenant",
     "TenantEvent",
+    "Thread",
+    "ThreadCalls",
+    "ThreadOperator",
     "TriggerOutcome",
     "TriggerReplay",
     "UpcomingSlot",
@@ -258,6 +272,15 @@ _HOMES = {
     "QuotaUse": "runlane.domain.quota",
     "SharedLimit": "runlane.domain.concurrency",
     "FlowKeyUse": "runlane.domain.flow_keys",
+    "AgentServerOptions": "runlane.domain.graph_registry",
+    "Assistant": "runlane.domain.assistant",
+    "AssistantVersion": "runlane.domain.assistant",
+    "AssistantOperator": "runlane.thread_operator",
+    "ThreadOperator": "runlane.thread_operator",
+    "AssistantCalls": "runlane.client.threads",
+    "ThreadCalls": "runlane.client.threads",
+    "Thread": "runlane.domain.thread",
+    "StreamToken": "runlane.domain.stream_token",
     "GraphSource": "runlane.domain.graph_registry",
     "StoreOptions": "runlane.domain.graph_registry",
     "Resources": "runlane.resources",

@@ -40,6 +40,7 @@ from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
 from runlane.store.sql.database import Database
 from runlane.submit.tasks import MAX_KEY, SubmitRules, TaskRequest, task_run
+from runlane.thread_operator import GraphOperator
 from runlane.triggers.sending import EventSender
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class App(GraphRegistry, RunOperator, EventSender):
+class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
     """Tasks by name, and their runs. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:

@@ -448,12 +448,12 @@ INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) V
 
 -- add_thread_runs
 -- Add runs to threads.
-INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
-    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
-    batch.multitask_strategy, batch.on_completion, now_us() AS now_us_1, now_us() AS now_us_2
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion,
+    created_at, updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.ordinal, batch.assistant_id,
+    batch.metadata, batch.multitask_strategy, batch.on_completion, now_us() AS now_us_1, now_us() AS now_us_2
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS thread, json_extract(value, '$[2]')
-    AS tenant, json_extract(value, '$[3]') AS assistant_id, json_extract(value, '$[4]') AS metadata, json_extract(value,
-    '$[5]') AS multitask_strategy, json_extract(value, '$[6]') AS on_completion
+    AS tenant, json_extract(value, '$[3]') AS ordinal, json_extract(value, '$[4]') AS assistant_id, json_extract(value,
+    '$[5]') AS metadata, json_extract(value, '$[6]') AS multitask_strategy, json_extract(value, '$[7]') AS on_completion
 FROM json_each(?) AS batch_members) AS batch RETURNING run_id, created_at;
 
 -- add_turn
@@ -615,6 +615,13 @@ UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
+-- asking_runs_of_threads
+-- Find the runs of threads that wait for the answer of a person.
+SELECT DISTINCT thread_runs.thread, thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread in (select value from json_each(?)) AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
+
 -- assign_dead_letter
 -- Assign a dead letter to a person, or to none.
 UPDATE dead_letters SET assigned_to=? WHERE dead_letters.run_id = ? RETURNING run_id, target, lane, input, error,
@@ -677,6 +684,10 @@ UPDATE workers SET status='draining' WHERE workers.id = ? AND workers.status IN 
 -- Create a chat session with its first turn.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES (?, ?, ?, ?, 1,
     now_us(), now_us());
+
+-- bind_native_thread
+-- Note the agent or orchestration of a thread, and its chat session.
+UPDATE threads SET native=?, session_id=? WHERE threads."key" = ?;
 
 -- budgets_of_day
 -- Read the daily budgets of tenants and what is spent of them.
@@ -812,7 +823,7 @@ WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)
 -- Cancel runs whose dependencies cannot be met any more.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=?, hooks=(runs.hooks &
     -129) WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0
-    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -824,8 +835,8 @@ WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
 -- Cancel waiting runs that others replace.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
-    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT
-    *
+    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS
+    (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -853,7 +864,7 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_u
     holds_key=? WHERE runs.id = ? AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused')
     RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
-WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, target, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1162,8 +1173,8 @@ INSERT INTO threads ("key", id, open_runs, tenant, status, metadata, config, sta
     now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END AS anon_3, now_us() AS now_us_1, now_us() AS now_us_2,
     now_us() AS now_us_3
 FROM threads
-WHERE threads."key" = ? RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts,
-    error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+WHERE threads."key" = ? RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id,
+    state_values, interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- copy_turn_results
 -- Copy the results of runs to their chat turns before retention deletes the runs.
@@ -1200,7 +1211,8 @@ SELECT count(*) AS number
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1);
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1);
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -1391,6 +1403,15 @@ FROM runs AS found
 WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
     found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
 
+-- count_crons
+-- Count the crons that a search finds.
+SELECT count(*) AS number
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1);
+
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
 SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
@@ -1469,9 +1490,14 @@ WHERE dead_letters.state = 'open' AND dead_letters.tenant = ?;
 SELECT count(*) AS number
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1);
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1);
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -1527,9 +1553,9 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
 -- create_schedule
 -- Add a schedule.
 INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
-    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES (?,
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING
-    uid;
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by,
+    assistant_id, thread, metadata, ends_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(),
+    ?, ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING uid;
 
 -- create_tenant
 -- Add a tenant.
@@ -1543,8 +1569,8 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
 INSERT INTO threads ("key", tenant, id, status, open_runs, metadata, config, ttl_minutes, ttl_strategy, expires_at,
     created_at, updated_at, state_updated_at) VALUES (?, ?, ?, 'idle', 0, ?, ?, ?, ?, CASE WHEN (CAST(? AS INTEGER) IS
     NULL) THEN NULL ELSE now_us() + CAST(? AS BIGINT) * 60000000 END, now_us(), now_us(), now_us()) ON CONFLICT DO
-    NOTHING RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error,
-    ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+    NOTHING RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id,
+    state_values, interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -1553,6 +1579,13 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     ?, ?, now_us(), now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, headers, signature,
     rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages,
     first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+
+-- crons_of_threads
+-- Check whether threads have crons.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?))
+LIMIT 1 OFFSET ?;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1759,6 +1792,14 @@ DELETE FROM checkpoints WHERE checkpoints.thread in (select value from json_each
 -- Delete a shared concurrency limit.
 DELETE FROM concurrency_limits WHERE concurrency_limits."key" = ? RETURNING max_running;
 
+-- delete_crons_of_assistant
+-- Delete the crons of a deleted assistant.
+DELETE FROM schedules WHERE schedules.tenant = ? AND schedules.assistant_id = ?;
+
+-- delete_crons_of_thread
+-- Delete the crons of a deleted thread.
+DELETE FROM schedules WHERE schedules.thread in (select value from json_each(?));
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
@@ -1803,6 +1844,18 @@ LIMIT 500 OFFSET ?) AND store_items.expires_at <= (SELECT now_us() AS now_us_2) 
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = ?;
+
+-- delete_firings_of_crons_of_assistant
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id = ?);
+
+-- delete_firings_of_crons_of_thread
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?)));
 
 -- delete_firings_of_tenant
 -- Delete the firings of a deleted tenant.
@@ -2049,6 +2102,10 @@ DELETE FROM threads WHERE threads."key" in (select value from json_each(?));
 -- Delete the turns of chat sessions.
 DELETE FROM chat_turns WHERE chat_turns.session_id in (select value from json_each(?));
 
+-- delete_turns_of_runs
+-- Delete the turns of runs that are rolled back.
+DELETE FROM chat_turns WHERE chat_turns.run_id in (select value from json_each(?));
+
 -- delete_turns_of_tenant
 -- Delete the chat turns of a deleted tenant.
 DELETE FROM chat_turns WHERE chat_turns.session_id IN (SELECT chat_sessions.id
@@ -2190,9 +2247,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -2251,7 +2308,7 @@ FROM run_results
 WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
     THEN now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END, updated_at=now_us() FROM (SELECT
     json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS ended, json_extract(value, '$[2]') AS failed
-FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", open_runs;
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", open_runs, native;
 
 -- end_webhook_secrets
 -- Bound the time for which the current webhook secret still signs.
@@ -2323,8 +2380,8 @@ LIMIT ? OFFSET ?;
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
     'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <=
-    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE
-    WHEN (EXISTS (SELECT *
+    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant,
+    target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -2529,9 +2586,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -2569,18 +2626,19 @@ WHERE runs.id in (select value from json_each(?));
 
 -- find_thread
 -- Read a thread.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads."key" = ?;
 
 -- find_thread_run
 -- Read a run of a thread.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
@@ -2643,6 +2701,13 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.outcome
 FROM schedule_firings AS other, runs AS running
 WHERE other.schedule_uid = schedules.uid AND other.open = 1 AND running.id = other.run_id AND running.ended_at IS NULL
     AND (schedules.paused_counts = 1 OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
+
+-- first_open_thread_run
+-- Find the first run of a thread that has not ended.
+SELECT thread_runs.ordinal
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY thread_runs.ordinal
+LIMIT 1 OFFSET ?;
 
 -- floor_by_id
 -- Find the ids at which a list by id pauses, one for each range.
@@ -3012,6 +3077,10 @@ FROM json_each(?) AS batch_members) AS batch JOIN limit_slots ON limit_slots."ke
 -- Let the end of open runs start the buffered slots of their schedule.
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id in (select value from json_each(?)) AND
     runs.ended_at IS NULL AND (runs.hooks & 2) = 0;
+
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = ?;
 
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
@@ -3848,9 +3917,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3906,10 +3975,10 @@ FROM tenants ORDER BY tenants.id;
 
 -- list_thread_runs
 -- Read runs of a thread, newest first.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND runs.status in (select value from json_each(?)) ORDER BY thread_runs.created_at DESC,
@@ -4039,6 +4108,12 @@ SELECT runs.id
 FROM runs
 WHERE runs.id = ?;
 
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = ? AND runs.tenant = ?;
+
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
 SELECT runs.id, runs.tenant, runs.status
@@ -4051,9 +4126,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4092,9 +4167,10 @@ WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
 -- lock_thread
 -- Lock a thread.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads."key" = ?;
 
@@ -4834,6 +4910,12 @@ SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.finger
 FROM memory_ops
 WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
 
+-- messages_before_run
+-- Read how many messages a thread had before a run.
+SELECT max(thread_runs.message_count) AS count
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.ordinal < ?;
+
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
@@ -4917,6 +4999,41 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
     ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
     json_each(?)) AND dead_letters.tenant = ?;
+
+-- native_events
+-- Read the answers of models and the results of tools of runs.
+SELECT run_events.run_id, run_events.type, run_events.data
+FROM run_events
+WHERE run_events.run_id in (select value from json_each(?)) AND run_events.type IN ('model_response', 'tool_result')
+    ORDER BY run_events.run_id, run_events.seq;
+
+-- native_graph_ids
+-- Read the ids of the agents and orchestrations of a tenant.
+SELECT definitions.kind, definitions.id
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.kind IN ('agent', 'orchestration') AND definitions.removed_at IS NULL ORDER
+    BY definitions.kind, definitions.id;
+
+-- native_history
+-- Read the runs of a thread that are states of its history, newest first.
+SELECT thread_runs.run_id, thread_runs.message_count, thread_runs.metadata, thread_runs.created_at
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.message_count IS NOT NULL AND thread_runs.ordinal < ? ORDER BY
+    thread_runs.ordinal DESC
+LIMIT ? OFFSET ?;
+
+-- native_results
+-- Read the messages and results of runs of agents and orchestrations.
+SELECT runs.id, runs.status, runs.target, run_inputs.input, run_results.result
+FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
+    runs.id
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- native_states
+-- Read the messages of threads of agents and orchestrations.
+SELECT threads."key", threads.state_values
+FROM threads
+WHERE threads."key" in (select value from json_each(?));
 
 -- nearly_full_backlogs
 -- Find keys whose backlog is nearly full.
@@ -5036,6 +5153,10 @@ WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_ho
 -- Note the run that was started for an item of a bulk job.
 UPDATE bulk_items SET new_run_id=? WHERE bulk_items.job_id = ? AND bulk_items.no = ?;
 
+-- occupy_thread
+-- Note in a thread that its state is being changed.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=?, updated_at=now_us() WHERE threads."key" = ?;
+
 -- old_bulk_job
 -- Find a bulk job past its retention.
 SELECT bulk_jobs.id
@@ -5075,6 +5196,13 @@ SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at
 FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500 OFFSET ?;
 
+-- oldest_ended_run
+-- Read the age of the oldest ended run, for metrics.
+SELECT (SELECT now_us() AS now_us_1) - runs.ended_at AS age_us
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.holds_key = 0 ORDER BY runs.ended_at
+LIMIT 1 OFFSET ?;
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
@@ -5088,6 +5216,13 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.ru
 FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.open = 1 ORDER BY
     schedule_firings.schedule_uid, schedule_firings.slot;
+
+-- open_questions
+-- Count the questions that wait for a person, for metrics.
+SELECT count(*) AS n, coalesce((SELECT now_us() AS now_us_1) - min(run_waits.opened_at), 0) AS oldest_us,
+    count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT now_us() AS now_us_2) + 900000000) AS due
+FROM run_waits
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -5108,8 +5243,8 @@ WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'ca
 
 -- open_thread_run
 -- Note a new run in its thread.
-UPDATE threads SET open_runs=(threads.open_runs + 1), metadata=?, config=?, expires_at=?, updated_at=now_us() WHERE
-    threads."key" = ?;
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=?, config=?,
+    expires_at=?, updated_at=now_us() WHERE threads."key" = ? RETURNING run_count;
 
 -- open_thread_runs_of_tenant
 -- Find some runs of threads of a tenant in these statuses.
@@ -5145,6 +5280,12 @@ WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = exclu
     excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
     = excluded."match", lookback_us = excluded.lookback_us, looked_at = ? WHERE run_waits.settled_at IS NOT NULL
     RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+
+-- ordinal_of_run
+-- Read the ordinal of a run in its thread.
+SELECT thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -5182,8 +5323,8 @@ WHERE idempotency_keys.run_id in (select value from json_each(?)) AND run_childr
 -- patch_thread
 -- Change the metadata and the expiry of a thread.
 UPDATE threads SET metadata=?, ttl_minutes=?, ttl_strategy=?, expires_at=?, updated_at=now_us() WHERE threads."key" = ?
-    RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error, ttl_minutes,
-    ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+    RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id, state_values,
+    interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- pause_schedule
 -- Pause a schedule.
@@ -5559,10 +5700,11 @@ SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
     body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
-    now_us() AS now
+    run_inputs.trace, now_us() AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
-    run_webhooks.run_id = webhook_deliveries.run_id
+    run_webhooks.run_id = webhook_deliveries.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    webhook_deliveries.run_id
 WHERE webhook_deliveries.id in (select value from json_each(?)) ORDER BY webhook_deliveries.created_at,
     webhook_deliveries.id;
 
@@ -5617,6 +5759,12 @@ WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_s
 LIMIT 1 OFFSET ?) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- read_failed_thread_runs
+-- Find which failed runs are runs of threads, and not operations on their state.
+SELECT thread_runs.run_id, thread_runs.thread
+FROM thread_runs
+WHERE thread_runs.run_id in (select value from json_each(?));
 
 -- read_firings
 -- Read some firings of a schedule.
@@ -5872,6 +6020,12 @@ FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
     'stored_bytes');
 
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -5905,8 +6059,9 @@ WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
 
 -- read_thread_result
 -- Read the result of a run of a thread.
-SELECT runs.status, runs.tenant, run_results.result, run_results.error
-FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_runs.outcome
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
+    = runs.id
 WHERE runs.id = ?;
 
 -- read_value_versions
@@ -6230,6 +6385,10 @@ DELETE FROM limit_waits WHERE limit_waits.run_id in (select value from json_each
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = ?;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
@@ -6455,6 +6614,12 @@ WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.name
     ?) ORDER BY store_items.namespace, store_items."key"
 LIMIT ? OFFSET ?;
 
+-- schedule_lag
+-- Read how late the latest schedule is, for metrics.
+SELECT coalesce((SELECT now_us() AS now_us_1) - min(schedules.next_due_at), 0) AS lag_us
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
 SELECT schedules.id
@@ -6481,9 +6646,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -6525,7 +6690,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_assistant_id_down
@@ -6536,7 +6702,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at
@@ -6547,7 +6714,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at_down
@@ -6558,7 +6726,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id
@@ -6569,7 +6738,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id_down
@@ -6580,7 +6750,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name
@@ -6591,7 +6762,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name_down
@@ -6602,7 +6774,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at
@@ -6613,7 +6786,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at_down
@@ -6624,127 +6798,440 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at DESC, assistants.id
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_assistant_id
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_assistant_id_down
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at_down
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id_down
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time_down
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date_down
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id_down
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at_down
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.created_at ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.created_at DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.state_updated_at ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.state_updated_at DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.status ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.status DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.id ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.id DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.updated_at ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.updated_at DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- secret_names
@@ -6834,6 +7321,12 @@ SELECT count(*) AS kept
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
 
+-- sessions_of_threads
+-- Find the chat sessions of threads of agents.
+SELECT threads.session_id
+FROM threads
+WHERE threads."key" in (select value from json_each(?)) AND threads.session_id IS NOT NULL;
+
 -- set_concurrency_limit
 -- Create or change a shared concurrency limit.
 INSERT INTO concurrency_limits ("key", tenant, name, max_running, updated_at, updated_by) VALUES (?, ?, ?, ?, now_us(),
@@ -6889,10 +7382,15 @@ INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES (?, ?, ?, NULL,
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_us(), now_us()) ON CONFLICT (name) DO
     UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
 
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES (?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET url = ?;
+
 -- set_schedule
 -- Change a schedule.
 UPDATE schedules SET settings=?, template=?, ordering_key=?, paused_counts=?, zone_version=?, source=?, version=?,
-    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
+    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=?, assistant_id=?, thread=?,
+    metadata=?, ends_at=? WHERE schedules.uid = ?;
 
 -- set_stored_bytes
 -- Store how many bytes a tenant has stored.
@@ -7155,6 +7653,18 @@ FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key"
 UPDATE flow_keys SET used_on=CAST(now_us() / 86400000000 AS INTEGER), tat=batch.tat FROM (SELECT json_extract(value,
     '$[0]') AS "key", json_extract(value, '$[1]') AS tat
 FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key";
+
+-- store_message_counts
+-- Note how many messages a thread has after a run.
+UPDATE thread_runs SET message_count=batch.message_count FROM (SELECT json_extract(value, '$[0]') AS run_id,
+    json_extract(value, '$[1]') AS message_count
+FROM json_each(?) AS batch_members) AS batch WHERE thread_runs.run_id = batch.run_id;
+
+-- store_native_states
+-- Store the messages of threads of agents and orchestrations.
+UPDATE threads SET state_values=batch.state_values, interrupts=?, state_updated_at=now_us() FROM (SELECT
+    json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS state_values
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key";
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -7452,8 +7962,8 @@ UPDATE runs SET status=CASE WHEN (runs.cancel_requested_at IS NOT NULL) THEN 'ca
     ELSE CASE WHEN (batch.together > 3) THEN batch.together / 2 - 1 ELSE 0 END END FROM (SELECT json_extract(value,
     '$[0]') AS worker_id, json_extract(value, '$[1]') AS together
 FROM json_each(?) AS batch_members) AS batch WHERE runs.worker_id = batch.worker_id AND runs.status = 'running'
-    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, CASE WHEN
-    (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, target, CASE
+    WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, now_us() AS at, 'lost' AS outcome, NULL AS result,
     (((((((((((((('{"type":"' || CAST('WorkerLost' AS TEXT)) || '"') || ',"message":"') || CAST('Worker ' || worker_id
@@ -7468,8 +7978,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.outcome IS NOT NULL;
 
@@ -7479,8 +7989,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7491,8 +8001,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7505,14 +8015,14 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_back_runs (final)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -7521,8 +8031,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_bulk_job
@@ -7592,6 +8102,16 @@ LIMIT ? OFFSET ?)
 UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
     picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
 
+-- tenant_budgets
+-- Read what tenants have spent of their daily budgets, for metrics.
+SELECT tenants.id, CAST((SELECT coalesce(sum(usage_daily.cost_usd), CAST(0 AS FLOAT)) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER)) AS FLOAT) / (CAST(tenants.max_cost_usd_per_day AS FLOAT) + 0.0) AS share
+FROM tenants
+WHERE tenants.max_cost_usd_per_day > 0 ORDER BY tenants.id
+LIMIT 200 OFFSET ?;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
 SELECT 1 AS found
@@ -7609,6 +8129,14 @@ SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = ? AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND tenants.metered = 0) AS free;
+
+-- tenant_quota_use
+-- Read what tenants have used of their quotas, for metrics.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.day, CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER) AS today, CAST(tenant_quotas.used AS FLOAT) / (tenant_quotas.most + 0.0) AS share
+FROM tenant_quotas
+WHERE tenant_quotas.most > 0 AND tenant_quotas.used IS NOT NULL ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 200 OFFSET ?;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.
@@ -7638,6 +8166,13 @@ SELECT thread_runs.run_id, thread_runs.created_at
 FROM thread_runs
 WHERE thread_runs.thread = ? AND thread_runs.created_at > ? ORDER BY thread_runs.created_at
 LIMIT ? OFFSET ?;
+
+-- thread_runs_at
+-- Find a run of a thread by its ordinal, or the next one that is kept.
+SELECT thread_runs.run_id, thread_runs.created_at, thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.ordinal >= ? ORDER BY thread_runs.ordinal
+LIMIT 1 OFFSET ?;
 
 -- threads_of_assistant
 -- Find the threads of an assistant.
@@ -7845,6 +8380,12 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     json_each(?)) AND dead_letters.tenant = ? GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY
     max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, json_contains_any(assistants.metadata, ?) AS visible
+FROM assistants
+WHERE assistants.tenant = ? AND assistants.id in (select value from json_each(?));
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -7856,6 +8397,12 @@ WHERE dead_letters.run_id in (select value from json_each(?)) AND (CAST(? AS TEX
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, json_contains_any(threads.metadata, ?) AS visible
+FROM threads
+WHERE threads.tenant = ? AND threads.id in (select value from json_each(?));
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES (?, ?, ((SELECT now_us() AS now_us_1) - ?),

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
+from runlane.api.a2a import routes as a2a_routes
 from runlane.api.ag_ui import routes as ag_ui_routes
-from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
+from runlane.api.agent_server import assistants, commands, crons, items, sockets, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
 from runlane.api.compat import lane_admin, memory_v0
 from runlane.api.cross_origin import CrossOrigin
+from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes, report_conflicts
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.openai import response_routes
@@ -47,6 +49,7 @@ from runlane.api.routes import (
     schedules,
     secrets,
     stream,
+    stream_tokens,
     system,
     tasks,
     webhook_sources,
@@ -73,12 +76,16 @@ def build_api(
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
+    options = app.agent_server.http
+    custom = load_custom_routes(options)
+
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
         keep_parts(api, parts)
         try:
-            yield
+            async with nullcontext() if custom is None else custom.lifespan():
+                yield
         finally:
             await stop_parts(parts)
             tracing.stop_tracing()
@@ -96,13 +103,16 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
-    origins = _origins(settings.api_cors_origins)
+    origins = _origins(settings.api_cors_origins) | {origin.lower() for origin in options.origins}
     if origins:
-        api.cross_origin = CrossOrigin(origins)
+        api.cross_origin = CrossOrigin(origins, options.exposed_headers)
     handle_problems(api)
     _include_routes(api)
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
+    if custom is not None:
+        report_conflicts(custom, api.router.routes)
+        api.add_middleware(CustomRoutesFirst, custom=custom, own=tuple(api.router.routes))
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if settings.paused:
         api.add_middleware(ReadOnly)
@@ -129,6 +139,7 @@ def _include_routes(api: FastAPI) -> None:
         api.include_router(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
+    api.include_router(a2a_routes.router, prefix=a2a_routes.PREFIX)
 
 
 def _origins(listed: str | None) -> set[str]:
@@ -188,6 +199,7 @@ def _routers() -> list[APIRouter]:
         memory.router,
         memory_operations.router,
         memory_vaults.router,
+        stream_tokens.router,
     ]
 
 
@@ -198,6 +210,9 @@ def _agent_routers() -> list[APIRouter]:
         threads.router,
         states.router,
         thread_runs.router,
+        crons.router,
+        commands.router,
+        sockets.router,
         stateless_runs.router,
         items.router,
     ]

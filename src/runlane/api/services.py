@@ -8,10 +8,12 @@ from functools import partial
 from typing import cast
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
+from starlette.requests import HTTPConnection
 
 from runlane.access.authentication import Authenticator
 from runlane.access.stream_revocation import StreamRevocation
+from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
@@ -45,6 +47,7 @@ class Services:
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
+    auth_module: AuthModule | None = None
     stopping: bool = False
 
     @property
@@ -101,6 +104,8 @@ class WorkerOptions:
 
 async def start_parts(app: App, access: str, options: WorkerOptions | None) -> Services:
     """Connect and start the services."""
+    auth = app.agent_server.auth
+    auth_module = None if auth is None else load_auth_module(auth)
     connection = await app.connect()
     database = connection.database
     parts = Services(
@@ -113,6 +118,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
         searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
+        auth_module=auth_module,
     )
     try:
         await parts.tail.start()
@@ -156,6 +162,6 @@ def keep_parts(api: FastAPI, parts: Services) -> None:
     api.state.parts = parts
 
 
-def parts_of(request: Request) -> Services:
-    """Return the services of the process that received this request."""
+def parts_of(request: HTTPConnection) -> Services:
+    """Return the services of the process that received this request or socket."""
     return cast("Services", request.app.state.parts)

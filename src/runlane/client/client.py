@@ -24,6 +24,8 @@ from runlane.client.retry_policy import RetryPolicy
 from runlane.client.schedules import ScheduleCalls
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
+from runlane.client.stream_tokens import StreamTokenCalls
+from runlane.client.threads import AssistantCalls, ThreadCalls
 from runlane.client.webhook_sources import WebhookSources
 from runlane.client.webhooks import Webhooks
 from runlane.domain.events import Event
@@ -55,7 +57,7 @@ _LONGEST_WAIT_SECONDS = 60.0
 _BATCH = 1000
 
 
-class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
+class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, StreamTokenCalls):
     """A client of the server at a URL. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(
@@ -112,6 +114,16 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
     def dead_letters(self) -> DeadLetters:
         """The runs that failed for good, and their handling."""
         return DeadLetters(self._http)
+
+    @property
+    def threads(self) -> ThreadCalls:
+        """The threads of hosted graphs."""
+        return ThreadCalls(self._http)
+
+    @property
+    def assistants(self) -> AssistantCalls:
+        """The assistants of hosted graphs."""
+        return AssistantCalls(self._http)
 
     @property
     def bulk(self) -> BulkJobs:

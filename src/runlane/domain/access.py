@@ -113,6 +113,13 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
+class UserPrincipal(Principal):
+    """A user whom an auth module has authenticated. `user` is what the module returned."""
+
+    user: Annotated[Any, Field(exclude=True)] = None
+
+
+@dataclass(frozen=True, slots=True)
 class ApiKey:
     """A stored key; the key itself is not stored anywhere."""
 
