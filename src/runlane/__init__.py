@@ -17,16 +17,19 @@ if typing.TYPE_CHECKING:
     from runlane.client.memory import MemoryCalls
     from runlane.client.schedules import ScheduleCalls
     from runlane.client.secrets import Secrets
+    from runlane.client.threads import AssistantCalls, ThreadCalls
     from runlane.client.webhook_sources import SourceAccess, WebhookSources
     from runlane.client.webhooks import Webhooks
     from runlane.domain.access import ApiKey, AuditEntry, Role
+    from runlane.domain.assistant import Assistant, AssistantVersion
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
     from runlane.domain.concurrency import SharedLimit
     from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary, GroupVersion
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
-    from runlane.domain.graph_registry import GraphSource, StoreOptions
+    from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreOptions
+    from runlane.domain.graph_view import OrchestrationGraph, RunGraph
     from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.memory import (
         EntryPage,
@@ -51,9 +54,13 @@ if typing.TYPE_CHECKING:
     from runlane.domain.scaling import Demand
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
     from runlane.domain.secret import RotatedSecrets, Secret
+    from runlane.domain.series import RunSeries
+    from runlane.domain.stream_token import StreamToken
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
     from runlane.domain.tenant_event import EventReceipt, TenantEvent, TriggerOutcome, TriggerReplay
+    from runlane.domain.thread import Thread
+    from runlane.domain.timeline import Span, Timeline
     from runlane.domain.usage import UsageReport, UsageRow
     from runlane.domain.views import (
         Attempt,
@@ -69,7 +76,7 @@ if typing.TYPE_CHECKING:
         Step,
         WorkerInfo,
     )
-    from runlane.domain.wait import Question
+    from runlane.domain.wait import AnswerOutcome, InboxCount, Question, QuestionDetail, QuestionKind
     from runlane.domain.webhook import (
         WebhookAttempt,
         WebhookDelivery,
@@ -90,14 +97,21 @@ if typing.TYPE_CHECKING:
     from runlane.submit.orchestrations import StartRequest
     from runlane.submit.schedules import Schedules
     from runlane.submit.tasks import TaskRequest
+    from runlane.thread_operator import AssistantOperator, ThreadOperator
     from runlane.worker.context import Context
     from runlane.worker.worker import Worker
 
 __all__: list[str] = [
     "Accepted",
     "Administration",
+    "AgentServerOptions",
+    "AnswerOutcome",
     "ApiKey",
     "App",
+    "Assistant",
+    "AssistantCalls",
+    "AssistantOperator",
+    "AssistantVersion",
     "Attempt",
     "AuditEntry",
     "Backfill",
@@ -128,6 +142,7 @@ __all__: list[str] = [
     "FragmentInfo",
     "GraphSource",
     "GroupVersion",
+    "InboxCount",
     "Lane",
     "LaneHold",
     "LiveEvent",
@@ -147,15 +162,20 @@ __all__: list[str] = [
     "MemoryUser",
     "ModelRegistry",
     "NewEntry",
+    "OrchestrationGraph",
     "PeriodicService",
     "Question",
+    "QuestionDetail",
+    "QuestionKind",
     "QuotaUse",
     "Resources",
     "RetryPolicy",
     "Role",
     "RotatedSecrets",
     "Run",
+    "RunGraph",
     "RunOptions",
+    "RunSeries",
     "Schedule",
     "ScheduleCalls",
     "SchedulePreview",
@@ -168,16 +188,22 @@ __all__: list[str] = [
     "Settings",
     "SharedLimit",
     "SourceAccess",
+    "Span",
     "StartRequest",
     "StartResult",
     "Status",
     "StatusCount",
     "Step",
     "StoreOptions",
+    "StreamToken",
     "Task",
     "TaskRequest",
     "Tenant",
     "TenantEvent",
+    "Thread",
+    "ThreadCalls",
+    "ThreadOperator",
+    "Timeline",
     "TriggerOutcome",
     "TriggerReplay",
     "UpcomingSlot",
@@ -201,6 +227,15 @@ __all__ += errors.__all__
 
 # The modules that define the names that are not errors.
 _HOMES = {
+    "AnswerOutcome": "runlane.domain.wait",
+    "InboxCount": "runlane.domain.wait",
+    "OrchestrationGraph": "runlane.domain.graph_view",
+    "QuestionDetail": "runlane.domain.wait",
+    "QuestionKind": "runlane.domain.wait",
+    "RunGraph": "runlane.domain.graph_view",
+    "RunSeries": "runlane.domain.series",
+    "Span": "runlane.domain.timeline",
+    "Timeline": "runlane.domain.timeline",
     "EntryPage": "runlane.domain.memory",
     "FragmentInfo": "runlane.domain.memory",
     "Memory": "runlane.domain.memory",
@@ -258,6 +293,15 @@ _HOMES = {
     "QuotaUse": "runlane.domain.quota",
     "SharedLimit": "runlane.domain.concurrency",
     "FlowKeyUse": "runlane.domain.flow_keys",
+    "AgentServerOptions": "runlane.domain.graph_registry",
+    "Assistant": "runlane.domain.assistant",
+    "AssistantVersion": "runlane.domain.assistant",
+    "AssistantOperator": "runlane.thread_operator",
+    "ThreadOperator": "runlane.thread_operator",
+    "AssistantCalls": "runlane.client.threads",
+    "ThreadCalls": "runlane.client.threads",
+    "Thread": "runlane.domain.thread",
+    "StreamToken": "runlane.domain.stream_token",
     "GraphSource": "runlane.domain.graph_registry",
     "StoreOptions": "runlane.domain.graph_registry",
     "Resources": "runlane.resources",

@@ -937,6 +937,13 @@ INSERT INTO run_webhooks (run_id, tenant, url) SELECT batch.run_id, batch.tenant
 FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS tenant, $3::VARCHAR AS url) AS batch
 WHERE true ON CONFLICT (run_id) DO NOTHING;
 
+-- add_saved_view
+-- Add a saved view.
+INSERT INTO saved_views (tenant, page, name, query, created_by, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING
+    saved_views.tenant, saved_views.page, saved_views.name, saved_views.query, saved_views.created_by,
+    saved_views.updated_at;
+
 -- add_tags
 -- Add runs to the lists of their tags.
 INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
@@ -956,22 +963,22 @@ INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) V
 
 -- add_thread_runs
 -- Add runs to threads.
-INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
-    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
-    batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
-FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[]) AS batch(run_id, thread,
-    tenant, assistant_id, metadata, multitask_strategy, on_completion) RETURNING thread_runs.run_id,
-    thread_runs.created_at;
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion,
+    created_at, updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.ordinal, batch.assistant_id,
+    batch.metadata, batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::INTEGER[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[]) AS
+    batch(run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion) RETURNING
+    thread_runs.run_id, thread_runs.created_at;
 
 -- add_thread_runs (one member)
-INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
-    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
-    batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
-FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS thread, $3::VARCHAR AS tenant, $4::VARCHAR AS assistant_id,
-    $5::VARCHAR AS metadata, $6::VARCHAR AS multitask_strategy, $7::VARCHAR AS on_completion) AS batch RETURNING
-    thread_runs.run_id, thread_runs.created_at;
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion,
+    created_at, updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.ordinal, batch.assistant_id,
+    batch.metadata, batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS thread, $3::VARCHAR AS tenant, $4::INTEGER AS ordinal, $5::VARCHAR AS
+    assistant_id, $6::VARCHAR AS metadata, $7::VARCHAR AS multitask_strategy, $8::VARCHAR AS on_completion) AS batch
+    RETURNING thread_runs.run_id, thread_runs.created_at;
 
 -- add_turn
 -- Add a turn to a chat session.
@@ -1150,7 +1157,7 @@ WHERE runs.id = $3::VARCHAR AND runs.attempt = $4::INTEGER AND (runs.status || '
 -- answer_wait
 -- Store the answer of an open wait.
 UPDATE run_waits SET answer=$1::VARCHAR, answered_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    answered_by=$2::VARCHAR WHERE run_waits.run_id = $3::VARCHAR AND run_waits.path = $4::VARCHAR AND
+    answered_by=$2::VARCHAR, note=$3::VARCHAR WHERE run_waits.run_id = $4::VARCHAR AND run_waits.path = $5::VARCHAR AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING run_waits.path, run_waits.step_id,
     run_waits.kind;
@@ -1217,6 +1224,13 @@ UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (
     runs.last_seq, runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
+
+-- asking_runs_of_threads
+-- Find the runs of threads that wait for the answer of a person.
+SELECT DISTINCT thread_runs.thread, thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = any ($1::TEXT[]) AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- assign_dead_letter
 -- Assign a dead letter to a person, or to none.
@@ -1319,6 +1333,10 @@ UPDATE workers SET status='draining' WHERE workers.id = $1::VARCHAR AND workers.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES ($1::VARCHAR,
     $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- bind_native_thread
+-- Note the agent or orchestration of a thread, and its chat session.
+UPDATE threads SET native=$1::VARCHAR, session_id=$2::VARCHAR WHERE threads.key = $3::VARCHAR;
 
 -- budgets_of_day
 -- Read the daily budgets of tenants and what is spent of them.
@@ -1437,6 +1455,12 @@ SELECT count(*) AS calls, sum(run_calls.tokens_in + run_calls.tokens_out) AS tok
 FROM run_calls
 WHERE run_calls.run_id = $1::VARCHAR AND run_calls.kind = 'model';
 
+-- call_totals_of_runs
+-- Sum tokens and cost of the model calls of several runs.
+SELECT run_calls.run_id, sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens, sum(run_calls.cost_usd) AS cost_usd
+FROM run_calls
+WHERE run_calls.run_id = any ($1::TEXT[]) AND run_calls.kind = 'model' GROUP BY run_calls.run_id;
+
 -- calls_of_run
 -- Read the journal of a run.
 SELECT run_calls.run_id, run_calls.path, run_calls.key, run_calls.attempt, run_calls.kind, run_calls.payload,
@@ -1452,12 +1476,19 @@ FROM run_calls
 WHERE run_calls.run_id = $1::VARCHAR AND run_calls.path = any ($2::TEXT[]) ORDER BY run_calls.at, run_calls.path,
     run_calls.key;
 
+-- cancel_drain
+-- Let a worker claim runs again.
+UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.id = $2::VARCHAR AND workers.status IN ('online',
+    'draining') RETURNING workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes,
+    workers.capacity, workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until,
+    workers.ended_at, workers.targets, workers.health_address, workers.drain_requested_at;
+
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint, holds_key=$1::BOOLEAN, hooks=(runs.hooks & -129) WHERE runs.id = any ($2::TEXT[]) AND runs.status
     = 'blocked' AND (runs.hooks & 128) != 0 RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
-    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.ordering_key, runs.holds_key, runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1470,7 +1501,7 @@ WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.te
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint, holds_key=$1::BOOLEAN WHERE runs.id = any ($2::TEXT[]) AND runs.status IN ('awaiting_approval',
     'scheduled', 'blocked', 'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq,
-    runs.ordering_key, runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.ordering_key, runs.holds_key, runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1501,7 +1532,8 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date
     'queued', 'paused') RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key,
     runs.holds_key, runs.tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
-WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
+WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, runs.target, (EXISTS
+    (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -1520,6 +1552,14 @@ UPDATE assistants SET graph_id=$1::VARCHAR, name=$2::VARCHAR, description=$3::VA
 SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
+
+-- changed_runs
+-- Read the tenants and statuses of runs that have just changed, for open pages.
+SELECT runs.id, runs.tenant, runs.status, EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = runs.id AND run_waits.kind = 'human') AS asked
+FROM runs
+WHERE runs.id = any ($1::TEXT[]);
 
 -- checkpoints_of_all_threads
 -- Read a page of checkpoints of all threads.
@@ -1704,6 +1744,18 @@ WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed
 FROM changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN run_steps ON run_steps.run_id =
     changed.id AND run_steps.path = 'checkpoint';
 
+-- claim_question
+-- Note who reads a question, if it is not claimed.
+UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint +
+    600000000) WHERE run_waits.run_id = $2::VARCHAR AND run_waits.path = $3::VARCHAR AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.claimed_by IS NULL OR
+    run_waits.claimed_by = $1::VARCHAR OR run_waits.claimed_until < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer,
+    run_waits.answered_at, run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us,
+    run_waits.looked_at, run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at -
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in;
+
 -- close_firings
 -- Note that the runs of some firings have ended.
 UPDATE schedule_firings SET open=$1::BOOLEAN FROM unnest($2::TEXT[], $3::BIGINT[]) AS batch(uid, slot) WHERE
@@ -1817,8 +1869,9 @@ INSERT INTO threads (key, id, open_runs, tenant, status, metadata, config, state
     now_us_3
 FROM threads
 WHERE threads.key = $3::VARCHAR RETURNING threads.key, threads.tenant, threads.id, threads.status, threads.open_runs,
-    threads.metadata, threads.config, threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes,
-    threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
+    threads.run_count, threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values,
+    threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at,
+    threads.created_at, threads.updated_at, threads.state_updated_at;
 
 -- copy_turn_results
 -- Copy the results of runs to their chat turns before retention deletes the runs.
@@ -1848,6 +1901,12 @@ WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_s
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
 
+-- count_accepted_runs
+-- Count the runs that were accepted within a time, by tenant, lane and target.
+SELECT runs.tenant, runs.lane, runs.target, count(*) AS runs
+FROM runs
+WHERE runs.id >= $1::VARCHAR AND runs.id < $2::VARCHAR GROUP BY runs.tenant, runs.lane, runs.target;
+
 -- count_active_schedules
 -- Count active schedules, and those that are overdue.
 SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < (date_part('epoch', clock_timestamp()) *
@@ -1862,7 +1921,9 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -2048,6 +2109,16 @@ FROM runs AS found
 WHERE found.status = 'running' AND found.tenant = any ($4::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     found.target = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.lane = $3::VARCHAR);
 
+-- count_crons
+-- Count the crons that a search finds.
+SELECT count(*) AS number
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
 SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
@@ -2056,6 +2127,34 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
     END) AS cancelled
 FROM run_dependencies
 WHERE run_dependencies.run_id = any ($1::TEXT[]) GROUP BY run_dependencies.run_id;
+
+-- count_ended_runs
+-- Count the runs that ended within a time, by tenant, lane, target and status.
+SELECT ended.tenant, ended.lane, ended.target, ended.status, count(*) AS runs, sum(CASE WHEN (ended.bad > 0) THEN 1 ELSE
+    0 END) AS retried, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 100000) THEN 1 ELSE 0 END) AS wait0,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 500000) THEN 1 ELSE 0 END) AS wait1, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 1000000) THEN 1 ELSE 0 END) AS wait2, sum(CASE WHEN (ended.started_at -
+    ended.accepted_at <= 5000000) THEN 1 ELSE 0 END) AS wait3, sum(CASE WHEN (ended.started_at - ended.accepted_at <=
+    15000000) THEN 1 ELSE 0 END) AS wait4, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 60000000) THEN 1 ELSE
+    0 END) AS wait5, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 300000000) THEN 1 ELSE 0 END) AS wait6,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 1800000000) THEN 1 ELSE 0 END) AS wait7, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 7200000000) THEN 1 ELSE 0 END) AS wait8, count(ended.started_at -
+    ended.accepted_at) AS wait_all, sum(CASE WHEN (ended.ended_at - ended.started_at <= 100000) THEN 1 ELSE 0 END) AS
+    took0, sum(CASE WHEN (ended.ended_at - ended.started_at <= 500000) THEN 1 ELSE 0 END) AS took1, sum(CASE WHEN
+    (ended.ended_at - ended.started_at <= 1000000) THEN 1 ELSE 0 END) AS took2, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 5000000) THEN 1 ELSE 0 END) AS took3, sum(CASE WHEN (ended.ended_at - ended.started_at <=
+    15000000) THEN 1 ELSE 0 END) AS took4, sum(CASE WHEN (ended.ended_at - ended.started_at <= 60000000) THEN 1 ELSE 0
+    END) AS took5, sum(CASE WHEN (ended.ended_at - ended.started_at <= 300000000) THEN 1 ELSE 0 END) AS took6, sum(CASE
+    WHEN (ended.ended_at - ended.started_at <= 1800000000) THEN 1 ELSE 0 END) AS took7, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 7200000000) THEN 1 ELSE 0 END) AS took8, count(ended.ended_at - ended.started_at) AS took_all
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, runs.status AS status, runs.failures +
+    runs.losses AS bad, runs.accepted_at AS accepted_at, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, runs.ended_at AS
+    ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT) AS ended GROUP BY
+    ended.tenant, ended.lane, ended.target, ended.status;
 
 -- count_evicting_runs
 -- Count the waiting runs that cancel an admitted run of their key.
@@ -2075,6 +2174,34 @@ FROM (SELECT $1::VARCHAR AS key) AS batch;
 SELECT count(*) AS count
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR;
+
+-- count_open_by_lane
+-- Count open runs by lane and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant =
+    $1::VARCHAR)
+LIMIT 100001) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant = $1::VARCHAR)
+LIMIT 100001) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
+
+-- count_open_by_target
+-- Count open runs by target and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant =
+    $1::VARCHAR)
+LIMIT 100001) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant = $1::VARCHAR)
+LIMIT 100001) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
 
 -- count_open_letters
 -- Count the open dead letters of all tenants.
@@ -2106,6 +2233,12 @@ UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR
     $3::INTEGER AS day, $4::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
     batch.name RETURNING tenant_quotas.tenant;
 
+-- count_saved_views
+-- Count the saved views of a tenant.
+SELECT count(*) AS n
+FROM saved_views
+WHERE saved_views.tenant = $1::VARCHAR;
+
 -- count_schedules
 -- Count the schedules of a tenant.
 SELECT count(*) AS count
@@ -2136,11 +2269,16 @@ WHERE dead_letters.state = 'open' AND dead_letters.tenant = $1::VARCHAR;
 SELECT count(*) AS number
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb)));
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -2174,6 +2312,12 @@ INSERT INTO assistants (tenant, id, graph_id, name, description, config, context
     1000000)::bigint) ON CONFLICT DO NOTHING RETURNING assistants.tenant, assistants.id, assistants.graph_id,
     assistants.name, assistants.description, assistants.config, assistants.context, assistants.metadata,
     assistants.version, assistants.created_at, assistants.updated_at;
+
+-- create_browser_session
+-- Add a browser session.
+INSERT INTO browser_sessions (id, hash, key_id, tenant, created_at, last_seen_at, address, agent) VALUES ($1::VARCHAR,
+    $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $5::VARCHAR, $6::VARCHAR);
 
 -- create_bulk_job
 -- Create a bulk job.
@@ -2215,11 +2359,12 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
 -- create_schedule
 -- Add a schedule.
 INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
-    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES
-    ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::BOOLEAN, $8::VARCHAR,
-    $9::VARCHAR, $10::INTEGER, $11::INTEGER, $12::BIGINT, $13::BIGINT, $14::BIGINT, $15::BIGINT, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint, $16::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    $17::VARCHAR) ON CONFLICT (tenant, id) DO NOTHING RETURNING schedules.uid;
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by,
+    assistant_id, thread, metadata, ends_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR,
+    $6::VARCHAR, $7::BOOLEAN, $8::VARCHAR, $9::VARCHAR, $10::INTEGER, $11::INTEGER, $12::BIGINT, $13::BIGINT,
+    $14::BIGINT, $15::BIGINT, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $16::VARCHAR,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $17::VARCHAR, $18::VARCHAR, $19::VARCHAR, $20::VARCHAR,
+    $21::BIGINT) ON CONFLICT (tenant, id) DO NOTHING RETURNING schedules.uid;
 
 -- create_tenant
 -- Add a tenant.
@@ -2239,9 +2384,10 @@ INSERT INTO threads (key, tenant, id, status, open_runs, metadata, config, ttl_m
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($6::INTEGER AS BIGINT) * 60000000 END,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
     1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT DO NOTHING RETURNING
-    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
+    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -2257,6 +2403,13 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
     webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
     webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+
+-- crons_of_threads
+-- Check whether threads have crons.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread = any ($1::TEXT[])
+LIMIT 1;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -2393,6 +2546,14 @@ WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND de
     definitions.id
 LIMIT $3::INTEGER;
 
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.pins LIKE $2::VARCHAR ESCAPE
+    '\' ORDER BY definitions.kind, definitions.id
+LIMIT 500;
+
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL AND api_answers.created_at <
@@ -2491,6 +2652,14 @@ DELETE FROM checkpoints WHERE checkpoints.thread = any ($1::TEXT[]);
 -- Delete a shared concurrency limit.
 DELETE FROM concurrency_limits WHERE concurrency_limits.key = $1::VARCHAR RETURNING concurrency_limits.max_running;
 
+-- delete_crons_of_assistant
+-- Delete the crons of a deleted assistant.
+DELETE FROM schedules WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id = $2::VARCHAR;
+
+-- delete_crons_of_thread
+-- Delete the crons of a deleted thread.
+DELETE FROM schedules WHERE schedules.thread = any ($1::TEXT[]);
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
@@ -2498,6 +2667,14 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
 -- delete_definitions_of_tenant
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = $1::VARCHAR;
+
+-- delete_ended_browser_sessions
+-- Delete sessions that ended long ago.
+DELETE FROM browser_sessions WHERE browser_sessions.id IN (SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.last_seen_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 ORDER BY
+    browser_sessions.id
+LIMIT 500) RETURNING browser_sessions.id;
 
 -- delete_event_ids
 -- Forget ids of senders.
@@ -2538,6 +2715,18 @@ LIMIT 500) AND store_items.expires_at <= (SELECT (date_part('epoch', clock_times
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = $1::VARCHAR;
+
+-- delete_firings_of_crons_of_assistant
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id = $2::VARCHAR);
+
+-- delete_firings_of_crons_of_thread
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread = any ($1::TEXT[]));
 
 -- delete_firings_of_tenant
 -- Delete the firings of a deleted tenant.
@@ -2719,6 +2908,12 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NOT NULL;
 
+-- delete_saved_view
+-- Delete a saved view.
+DELETE FROM saved_views WHERE saved_views.tenant = $1::VARCHAR AND saved_views.page = $2::VARCHAR AND saved_views.name =
+    $3::VARCHAR RETURNING saved_views.tenant, saved_views.page, saved_views.name, saved_views.query,
+    saved_views.created_by, saved_views.updated_at;
+
 -- delete_schedule
 -- Delete a schedule.
 DELETE FROM schedules WHERE schedules.uid = $1::VARCHAR;
@@ -2790,6 +2985,10 @@ DELETE FROM threads WHERE threads.key = any ($1::TEXT[]);
 -- delete_turns
 -- Delete the turns of chat sessions.
 DELETE FROM chat_turns WHERE chat_turns.session_id = any ($1::TEXT[]);
+
+-- delete_turns_of_runs
+-- Delete the turns of runs that are rolled back.
+DELETE FROM chat_turns WHERE chat_turns.run_id = any ($1::TEXT[]);
 
 -- delete_turns_of_tenant
 -- Delete the chat turns of a deleted tenant.
@@ -2941,9 +3140,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3001,6 +3201,13 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND secrets.name = any ($2::TEXT[]);
 
+-- end_browser_session
+-- End a browser session.
+DELETE FROM browser_sessions WHERE browser_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    browser_sessions.tenant = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR browser_sessions.key_id =
+    $3::VARCHAR) RETURNING browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant,
+    browser_sessions.created_at, browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent;
+
 -- end_thread_runs
 -- Note in threads that runs of them have ended.
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -3010,7 +3217,8 @@ FROM run_results
 WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
     THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END,
     updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM unnest($1::TEXT[], $2::INTEGER[],
-    $3::TEXT[]) AS batch(key, ended, failed) WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs;
+    $3::TEXT[]) AS batch(key, ended, failed) WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs,
+    threads.native;
 
 -- end_thread_runs (one member)
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -3020,7 +3228,8 @@ FROM run_results
 WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
     THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END,
     updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM (SELECT $1::VARCHAR AS key, $2::INTEGER AS
-    ended, $3::VARCHAR AS failed) AS batch WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs;
+    ended, $3::VARCHAR AS failed) AS batch WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs,
+    threads.native;
 
 -- end_webhook_secrets
 -- Bound the time for which the current webhook secret still signs.
@@ -3096,7 +3305,7 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=(date
     'scheduled', 'blocked', 'queued', 'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at
     IS NULL AND runs.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)
     RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key, runs.holds_key,
-    runs.tenant, CASE WHEN (EXISTS (SELECT *
+    runs.tenant, runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -3175,6 +3384,18 @@ SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_ver
 FROM assistant_versions
 WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id = $2::VARCHAR AND
     assistant_versions.version = $3::INTEGER;
+
+-- find_browser_session
+-- Find the caller of a request by the hash of its session's token.
+SELECT api_keys.id, api_keys.name, api_keys.tenant, api_keys.role, api_keys.expires_at, roles.permissions,
+    browser_sessions.hash, browser_sessions.id AS session_id, browser_sessions.last_seen_at < (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint - 60000000 AS session_stale
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role JOIN browser_sessions ON browser_sessions.key_id = api_keys.id
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint) AND browser_sessions.hash = $1::VARCHAR AND browser_sessions.created_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 AND browser_sessions.last_seen_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 43200000000;
 
 -- find_checkpoint
 -- Read a checkpoint.
@@ -3262,6 +3483,14 @@ FROM tenants
 WHERE tenants.id = any ($1::TEXT[]) AND NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS
     NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered);
 
+-- find_live_sessions
+-- Read which sessions with open streams have not ended.
+SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.id = any ($1::TEXT[]) AND browser_sessions.created_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 604800000000 AND browser_sessions.last_seen_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 43200000000;
+
 -- find_pins
 -- Read the versions that a new run of a definition uses.
 SELECT definitions.pins
@@ -3317,9 +3546,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3357,18 +3587,19 @@ WHERE runs.id = any ($1::TEXT[]);
 
 -- find_thread
 -- Read a thread.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.key = $1::VARCHAR;
 
 -- find_thread_run
 -- Read a run of a thread.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR;
@@ -3411,6 +3642,14 @@ FROM limit_slots JOIN runs ON runs.id = limit_slots.run_id
 WHERE limit_slots.key = $1::VARCHAR AND (runs.status || '') = 'queued' ORDER BY runs.rank DESC
 LIMIT $2::BIGINT FOR UPDATE OF runs;
 
+-- find_worker
+-- Read one worker.
+SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
+    workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
+    workers.targets, workers.health_address, workers.drain_requested_at
+FROM workers
+WHERE workers.id = $1::VARCHAR;
+
 -- finish_dependency_work
 -- Remove what the maintenance service has settled.
 DELETE FROM dependency_work WHERE dependency_work.run_id = any ($1::TEXT[]) AND dependency_work.kind = $2::VARCHAR;
@@ -3429,6 +3668,14 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.outcome
 FROM schedule_firings AS other, runs AS running
 WHERE other.schedule_uid = schedules.uid AND other.open AND running.id = other.run_id AND running.ended_at IS NULL AND
     (schedules.paused_counts OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
+
+-- first_open_thread_run
+-- Find the first run of a thread that has not ended.
+SELECT thread_runs.ordinal
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
+    thread_runs.ordinal
+LIMIT 1;
 
 -- first_request_tokens
 -- Read the tokens that the provider counted for the first request of a run.
@@ -3642,6 +3889,14 @@ WHERE limit_waits.key = limit_turns.key));
 DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
 
+-- forget_run_series
+-- Delete the figures of minutes, or hours, that are too old.
+DELETE FROM run_series WHERE run_series.seconds = $1::INTEGER AND run_series.bucket < $2::BIGINT;
+
+-- forget_servers
+-- Delete the rows of servers that ended.
+DELETE FROM servers WHERE servers.heartbeat_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
+
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
 DELETE FROM lane_shares WHERE lane_shares.finish_tag < ((date_part('epoch', clock_timestamp()) * 1000000)::bigint -
@@ -3806,7 +4061,7 @@ WHERE tablename = $1::VARCHAR;
 -- Renew the lease of a worker.
 UPDATE workers SET active=$1::INTEGER, heartbeat_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($2::FLOAT * $3::INTEGER AS BIGINT))
-    WHERE workers.id = $4::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.status;
+    WHERE workers.id = $4::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.drain_requested_at;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -3849,6 +4104,10 @@ FROM (SELECT $1::VARCHAR AS key) AS batch JOIN limit_slots ON limit_slots.key = 
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NULL AND
     (runs.hooks & 2) = 0;
 
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = $1::VARCHAR;
+
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
 SELECT tenants.id
@@ -3859,15 +4118,26 @@ FROM tenants;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
-    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR) AND (run_waits.opened_at >
-    coalesce($2::BIGINT, -1) OR run_waits.opened_at = $2::BIGINT AND run_waits.run_id > $3::VARCHAR OR
-    run_waits.opened_at = $2::BIGINT AND run_waits.run_id = $3::VARCHAR AND run_waits.path > $4::VARCHAR) ORDER BY
-    run_waits.opened_at, run_waits.run_id, run_waits.path
-LIMIT $5::INTEGER;
+    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    run_waits.target = $2::VARCHAR) AND (CAST($3::BIGINT AS BIGINT) IS NULL OR run_waits.due_at < $3::BIGINT) AND
+    (run_waits.opened_at > coalesce($4::BIGINT, -1) OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id >
+    $5::VARCHAR OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id = $5::VARCHAR AND run_waits.path > $6::VARCHAR)
+    ORDER BY run_waits.opened_at, run_waits.run_id, run_waits.path
+LIMIT $7::INTEGER;
+
+-- inbox_paths
+-- Read the paths of open questions to people, to count them by kind.
+SELECT run_waits.path
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
+    NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR)
+LIMIT 1001;
 
 -- item_namespaces
 -- Read the namespaces below a prefix.
@@ -3975,6 +4245,13 @@ SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16;
 
+-- last_counted_bucket
+-- Read the last minute, or hour, that was counted.
+SELECT max(run_series.bucket) AS bucket
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.lane = $2::VARCHAR AND
+    run_series.target = $2::VARCHAR;
+
 -- last_summaries
 -- Read the last summaries of a chat session before a turn, newest first.
 SELECT run_calls.payload
@@ -4037,6 +4314,18 @@ WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR audit.id < $1::VARCHAR) AND (CAST($2
     audit.tenant = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR audit.action = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR audit.subject = $4::VARCHAR) ORDER BY audit.id DESC
 LIMIT $5::INTEGER;
+
+-- list_browser_sessions
+-- Read the sessions that have not ended, newest first.
+SELECT browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant, browser_sessions.created_at,
+    browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent, api_keys.name AS key_name
+FROM browser_sessions LEFT OUTER JOIN api_keys ON api_keys.id = browser_sessions.key_id
+WHERE browser_sessions.created_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 AND
+    browser_sessions.last_seen_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 43200000000 AND
+    api_keys.revoked_at IS NULL AND (CAST($1::VARCHAR AS TEXT) IS NULL OR browser_sessions.tenant = $1::VARCHAR) AND
+    (CAST($2::VARCHAR AS TEXT) IS NULL OR browser_sessions.key_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL
+    OR browser_sessions.id < $3::VARCHAR) ORDER BY browser_sessions.id DESC
+LIMIT 1000;
 
 -- list_bulk_items
 -- Read a page of the items of a bulk job.
@@ -4742,15 +5031,24 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
+-- list_saved_views
+-- Read the saved views of a tenant.
+SELECT saved_views.tenant, saved_views.page, saved_views.name, saved_views.query, saved_views.created_by,
+    saved_views.updated_at
+FROM saved_views
+WHERE saved_views.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR saved_views.page = $2::VARCHAR) ORDER
+    BY saved_views.page, saved_views.name;
+
 -- list_schedules
 -- Read a page of schedules, by id.
 SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4766,6 +5064,14 @@ FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR secrets.name > $2::VARCHAR) ORDER BY
     secrets.name
 LIMIT $3::INTEGER;
+
+-- list_servers
+-- Read the serving processes.
+SELECT servers.id, servers.hostname, servers.pid, servers.version, servers.started_at, servers.heartbeat_at,
+    servers.figures
+FROM servers
+WHERE servers.heartbeat_at >= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000 ORDER BY servers.id
+LIMIT 1000;
 
 -- list_sessions
 -- Read a page of a tenant's chat sessions, newest first.
@@ -4810,10 +5116,10 @@ FROM tenants ORDER BY tenants.id;
 
 -- list_thread_runs
 -- Read runs of a thread, newest first.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND runs.status = any ($2::TEXT[]) ORDER BY thread_runs.created_at DESC,
@@ -4864,7 +5170,7 @@ WHERE webhook_sources.tenant = $1::VARCHAR ORDER BY webhook_sources.name;
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address
+    workers.targets, workers.health_address, workers.drain_requested_at
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
@@ -4957,6 +5263,12 @@ SELECT runs.id
 FROM runs
 WHERE runs.id = $1::VARCHAR FOR UPDATE;
 
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = $1::VARCHAR AND runs.tenant = $2::VARCHAR FOR UPDATE;
+
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
 SELECT runs.id, runs.tenant, runs.status
@@ -4969,9 +5281,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -5011,9 +5324,10 @@ WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id FOR UPDATE;
 
 -- lock_thread
 -- Lock a thread.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.key = $1::VARCHAR FOR UPDATE;
 
@@ -5860,6 +6174,12 @@ SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.finger
 FROM memory_ops
 WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
 
+-- messages_before_run
+-- Read how many messages a thread had before a run.
+SELECT max(thread_runs.message_count) AS count
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.ordinal < $2::INTEGER;
+
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
@@ -5949,6 +6269,41 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR;
+
+-- native_events
+-- Read the answers of models and the results of tools of runs.
+SELECT run_events.run_id, run_events.type, run_events.data
+FROM run_events
+WHERE run_events.run_id = any ($1::TEXT[]) AND run_events.type IN ('model_response', 'tool_result') ORDER BY
+    run_events.run_id, run_events.seq;
+
+-- native_graph_ids
+-- Read the ids of the agents and orchestrations of a tenant.
+SELECT definitions.kind, definitions.id
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.kind IN ('agent', 'orchestration') AND definitions.removed_at IS
+    NULL ORDER BY definitions.kind, definitions.id;
+
+-- native_history
+-- Read the runs of a thread that are states of its history, newest first.
+SELECT thread_runs.run_id, thread_runs.message_count, thread_runs.metadata, thread_runs.created_at
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.message_count IS NOT NULL AND thread_runs.ordinal < $2::INTEGER
+    ORDER BY thread_runs.ordinal DESC
+LIMIT $3::INTEGER;
+
+-- native_results
+-- Read the messages and results of runs of agents and orchestrations.
+SELECT runs.id, runs.status, runs.target, run_inputs.input, run_results.result
+FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
+    runs.id
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
+
+-- native_states
+-- Read the messages of threads of agents and orchestrations.
+SELECT threads.key, threads.state_values
+FROM threads
+WHERE threads.key = any ($1::TEXT[]) FOR UPDATE;
 
 -- nearly_full_backlogs
 -- Find keys whose backlog is nearly full.
@@ -6073,6 +6428,11 @@ WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_ho
 -- Note the run that was started for an item of a bulk job.
 UPDATE bulk_items SET new_run_id=$1::VARCHAR WHERE bulk_items.job_id = $2::VARCHAR AND bulk_items.no = $3::INTEGER;
 
+-- occupy_thread
+-- Note in a thread that its state is being changed.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=$1::BIGINT, updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE threads.key = $2::VARCHAR;
+
 -- old_bulk_job
 -- Find a bulk job past its retention.
 SELECT bulk_jobs.id
@@ -6114,6 +6474,18 @@ SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at
 FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500;
 
+-- oldest_ended_run
+-- Read the age of the oldest ended run, for metrics.
+SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - runs.ended_at AS age_us
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND NOT runs.holds_key ORDER BY runs.ended_at
+LIMIT 1;
+
+-- oldest_transaction
+-- Read the age of the oldest open transaction in this database, for metrics.
+select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 as seconds from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid();
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
@@ -6127,6 +6499,14 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.ru
 FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.open ORDER BY schedule_firings.schedule_uid,
     schedule_firings.slot;
+
+-- open_questions
+-- Count the questions that wait for a person, for metrics.
+SELECT count(*) AS n, coalesce((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    min(run_waits.opened_at), 0) AS oldest_us, count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) + 900000000) AS due
+FROM run_waits
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -6147,8 +6527,9 @@ WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'fa
 
 -- open_thread_run
 -- Note a new run in its thread.
-UPDATE threads SET open_runs=(threads.open_runs + 1), metadata=$1::VARCHAR, config=$2::VARCHAR, expires_at=$3::BIGINT,
-    updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE threads.key = $4::VARCHAR;
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=$1::VARCHAR,
+    config=$2::VARCHAR, expires_at=$3::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    WHERE threads.key = $4::VARCHAR RETURNING threads.run_count;
 
 -- open_thread_runs_of_tenant
 -- Find some runs of threads of a tenant in these statuses.
@@ -6183,8 +6564,9 @@ FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::T
 WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
     $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
-    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
-    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
+    $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
+    IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request;
 
 -- open_waits (one member)
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at, match,
@@ -6197,8 +6579,15 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS path,
 WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
     $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
-    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
-    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
+    $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
+    IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request;
+
+-- ordinal_of_run
+-- Read the ordinal of a run in its thread.
+SELECT thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -6238,9 +6627,10 @@ WHERE idempotency_keys.run_id = any ($1::TEXT[]) AND run_children.seen_at IS NUL
 -- Change the metadata and the expiry of a thread.
 UPDATE threads SET metadata=$1::VARCHAR, ttl_minutes=$2::INTEGER, ttl_strategy=$3::VARCHAR, expires_at=$4::BIGINT,
     updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE threads.key = $5::VARCHAR RETURNING
-    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
+    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at;
 
 -- pause_schedule
 -- Pause a schedule.
@@ -6710,10 +7100,11 @@ SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
     body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+    run_inputs.trace, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
-    run_webhooks.run_id = webhook_deliveries.run_id
+    run_webhooks.run_id = webhook_deliveries.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    webhook_deliveries.run_id
 WHERE webhook_deliveries.id = any ($1::TEXT[]) ORDER BY webhook_deliveries.created_at, webhook_deliveries.id;
 
 -- read_collecting_quotas
@@ -6721,6 +7112,10 @@ WHERE webhook_deliveries.id = any ($1::TEXT[]) ORDER BY webhook_deliveries.creat
 SELECT tenant_quotas.tenant, tenant_quotas.most
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name = 'collecting_keys';
+
+-- read_data_version
+-- Read a number that changes when another process changes the file; always 0 on Postgres.
+SELECT 0 AS version;
 
 -- read_dead_letter
 -- Read a dead letter.
@@ -6741,6 +7136,12 @@ SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
+-- read_event_data
+-- Read the values of one event.
+SELECT run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq = $2::INTEGER;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -6748,11 +7149,34 @@ FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
+-- read_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
+    run_events.seq
+LIMIT $4::INTEGER;
+
+-- read_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
+    run_events.seq DESC
+LIMIT $4::INTEGER;
+
 -- read_events
 -- Read the events of a run after a sequence number.
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::BIGINT ORDER BY run_events.seq
+LIMIT $3::INTEGER;
+
+-- read_events_of_types
+-- Read the events of a run that have one of these types.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[]) ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
 -- read_failed_runs
@@ -6767,6 +7191,12 @@ WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_s
 LIMIT 1) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
+
+-- read_failed_thread_runs
+-- Find which failed runs are runs of threads, and not operations on their state.
+SELECT thread_runs.run_id, thread_runs.thread
+FROM thread_runs
+WHERE thread_runs.run_id = any ($1::TEXT[]);
 
 -- read_firings
 -- Read some firings of a schedule.
@@ -6875,6 +7305,19 @@ FROM (SELECT $1::VARCHAR AS lane, $2::BIGINT AS at, $3::BIGINT AS virtual) AS ba
 WHERE true ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, virtual = excluded.virtual,
     earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks.virtual WHERE lane_clocks.read_at <=
     excluded.read_at - 60000000;
+
+-- read_lane_of_queued_run
+-- Read what may keep a lane and a tenant from starting a ready run.
+SELECT lanes.enabled, lanes.max_slots, coalesce(lanes.held_until, 0) > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS held, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running') AS running, (SELECT tenants.max_running
+FROM tenants
+WHERE tenants.id = $1::VARCHAR) AS max_running, (SELECT count(*) AS count_2
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running') AS tenant_running
+FROM lanes
+WHERE lanes.name = $2::VARCHAR;
 
 -- read_lane_times
 -- Read the virtual time of lanes: the start tag of the run that is next.
@@ -7080,6 +7523,16 @@ SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id = any ($1::TEXT[]);
 
+-- read_question
+-- Read one question of a run, open or not.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
+FROM run_waits
+WHERE run_waits.run_id = $1::VARCHAR AND run_waits.path = $2::VARCHAR AND run_waits.kind = 'human';
+
 -- read_quotas
 -- Read a tenant's quotas.
 SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
@@ -7123,6 +7576,41 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
+-- read_run_series
+-- Read the figures of a tenant, or of all, within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
+    run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR run_series.target = $6::VARCHAR) ORDER BY run_series.bucket
+LIMIT 100000;
+
+-- read_run_series_of_tenants
+-- Read the figures of every tenant within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant != $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
+    run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR run_series.target = $6::VARCHAR)
+LIMIT 100000;
+
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
+-- read_running_of_lane
+-- Read some running runs of a tenant in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.lane = $1::VARCHAR AND runs.tenant = $2::VARCHAR AND runs.status = 'running'
+LIMIT 10;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -7136,6 +7624,21 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_run
 FROM thread_runs
 WHERE thread_runs.run_id = any ($1::TEXT[]) AND (thread_runs.on_cancel = 'rollback' OR thread_runs.on_completion =
     'delete') ORDER BY thread_runs.run_id;
+
+-- read_step_facts
+-- Read the step records of a run without their values.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
+    run_steps.path
+LIMIT $2::INTEGER;
+
+-- read_step_values
+-- Read the values of one step of a run.
+SELECT run_steps.input, run_steps.output, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path = $2::VARCHAR;
 
 -- read_steps
 -- Read a page of the step records of a run.
@@ -7157,9 +7660,26 @@ WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = 'stored_bytes'
 
 -- read_thread_result
 -- Read the result of a run of a thread.
-SELECT runs.status, runs.tenant, run_results.result, run_results.error
-FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_runs.outcome
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
+    = runs.id
 WHERE runs.id = $1::VARCHAR;
+
+-- read_typed_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
+    run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq
+LIMIT $5::INTEGER;
+
+-- read_typed_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
+    run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq DESC
+LIMIT $5::INTEGER;
 
 -- read_value_versions
 -- Read which versions of channels of a thread are stored.
@@ -7553,6 +8073,16 @@ FROM runs AS holder
 WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, runs.lane, runs.status, runs.last_seq,
     runs.attempt, runs.hooks, runs.ordering_key, runs.holds_key;
 
+-- release_question
+-- Note that a question is no longer read.
+UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=$2::BIGINT WHERE run_waits.run_id = $3::VARCHAR AND
+    run_waits.path = $4::VARCHAR AND run_waits.kind = 'human' AND run_waits.claimed_by = $5::VARCHAR RETURNING
+    run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in;
+
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
 
@@ -7595,9 +8125,24 @@ DELETE FROM limit_waits WHERE limit_waits.run_id = any ($1::TEXT[]);
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = $2::VARCHAR;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
+-- remove_server
+-- Delete the row of a server that stops.
+DELETE FROM servers WHERE servers.id = $1::VARCHAR;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
+
+-- renew_server
+-- Note that a serving process runs.
+INSERT INTO servers (id, hostname, pid, version, started_at, heartbeat_at, figures) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::INTEGER, $4::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, $5::VARCHAR) ON CONFLICT (id) DO UPDATE SET heartbeat_at =
+    excluded.heartbeat_at, figures = excluded.figures;
 
 -- reopen_thread
 -- Note in a thread that a failed run of it is retried.
@@ -7637,6 +8182,14 @@ INSERT INTO event_outcomes (event_id, trigger, tenant, outcome, created_at) SELE
 FROM (SELECT $1::VARCHAR AS event_id, $2::VARCHAR AS trigger, $3::VARCHAR AS tenant) AS batch
 WHERE true ON CONFLICT (event_id, trigger) DO UPDATE SET outcome = 'pending', reason = $4::VARCHAR, decided_at =
     $5::BIGINT, claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
+
+-- request_drain
+-- Request that a worker claims no more runs.
+UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) WHERE workers.id = $1::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.id,
+    workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity, workers.active,
+    workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at, workers.targets,
+    workers.health_address, workers.drain_requested_at;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -7760,6 +8313,13 @@ SELECT runs.worker_id, count(*) AS count
 FROM runs
 WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running' GROUP BY runs.worker_id;
 
+-- running_of_worker
+-- Read some of the runs that a worker executes.
+SELECT runs.id, runs.tenant
+FROM runs
+WHERE runs.worker_id = $1::VARCHAR AND runs.status = 'running' ORDER BY runs.id
+LIMIT 100;
+
 -- running_runs
 -- Read running runs, oldest first.
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -7856,6 +8416,13 @@ WHERE store_items.tenant = $1::VARCHAR AND store_items.namespace >= $2::VARCHAR 
     store_items.namespace, store_items.key
 LIMIT $6::INTEGER;
 
+-- schedule_lag
+-- Read how late the latest schedule is, for metrics.
+SELECT coalesce((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    min(schedules.next_due_at), 0) AS lag_us
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
 SELECT schedules.id
@@ -7883,9 +8450,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -7928,8 +8496,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_assistant_id_down
 -- Find assistants, in the order of assistant_id.
@@ -7940,8 +8511,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at
 -- Find assistants, in the order of created_at.
@@ -7952,8 +8526,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_created_at_down
 -- Find assistants, in the order of created_at.
@@ -7964,8 +8541,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.created_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id
 -- Find assistants, in the order of graph_id.
@@ -7976,8 +8556,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_graph_id_down
 -- Find assistants, in the order of graph_id.
@@ -7988,8 +8571,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.graph_id DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name
 -- Find assistants, in the order of name.
@@ -8000,8 +8586,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name ASC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_name_down
 -- Find assistants, in the order of name.
@@ -8012,8 +8601,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.name DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name DESC,
+    assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at
 -- Find assistants, in the order of updated_at.
@@ -8024,8 +8616,11 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at ASC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    ASC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
 -- search_assistants_by_updated_at_down
 -- Find assistants, in the order of updated_at.
@@ -8036,148 +8631,543 @@ FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
-    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at DESC, assistants.id
-LIMIT $5::INTEGER OFFSET $6::INTEGER;
+    cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
+    (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
+    DESC, assistants.id
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_assistant_id
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_assistant_id_down
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id
+    DESC NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_created_at
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_created_at_down
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_cron_id
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id ASC NULLS
+    LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_cron_id_down
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id DESC NULLS
+    LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_end_time
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_end_time_down
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_next_run_date
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_next_run_date_down
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_thread_id
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread ASC NULLS
+    LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_thread_id_down
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_updated_at
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_updated_at_down
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_definitions
+-- Find definitions of a tenant by a part of their id or name.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE $2::VARCHAR
+    ESCAPE '\' OR lower(definitions.name) LIKE $2::VARCHAR ESCAPE '\') ORDER BY definitions.id
+LIMIT $3::INTEGER;
+
+-- search_lanes
+-- Find lanes by a part of their name.
+SELECT lanes.name
+FROM lanes
+WHERE lower(lanes.name) LIKE $1::VARCHAR ESCAPE '\' ORDER BY lanes.name
+LIMIT $2::INTEGER;
+
+-- search_schedules
+-- Find schedules of a tenant by a part of their id.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND lower(schedules.id) LIKE $2::VARCHAR ESCAPE '\' ORDER BY schedules.id
+LIMIT $3::INTEGER;
+
+-- search_session
+-- Find a conversation by its id.
+SELECT chat_sessions.id, chat_sessions.agent
+FROM chat_sessions
+WHERE chat_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR chat_sessions.tenant = $2::VARCHAR);
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.created_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.created_at ASC,
+    threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.created_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.created_at DESC,
+    threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.state_updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.state_updated_at
+    ASC, threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.state_updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.state_updated_at
+    DESC, threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.status ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.status ASC,
+    threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.status DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.status DESC,
+    threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.id ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.id ASC,
+    threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.id DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.id DESC,
+    threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.updated_at ASC, threads.id
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.updated_at ASC,
+    threads.id
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) ORDER BY threads.updated_at DESC, threads.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.updated_at DESC,
+    threads.id DESC
+LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- secret_names
 -- Read the names of a tenant's secrets.
@@ -8275,6 +9265,12 @@ SELECT count(*) AS kept
 FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
 
+-- sessions_of_threads
+-- Find the chat sessions of threads of agents.
+SELECT threads.session_id
+FROM threads
+WHERE threads.key = any ($1::TEXT[]) AND threads.session_id IS NOT NULL;
+
 -- set_concurrency_limit
 -- Create or change a shared concurrency limit.
 INSERT INTO concurrency_limits (key, tenant, name, max_running, updated_at, updated_by) VALUES ($1::VARCHAR,
@@ -8341,12 +9337,18 @@ INSERT INTO roles (name, permissions, created_at, updated_at) VALUES ($1::VARCHA
     clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT (name)
     DO UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
 
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR) ON CONFLICT (run_id) DO
+    UPDATE SET url = $3::VARCHAR;
+
 -- set_schedule
 -- Change a schedule.
 UPDATE schedules SET settings=$1::VARCHAR, template=$2::VARCHAR, ordering_key=$3::VARCHAR, paused_counts=$4::BOOLEAN,
     zone_version=$5::VARCHAR, source=$6::VARCHAR, version=$7::INTEGER, generation=$8::INTEGER, cursor_at=$9::BIGINT,
     next_at=$10::BIGINT, next_due_at=$11::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    updated_by=$12::VARCHAR WHERE schedules.uid = $13::VARCHAR;
+    updated_by=$12::VARCHAR, assistant_id=$13::VARCHAR, thread=$14::VARCHAR, metadata=$15::VARCHAR, ends_at=$16::BIGINT
+    WHERE schedules.uid = $17::VARCHAR;
 
 -- set_stored_bytes
 -- Store how many bytes a tenant has stored.
@@ -8732,9 +9734,58 @@ UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 10000
 UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
     tat=batch.tat FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat) AS batch WHERE flow_keys.key = batch.key;
 
+-- store_message_counts
+-- Note how many messages a thread has after a run.
+UPDATE thread_runs SET message_count=batch.message_count FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(run_id,
+    message_count) WHERE thread_runs.run_id = batch.run_id;
+
+-- store_message_counts (one member)
+UPDATE thread_runs SET message_count=batch.message_count FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS
+    message_count) AS batch WHERE thread_runs.run_id = batch.run_id;
+
+-- store_native_states
+-- Store the messages of threads of agents and orchestrations.
+UPDATE threads SET state_values=batch.state_values, interrupts=$1::VARCHAR, state_updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint FROM unnest($2::TEXT[], $3::TEXT[]) AS batch(key, state_values) WHERE
+    threads.key = batch.key;
+
+-- store_native_states (one member)
+UPDATE threads SET state_values=batch.state_values, interrupts=$1::VARCHAR, state_updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint FROM (SELECT $2::VARCHAR AS key, $3::VARCHAR AS state_values) AS batch WHERE
+    threads.key = batch.key;
+
 -- store_no_result
 -- Store the empty result of a cancelled run.
 INSERT INTO run_results (run_id) VALUES ($1::VARCHAR);
+
+-- store_run_series
+-- Store the figures of a minute or an hour.
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM unnest($1::INTEGER[], $2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::INTEGER[], $7::INTEGER[],
+    $8::INTEGER[], $9::INTEGER[], $10::INTEGER[], $11::FLOAT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[]) AS
+    batch(seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried, cost_usd, tokens,
+    waits, durations)
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
+
+-- store_run_series (one member)
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM (SELECT $1::INTEGER AS seconds, $2::VARCHAR AS tenant, $3::BIGINT AS bucket, $4::VARCHAR AS lane, $5::VARCHAR AS
+    target, $6::INTEGER AS accepted, $7::INTEGER AS completed, $8::INTEGER AS failed, $9::INTEGER AS cancelled,
+    $10::INTEGER AS retried, $11::FLOAT AS cost_usd, $12::BIGINT AS tokens, $13::VARCHAR AS waits, $14::VARCHAR AS
+    durations) AS batch
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
 
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.
@@ -8742,6 +9793,15 @@ INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, reques
     answered_by) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR,
     $8::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $9::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, $10::VARCHAR);
+
+-- sum_costs_of_ended_runs
+-- Sum what the runs that ended within a time have used of models.
+SELECT runs.tenant, runs.lane, runs.target, coalesce(sum(run_calls.cost_usd), 0) AS cost,
+    coalesce(sum(run_calls.tokens_in + run_calls.tokens_out), 0) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT AND (substr(runs.target,
+    $3::INTEGER, $4::INTEGER) = $5::VARCHAR OR substr(runs.target, $6::INTEGER, $7::INTEGER) = $8::VARCHAR) GROUP BY
+    runs.tenant, runs.lane, runs.target;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.
@@ -9147,8 +10207,8 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM unnest($3::TEXT[], $4::INTEGER[]) AS batch(worker_id, together) WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
-    WHEN (EXISTS (SELECT *
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant,
+    runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
@@ -9180,8 +10240,8 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -9221,8 +10281,8 @@ WITH changed AS
     max_neighbors=CASE WHEN (runs.losses = 0) THEN runs.max_neighbors ELSE CASE WHEN (batch.together > 3) THEN
     batch.together / 2 - 1 ELSE 0 END END FROM (SELECT $3::VARCHAR AS worker_id, $4::INTEGER AS together) AS batch WHERE
     runs.worker_id = batch.worker_id AND runs.status = 'running' RETURNING runs.id, runs.lane, runs.status,
-    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant, CASE
-    WHEN (EXISTS (SELECT *
+    runs.attempt, runs.last_seq, runs.worker_id, runs.claimed_at, runs.ordering_key, runs.holds_key, runs.tenant,
+    runs.target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS at, 'lost' AS outcome, NULL AS result, (((((((((((((('{"type":"' ||
@@ -9254,8 +10314,8 @@ link_4 AS
     CAST(changed.status AS TEXT)) || '"') || '}' AS anon_4
 FROM changed)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -9347,6 +10407,17 @@ UPDATE webhook_deliveries SET status='delivering', next_at=((date_part('epoch', 
     $1::BIGINT), fence=(webhook_deliveries.fence + 1) FROM picked WHERE webhook_deliveries.id = picked.id RETURNING
     webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.message_id, webhook_deliveries.run_id;
 
+-- tenant_budgets
+-- Read what tenants have spent of their daily budgets, for metrics.
+SELECT tenants.id, CAST((SELECT coalesce(sum(usage_daily.cost_usd), CAST(0 AS FLOAT)) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)) AS FLOAT) / CAST(CAST(tenants.max_cost_usd_per_day AS
+    FLOAT) AS FLOAT) AS share
+FROM tenants
+WHERE tenants.max_cost_usd_per_day > 0 ORDER BY tenants.id
+LIMIT 200;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
 SELECT 1 AS found
@@ -9364,6 +10435,15 @@ SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = $1::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND NOT tenants.metered) AS free;
+
+-- tenant_quota_use
+-- Read what tenants have used of their quotas, for metrics.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.day, CAST((SELECT (date_part('epoch', clock_timestamp())
+    * 1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER) AS today, CAST(tenant_quotas.used AS FLOAT) /
+    CAST(tenant_quotas.most AS NUMERIC) AS share
+FROM tenant_quotas
+WHERE tenant_quotas.most > 0 AND tenant_quotas.used IS NOT NULL ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 200;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.
@@ -9395,6 +10475,13 @@ FROM thread_runs
 WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.created_at > $2::BIGINT ORDER BY thread_runs.created_at
 LIMIT $3::INTEGER;
 
+-- thread_runs_at
+-- Find a run of a thread by its ordinal, or the next one that is kept.
+SELECT thread_runs.run_id, thread_runs.created_at, thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.ordinal >= $2::INTEGER ORDER BY thread_runs.ordinal
+LIMIT 1;
+
 -- threads_of_assistant
 -- Find the threads of an assistant.
 SELECT threads.id
@@ -9411,6 +10498,12 @@ WHERE checkpoints.run_id = any ($1::TEXT[]);
 -- time_of_threads
 -- Read the clock for the expiry of a thread.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
+-- touch_browser_session
+-- Note when a session was last used, at most once per interval.
+UPDATE browser_sessions SET last_seen_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    browser_sessions.id = $1::VARCHAR AND browser_sessions.last_seen_at < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 60000000;
 
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
@@ -9628,6 +10721,13 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM assistants
+WHERE assistants.tenant = $2::VARCHAR AND assistants.id = any ($3::TEXT[]);
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -9640,6 +10740,13 @@ WHERE dead_letters.run_id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS N
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR runs.tenant = $2::VARCHAR);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($1::VARCHAR, '\u0000', '\ufffd') as jsonb))))) AS visible
+FROM threads
+WHERE threads.tenant = $2::VARCHAR AND threads.id = any ($3::TEXT[]);
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES ($1::VARCHAR, $2::VARCHAR, ((SELECT
@@ -9674,7 +10781,8 @@ LIMIT 500;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 

@@ -434,6 +434,11 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
 
+-- add_saved_view
+-- Add a saved view.
+INSERT INTO saved_views (tenant, page, name, "query", created_by, updated_at) VALUES (?, ?, ?, ?, ?, now_us()) RETURNING
+    tenant, page, name, "query", created_by, updated_at;
+
 -- add_tags
 -- Add runs to the lists of their tags.
 INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
@@ -448,12 +453,12 @@ INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) V
 
 -- add_thread_runs
 -- Add runs to threads.
-INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
-    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
-    batch.multitask_strategy, batch.on_completion, now_us() AS now_us_1, now_us() AS now_us_2
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion,
+    created_at, updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.ordinal, batch.assistant_id,
+    batch.metadata, batch.multitask_strategy, batch.on_completion, now_us() AS now_us_1, now_us() AS now_us_2
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS thread, json_extract(value, '$[2]')
-    AS tenant, json_extract(value, '$[3]') AS assistant_id, json_extract(value, '$[4]') AS metadata, json_extract(value,
-    '$[5]') AS multitask_strategy, json_extract(value, '$[6]') AS on_completion
+    AS tenant, json_extract(value, '$[3]') AS ordinal, json_extract(value, '$[4]') AS assistant_id, json_extract(value,
+    '$[5]') AS metadata, json_extract(value, '$[6]') AS multitask_strategy, json_extract(value, '$[7]') AS on_completion
 FROM json_each(?) AS batch_members) AS batch RETURNING run_id, created_at;
 
 -- add_turn
@@ -566,9 +571,9 @@ WHERE runs.id = ? AND runs.attempt = ? AND (runs.status || '') = 'running' AND r
 
 -- answer_wait
 -- Store the answer of an open wait.
-UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=? WHERE run_waits.run_id = ? AND run_waits.path = ? AND
-    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
-    now_us()) RETURNING path, step_id, kind;
+UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=?, note=? WHERE run_waits.run_id = ? AND run_waits.path
+    = ? AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR
+    run_waits.due_at > now_us()) RETURNING path, step_id, kind;
 
 -- any_marked_children
 -- Check whether a child run is marked for cancellation.
@@ -614,6 +619,13 @@ UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (
     attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
+
+-- asking_runs_of_threads
+-- Find the runs of threads that wait for the answer of a person.
+SELECT DISTINCT thread_runs.thread, thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread in (select value from json_each(?)) AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- assign_dead_letter
 -- Assign a dead letter to a person, or to none.
@@ -677,6 +689,10 @@ UPDATE workers SET status='draining' WHERE workers.id = ? AND workers.status IN 
 -- Create a chat session with its first turn.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES (?, ?, ?, ?, 1,
     now_us(), now_us());
+
+-- bind_native_thread
+-- Note the agent or orchestration of a thread, and its chat session.
+UPDATE threads SET native=?, session_id=? WHERE threads."key" = ?;
 
 -- budgets_of_day
 -- Read the daily budgets of tenants and what is spent of them.
@@ -793,6 +809,12 @@ SELECT count(*) AS calls, sum(run_calls.tokens_in + run_calls.tokens_out) AS tok
 FROM run_calls
 WHERE run_calls.run_id = ? AND run_calls.kind = 'model';
 
+-- call_totals_of_runs
+-- Sum tokens and cost of the model calls of several runs.
+SELECT run_calls.run_id, sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens, sum(run_calls.cost_usd) AS cost_usd
+FROM run_calls
+WHERE run_calls.run_id in (select value from json_each(?)) AND run_calls.kind = 'model' GROUP BY run_calls.run_id;
+
 -- calls_of_run
 -- Read the journal of a run.
 SELECT run_calls.run_id, run_calls.path, run_calls."key", run_calls.attempt, run_calls.kind, run_calls.payload,
@@ -808,11 +830,17 @@ FROM run_calls
 WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)) ORDER BY run_calls.at, run_calls.path,
     run_calls."key";
 
+-- cancel_drain
+-- Let a worker claim runs again.
+UPDATE workers SET drain_requested_at=? WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING id,
+    status, host, pid, version, lanes, capacity, active, has_lock, started_at, heartbeat_at, lease_until, ended_at,
+    targets, health_address, drain_requested_at;
+
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=?, hooks=(runs.hooks &
     -129) WHERE runs.id in (select value from json_each(?)) AND runs.status = 'blocked' AND (runs.hooks & 128) != 0
-    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -824,8 +852,8 @@ WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
 -- Cancel waiting runs that others replace.
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
-    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT
-    *
+    'paused') RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, target, CASE WHEN (EXISTS
+    (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -853,7 +881,7 @@ UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_u
     holds_key=? WHERE runs.id = ? AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused')
     RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
-WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
+WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, target, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -870,6 +898,14 @@ UPDATE assistants SET graph_id=?, name=?, description=?, config=?, context=?, me
 SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = ? AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
+
+-- changed_runs
+-- Read the tenants and statuses of runs that have just changed, for open pages.
+SELECT runs.id, runs.tenant, runs.status, EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = runs.id AND run_waits.kind = 'human') AS asked
+FROM runs
+WHERE runs.id in (select value from json_each(?));
 
 -- checkpoints_of_all_threads
 -- Read a page of checkpoints of all threads.
@@ -1070,6 +1106,14 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
 FROM json_each(?) AS changed_members) AS changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN
     run_steps ON run_steps.run_id = changed.id AND run_steps.path = 'checkpoint';
 
+-- claim_question
+-- Note who reads a question, if it is not claimed.
+UPDATE run_waits SET claimed_by=?, claimed_until=(now_us() + 600000000) WHERE run_waits.run_id = ? AND run_waits.path =
+    ? AND run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
+    (run_waits.claimed_by IS NULL OR run_waits.claimed_by = ? OR run_waits.claimed_until < now_us()) RETURNING run_id,
+    path, tenant, target, kind, step_id, name, request, opened_at, due_at, answer, answered_at, answered_by, settled_at,
+    "match", lookback_us, looked_at, note, claimed_by, claimed_until, due_at - now_us() AS due_in;
+
 -- close_firings
 -- Note that the runs of some firings have ended.
 UPDATE schedule_firings SET open=? FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS slot
@@ -1162,8 +1206,8 @@ INSERT INTO threads ("key", id, open_runs, tenant, status, metadata, config, sta
     now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END AS anon_3, now_us() AS now_us_1, now_us() AS now_us_2,
     now_us() AS now_us_3
 FROM threads
-WHERE threads."key" = ? RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts,
-    error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+WHERE threads."key" = ? RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id,
+    state_values, interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- copy_turn_results
 -- Copy the results of runs to their chat turns before retention deletes the runs.
@@ -1187,6 +1231,12 @@ WHERE 1 = 1 ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
 
+-- count_accepted_runs
+-- Count the runs that were accepted within a time, by tenant, lane and target.
+SELECT runs.tenant, runs.lane, runs.target, count(*) AS runs
+FROM runs
+WHERE runs.id >= ? AND runs.id < ? GROUP BY runs.tenant, runs.lane, runs.target;
+
 -- count_active_schedules
 -- Count active schedules, and those that are overdue.
 SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < now_us() - 60000000) THEN 1 ELSE 0 END), 0)
@@ -1200,7 +1250,8 @@ SELECT count(*) AS number
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1);
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1);
 
 -- count_backlog
 -- Count the runs of keys that wait for their first start.
@@ -1391,6 +1442,15 @@ FROM runs AS found
 WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
     found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
 
+-- count_crons
+-- Count the crons that a search finds.
+SELECT count(*) AS number
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1);
+
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
 SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
@@ -1399,6 +1459,34 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
     END) AS cancelled
 FROM run_dependencies
 WHERE run_dependencies.run_id in (select value from json_each(?)) GROUP BY run_dependencies.run_id;
+
+-- count_ended_runs
+-- Count the runs that ended within a time, by tenant, lane, target and status.
+SELECT ended.tenant, ended.lane, ended.target, ended.status, count(*) AS runs, sum(CASE WHEN (ended.bad > 0) THEN 1 ELSE
+    0 END) AS retried, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 100000) THEN 1 ELSE 0 END) AS wait0,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 500000) THEN 1 ELSE 0 END) AS wait1, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 1000000) THEN 1 ELSE 0 END) AS wait2, sum(CASE WHEN (ended.started_at -
+    ended.accepted_at <= 5000000) THEN 1 ELSE 0 END) AS wait3, sum(CASE WHEN (ended.started_at - ended.accepted_at <=
+    15000000) THEN 1 ELSE 0 END) AS wait4, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 60000000) THEN 1 ELSE
+    0 END) AS wait5, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 300000000) THEN 1 ELSE 0 END) AS wait6,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 1800000000) THEN 1 ELSE 0 END) AS wait7, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 7200000000) THEN 1 ELSE 0 END) AS wait8, count(ended.started_at -
+    ended.accepted_at) AS wait_all, sum(CASE WHEN (ended.ended_at - ended.started_at <= 100000) THEN 1 ELSE 0 END) AS
+    took0, sum(CASE WHEN (ended.ended_at - ended.started_at <= 500000) THEN 1 ELSE 0 END) AS took1, sum(CASE WHEN
+    (ended.ended_at - ended.started_at <= 1000000) THEN 1 ELSE 0 END) AS took2, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 5000000) THEN 1 ELSE 0 END) AS took3, sum(CASE WHEN (ended.ended_at - ended.started_at <=
+    15000000) THEN 1 ELSE 0 END) AS took4, sum(CASE WHEN (ended.ended_at - ended.started_at <= 60000000) THEN 1 ELSE 0
+    END) AS took5, sum(CASE WHEN (ended.ended_at - ended.started_at <= 300000000) THEN 1 ELSE 0 END) AS took6, sum(CASE
+    WHEN (ended.ended_at - ended.started_at <= 1800000000) THEN 1 ELSE 0 END) AS took7, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 7200000000) THEN 1 ELSE 0 END) AS took8, count(ended.ended_at - ended.started_at) AS took_all
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, runs.status AS status, runs.failures +
+    runs.losses AS bad, runs.accepted_at AS accepted_at, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, runs.ended_at AS
+    ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ?) AS ended GROUP BY ended.tenant,
+    ended.lane, ended.target, ended.status;
 
 -- count_evicting_runs
 -- Count the waiting runs that cancel an admitted run of their key.
@@ -1413,6 +1501,32 @@ FROM json_each(?) AS batch_members) AS batch;
 SELECT count(*) AS count
 FROM bulk_items
 WHERE bulk_items.job_id = ?;
+
+-- count_open_by_lane
+-- Count open runs by lane and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
+
+-- count_open_by_target
+-- Count open runs by target and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
 
 -- count_open_letters
 -- Count the open dead letters of all tenants.
@@ -1439,6 +1553,12 @@ UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extrac
     json_extract(value, '$[1]') AS name, json_extract(value, '$[2]') AS day, json_extract(value, '$[3]') AS used
 FROM json_each(?) AS batch_members) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
     batch.name RETURNING tenant;
+
+-- count_saved_views
+-- Count the saved views of a tenant.
+SELECT count(*) AS n
+FROM saved_views
+WHERE saved_views.tenant = ?;
 
 -- count_schedules
 -- Count the schedules of a tenant.
@@ -1469,9 +1589,14 @@ WHERE dead_letters.state = 'open' AND dead_letters.tenant = ?;
 SELECT count(*) AS number
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1);
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1);
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -1502,6 +1627,11 @@ INSERT INTO assistants (tenant, id, graph_id, name, description, config, context
     updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, now_us(), now_us()) ON CONFLICT DO NOTHING RETURNING tenant, id,
     graph_id, name, description, config, context, metadata, version, created_at, updated_at;
 
+-- create_browser_session
+-- Add a browser session.
+INSERT INTO browser_sessions (id, hash, key_id, tenant, created_at, last_seen_at, address, agent) VALUES (?, ?, ?, ?,
+    now_us(), now_us(), ?, ?);
+
 -- create_bulk_job
 -- Create a bulk job.
 INSERT INTO bulk_jobs (id, tenant, action, options, selection, state, total, rate, created_by, created_at, next_at,
@@ -1527,9 +1657,9 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
 -- create_schedule
 -- Add a schedule.
 INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
-    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES (?,
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING
-    uid;
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by,
+    assistant_id, thread, metadata, ends_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(),
+    ?, ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING uid;
 
 -- create_tenant
 -- Add a tenant.
@@ -1543,8 +1673,8 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
 INSERT INTO threads ("key", tenant, id, status, open_runs, metadata, config, ttl_minutes, ttl_strategy, expires_at,
     created_at, updated_at, state_updated_at) VALUES (?, ?, ?, 'idle', 0, ?, ?, ?, ?, CASE WHEN (CAST(? AS INTEGER) IS
     NULL) THEN NULL ELSE now_us() + CAST(? AS BIGINT) * 60000000 END, now_us(), now_us(), now_us()) ON CONFLICT DO
-    NOTHING RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error,
-    ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+    NOTHING RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id,
+    state_values, interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -1553,6 +1683,13 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     ?, ?, now_us(), now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, headers, signature,
     rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages,
     first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+
+-- crons_of_threads
+-- Check whether threads have crons.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?))
+LIMIT 1 OFFSET ?;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1669,6 +1806,14 @@ FROM definitions
 WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.kind = ? ORDER BY definitions.id
 LIMIT ? OFFSET ?;
 
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.pins LIKE ? ESCAPE '\' ORDER BY
+    definitions.kind, definitions.id
+LIMIT 500 OFFSET ?;
+
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL AND api_answers.created_at < (SELECT
@@ -1759,6 +1904,14 @@ DELETE FROM checkpoints WHERE checkpoints.thread in (select value from json_each
 -- Delete a shared concurrency limit.
 DELETE FROM concurrency_limits WHERE concurrency_limits."key" = ? RETURNING max_running;
 
+-- delete_crons_of_assistant
+-- Delete the crons of a deleted assistant.
+DELETE FROM schedules WHERE schedules.tenant = ? AND schedules.assistant_id = ?;
+
+-- delete_crons_of_thread
+-- Delete the crons of a deleted thread.
+DELETE FROM schedules WHERE schedules.thread in (select value from json_each(?));
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
@@ -1766,6 +1919,13 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
 -- delete_definitions_of_tenant
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = ?;
+
+-- delete_ended_browser_sessions
+-- Delete sessions that ended long ago.
+DELETE FROM browser_sessions WHERE browser_sessions.id IN (SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.last_seen_at < now_us() - 604800000000 ORDER BY browser_sessions.id
+LIMIT 500 OFFSET ?) RETURNING id;
 
 -- delete_event_ids
 -- Forget ids of senders.
@@ -1803,6 +1963,18 @@ LIMIT 500 OFFSET ?) AND store_items.expires_at <= (SELECT now_us() AS now_us_2) 
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = ?;
+
+-- delete_firings_of_crons_of_assistant
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id = ?);
+
+-- delete_firings_of_crons_of_thread
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?)));
 
 -- delete_firings_of_tenant
 -- Delete the firings of a deleted tenant.
@@ -1976,6 +2148,11 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NOT NULL;
 
+-- delete_saved_view
+-- Delete a saved view.
+DELETE FROM saved_views WHERE saved_views.tenant = ? AND saved_views.page = ? AND saved_views.name = ? RETURNING tenant,
+    page, name, "query", created_by, updated_at;
+
 -- delete_schedule
 -- Delete a schedule.
 DELETE FROM schedules WHERE schedules.uid = ?;
@@ -2048,6 +2225,10 @@ DELETE FROM threads WHERE threads."key" in (select value from json_each(?));
 -- delete_turns
 -- Delete the turns of chat sessions.
 DELETE FROM chat_turns WHERE chat_turns.session_id in (select value from json_each(?));
+
+-- delete_turns_of_runs
+-- Delete the turns of runs that are rolled back.
+DELETE FROM chat_turns WHERE chat_turns.run_id in (select value from json_each(?));
 
 -- delete_turns_of_tenant
 -- Delete the chat turns of a deleted tenant.
@@ -2190,9 +2371,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -2242,6 +2423,12 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = ? AND secrets.name in (select value from json_each(?));
 
+-- end_browser_session
+-- End a browser session.
+DELETE FROM browser_sessions WHERE browser_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR browser_sessions.tenant = ?)
+    AND (CAST(? AS TEXT) IS NULL OR browser_sessions.key_id = ?) RETURNING id, key_id, tenant, created_at, last_seen_at,
+    address, agent;
+
 -- end_thread_runs
 -- Note in threads that runs of them have ended.
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -2251,7 +2438,7 @@ FROM run_results
 WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
     THEN now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END, updated_at=now_us() FROM (SELECT
     json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS ended, json_extract(value, '$[2]') AS failed
-FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", open_runs;
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", open_runs, native;
 
 -- end_webhook_secrets
 -- Bound the time for which the current webhook secret still signs.
@@ -2323,8 +2510,8 @@ LIMIT ? OFFSET ?;
 UPDATE runs SET status='cancelled', last_seq=(runs.last_seq + 1), ended_at=now_us(), holds_key=? WHERE runs.id in
     (select value from json_each(?)) AND runs.status IN ('awaiting_approval', 'scheduled', 'blocked', 'queued',
     'paused') AND runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL AND runs.expires_at <=
-    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant, CASE
-    WHEN (EXISTS (SELECT *
+    (SELECT now_us() AS now_us_1) RETURNING id, lane, status, attempt, last_seq, ordering_key, holds_key, tenant,
+    target, CASE WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -2400,6 +2587,17 @@ SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_ver
     assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
 FROM assistant_versions
 WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ? AND assistant_versions.version = ?;
+
+-- find_browser_session
+-- Find the caller of a request by the hash of its session's token.
+SELECT api_keys.id, api_keys.name, api_keys.tenant, api_keys.role, api_keys.expires_at, roles.permissions,
+    browser_sessions.hash, browser_sessions.id AS session_id, browser_sessions.last_seen_at < now_us() - 60000000 AS
+    session_stale
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role JOIN browser_sessions ON browser_sessions.key_id = api_keys.id
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us()) AND
+    browser_sessions.hash = ? AND browser_sessions.created_at > now_us() - 604800000000 AND
+    browser_sessions.last_seen_at > now_us() - 43200000000;
 
 -- find_checkpoint
 -- Read a checkpoint.
@@ -2486,6 +2684,13 @@ FROM tenants
 WHERE tenants.id in (select value from json_each(?)) AND NOT (tenants.enabled = 1 AND tenants.max_queued IS NULL AND
     tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0);
 
+-- find_live_sessions
+-- Read which sessions with open streams have not ended.
+SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.id in (select value from json_each(?)) AND browser_sessions.created_at > now_us() - 604800000000
+    AND browser_sessions.last_seen_at > now_us() - 43200000000;
+
 -- find_pins
 -- Read the versions that a new run of a definition uses.
 SELECT definitions.pins
@@ -2539,9 +2744,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -2579,18 +2784,19 @@ WHERE runs.id in (select value from json_each(?));
 
 -- find_thread
 -- Read a thread.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads."key" = ?;
 
 -- find_thread_run
 -- Read a run of a thread.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
@@ -2633,6 +2839,14 @@ FROM limit_slots JOIN runs ON runs.id = limit_slots.run_id
 WHERE limit_slots."key" = ? AND (runs.status || '') = 'queued' ORDER BY runs.rank DESC
 LIMIT ? OFFSET ?;
 
+-- find_worker
+-- Read one worker.
+SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
+    workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
+    workers.targets, workers.health_address, workers.drain_requested_at
+FROM workers
+WHERE workers.id = ?;
+
 -- finish_dependency_work
 -- Remove what the maintenance service has settled.
 DELETE FROM dependency_work WHERE dependency_work.run_id in (select value from json_each(?)) AND dependency_work.kind =
@@ -2653,6 +2867,13 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.outcome
 FROM schedule_firings AS other, runs AS running
 WHERE other.schedule_uid = schedules.uid AND other.open = 1 AND running.id = other.run_id AND running.ended_at IS NULL
     AND (schedules.paused_counts = 1 OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
+
+-- first_open_thread_run
+-- Find the first run of a thread that has not ended.
+SELECT thread_runs.ordinal
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY thread_runs.ordinal
+LIMIT 1 OFFSET ?;
 
 -- first_request_tokens
 -- Read the tokens that the provider counted for the first request of a run.
@@ -2864,6 +3085,14 @@ WHERE limit_waits."key" = limit_turns."key"));
 DELETE FROM provider_seconds WHERE provider_seconds.credential = ? AND provider_seconds.second < (SELECT now_us() AS
     now_us_1) / 1000000 - 60;
 
+-- forget_run_series
+-- Delete the figures of minutes, or hours, that are too old.
+DELETE FROM run_series WHERE run_series.seconds = ? AND run_series.bucket < ?;
+
+-- forget_servers
+-- Delete the rows of servers that ended.
+DELETE FROM servers WHERE servers.heartbeat_at < now_us() - 60000000;
+
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
 DELETE FROM lane_shares WHERE lane_shares.finish_tag < (now_us() - 604800000000) * 1000;
@@ -2992,7 +3221,7 @@ WHERE name = ?;
 -- heartbeat
 -- Renew the lease of a worker.
 UPDATE workers SET active=?, heartbeat_at=now_us(), lease_until=(now_us() + CAST(? * ? AS BIGINT)) WHERE workers.id = ?
-    AND workers.status IN ('online', 'draining') RETURNING status;
+    AND workers.status IN ('online', 'draining') RETURNING drain_requested_at;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -3029,6 +3258,10 @@ FROM json_each(?) AS batch_members) AS batch JOIN limit_slots ON limit_slots."ke
 UPDATE runs SET hooks=CAST(runs.hooks | 2 AS SMALLINT) WHERE runs.id in (select value from json_each(?)) AND
     runs.ended_at IS NULL AND (runs.hooks & 2) = 0;
 
+-- hook_run
+-- Mark a run as one with a webhook.
+UPDATE runs SET hooks=(runs.hooks | 8) WHERE runs.id = ?;
+
 -- ids_of_tenants
 -- Read the ids of all tenants, for a list of all.
 SELECT tenants.id
@@ -3039,14 +3272,24 @@ FROM tenants;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - now_us() AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
-    = ?) AND (run_waits.opened_at > coalesce(?, -1) OR run_waits.opened_at = ? AND run_waits.run_id > ? OR
+    = ?) AND (CAST(? AS TEXT) IS NULL OR run_waits.target = ?) AND (CAST(? AS BIGINT) IS NULL OR run_waits.due_at < ?)
+    AND (run_waits.opened_at > coalesce(?, -1) OR run_waits.opened_at = ? AND run_waits.run_id > ? OR
     run_waits.opened_at = ? AND run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.opened_at,
     run_waits.run_id, run_waits.path
 LIMIT ? OFFSET ?;
+
+-- inbox_paths
+-- Read the paths of open questions to people, to count them by kind.
+SELECT run_waits.path
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
+    NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
+    = ?)
+LIMIT 1001 OFFSET ?;
 
 -- item_namespaces
 -- Read the namespaces below a prefix.
@@ -3149,6 +3392,12 @@ SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16 OFFSET ?;
 
+-- last_counted_bucket
+-- Read the last minute, or hour, that was counted.
+SELECT max(run_series.bucket) AS bucket
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.lane = ? AND run_series.target = ?;
+
 -- last_summaries
 -- Read the last summaries of a chat session before a turn, newest first.
 SELECT run_calls.payload
@@ -3205,6 +3454,17 @@ FROM audit
 WHERE (CAST(? AS TEXT) IS NULL OR audit.id < ?) AND (CAST(? AS TEXT) IS NULL OR audit.tenant = ?) AND (CAST(? AS TEXT)
     IS NULL OR audit.action = ?) AND (CAST(? AS TEXT) IS NULL OR audit.subject = ?) ORDER BY audit.id DESC
 LIMIT ? OFFSET ?;
+
+-- list_browser_sessions
+-- Read the sessions that have not ended, newest first.
+SELECT browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant, browser_sessions.created_at,
+    browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent, api_keys.name AS key_name
+FROM browser_sessions LEFT OUTER JOIN api_keys ON api_keys.id = browser_sessions.key_id
+WHERE browser_sessions.created_at > now_us() - 604800000000 AND browser_sessions.last_seen_at > now_us() - 43200000000
+    AND api_keys.revoked_at IS NULL AND (CAST(? AS TEXT) IS NULL OR browser_sessions.tenant = ?) AND (CAST(? AS TEXT) IS
+    NULL OR browser_sessions.key_id = ?) AND (CAST(? AS TEXT) IS NULL OR browser_sessions.id < ?) ORDER BY
+    browser_sessions.id DESC
+LIMIT 1000 OFFSET ?;
 
 -- list_bulk_items
 -- Read a page of the items of a bulk job.
@@ -3866,15 +4126,23 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
+-- list_saved_views
+-- Read the saved views of a tenant.
+SELECT saved_views.tenant, saved_views.page, saved_views.name, saved_views."query", saved_views.created_by,
+    saved_views.updated_at
+FROM saved_views
+WHERE saved_views.tenant = ? AND (CAST(? AS TEXT) IS NULL OR saved_views.page = ?) ORDER BY saved_views.page,
+    saved_views.name;
+
 -- list_schedules
 -- Read a page of schedules, by id.
 SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3889,6 +4157,14 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.cr
 FROM secrets
 WHERE secrets.tenant = ? AND (CAST(? AS TEXT) IS NULL OR secrets.name > ?) ORDER BY secrets.name
 LIMIT ? OFFSET ?;
+
+-- list_servers
+-- Read the serving processes.
+SELECT servers.id, servers.hostname, servers.pid, servers.version, servers.started_at, servers.heartbeat_at,
+    servers.figures
+FROM servers
+WHERE servers.heartbeat_at >= now_us() - 60000000 ORDER BY servers.id
+LIMIT 1000 OFFSET ?;
 
 -- list_sessions
 -- Read a page of a tenant's chat sessions, newest first.
@@ -3930,10 +4206,10 @@ FROM tenants ORDER BY tenants.id;
 
 -- list_thread_runs
 -- Read runs of a thread, newest first.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND runs.status in (select value from json_each(?)) ORDER BY thread_runs.created_at DESC,
@@ -3982,7 +4258,7 @@ WHERE webhook_sources.tenant = ? ORDER BY webhook_sources.name;
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address
+    workers.targets, workers.health_address, workers.drain_requested_at
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
@@ -4063,6 +4339,12 @@ SELECT runs.id
 FROM runs
 WHERE runs.id = ?;
 
+-- lock_run_for_webhook
+-- Lock a run whose webhook changes, so that its end is reported to the old or the new address.
+SELECT runs.status
+FROM runs
+WHERE runs.id = ? AND runs.tenant = ?;
+
 -- lock_runs_in_order
 -- Lock runs in the order of their ids.
 SELECT runs.id, runs.tenant, runs.status
@@ -4075,9 +4357,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4116,9 +4398,10 @@ WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
 -- lock_thread
 -- Lock a thread.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads."key" = ?;
 
@@ -4858,6 +5141,12 @@ SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.finger
 FROM memory_ops
 WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
 
+-- messages_before_run
+-- Read how many messages a thread had before a run.
+SELECT max(thread_runs.message_count) AS count
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.ordinal < ?;
+
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
@@ -4941,6 +5230,41 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
     ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
     json_each(?)) AND dead_letters.tenant = ?;
+
+-- native_events
+-- Read the answers of models and the results of tools of runs.
+SELECT run_events.run_id, run_events.type, run_events.data
+FROM run_events
+WHERE run_events.run_id in (select value from json_each(?)) AND run_events.type IN ('model_response', 'tool_result')
+    ORDER BY run_events.run_id, run_events.seq;
+
+-- native_graph_ids
+-- Read the ids of the agents and orchestrations of a tenant.
+SELECT definitions.kind, definitions.id
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.kind IN ('agent', 'orchestration') AND definitions.removed_at IS NULL ORDER
+    BY definitions.kind, definitions.id;
+
+-- native_history
+-- Read the runs of a thread that are states of its history, newest first.
+SELECT thread_runs.run_id, thread_runs.message_count, thread_runs.metadata, thread_runs.created_at
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.message_count IS NOT NULL AND thread_runs.ordinal < ? ORDER BY
+    thread_runs.ordinal DESC
+LIMIT ? OFFSET ?;
+
+-- native_results
+-- Read the messages and results of runs of agents and orchestrations.
+SELECT runs.id, runs.status, runs.target, run_inputs.input, run_results.result
+FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
+    runs.id
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- native_states
+-- Read the messages of threads of agents and orchestrations.
+SELECT threads."key", threads.state_values
+FROM threads
+WHERE threads."key" in (select value from json_each(?));
 
 -- nearly_full_backlogs
 -- Find keys whose backlog is nearly full.
@@ -5060,6 +5384,10 @@ WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_ho
 -- Note the run that was started for an item of a bulk job.
 UPDATE bulk_items SET new_run_id=? WHERE bulk_items.job_id = ? AND bulk_items.no = ?;
 
+-- occupy_thread
+-- Note in a thread that its state is being changed.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=?, updated_at=now_us() WHERE threads."key" = ?;
+
 -- old_bulk_job
 -- Find a bulk job past its retention.
 SELECT bulk_jobs.id
@@ -5099,6 +5427,13 @@ SELECT webhook_messages.id, webhook_messages.run_id, webhook_messages.created_at
 FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500 OFFSET ?;
 
+-- oldest_ended_run
+-- Read the age of the oldest ended run, for metrics.
+SELECT (SELECT now_us() AS now_us_1) - runs.ended_at AS age_us
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.holds_key = 0 ORDER BY runs.ended_at
+LIMIT 1 OFFSET ?;
+
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
@@ -5112,6 +5447,13 @@ SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.ru
 FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.open = 1 ORDER BY
     schedule_firings.schedule_uid, schedule_firings.slot;
+
+-- open_questions
+-- Count the questions that wait for a person, for metrics.
+SELECT count(*) AS n, coalesce((SELECT now_us() AS now_us_1) - min(run_waits.opened_at), 0) AS oldest_us,
+    count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT now_us() AS now_us_2) + 900000000) AS due
+FROM run_waits
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -5132,8 +5474,8 @@ WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'ca
 
 -- open_thread_run
 -- Note a new run in its thread.
-UPDATE threads SET open_runs=(threads.open_runs + 1), metadata=?, config=?, expires_at=?, updated_at=now_us() WHERE
-    threads."key" = ?;
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=?, config=?,
+    expires_at=?, updated_at=now_us() WHERE threads."key" = ? RETURNING run_count;
 
 -- open_thread_runs_of_tenant
 -- Find some runs of threads of a tenant in these statuses.
@@ -5167,8 +5509,14 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
 WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
-    = excluded."match", lookback_us = excluded.lookback_us, looked_at = ? WHERE run_waits.settled_at IS NOT NULL
-    RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+    = excluded."match", lookback_us = excluded.lookback_us, looked_at = ?, note = ?, claimed_by = ?, claimed_until = ?
+    WHERE run_waits.settled_at IS NOT NULL RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+
+-- ordinal_of_run
+-- Read the ordinal of a run in its thread.
+SELECT thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -5206,8 +5554,8 @@ WHERE idempotency_keys.run_id in (select value from json_each(?)) AND run_childr
 -- patch_thread
 -- Change the metadata and the expiry of a thread.
 UPDATE threads SET metadata=?, ttl_minutes=?, ttl_strategy=?, expires_at=?, updated_at=now_us() WHERE threads."key" = ?
-    RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error, ttl_minutes,
-    ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+    RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id, state_values,
+    interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- pause_schedule
 -- Pause a schedule.
@@ -5583,10 +5931,11 @@ SELECT webhook_deliveries.id, webhook_deliveries.fence, webhook_deliveries.tries
     webhook_deliveries.endpoint_id, webhook_deliveries.tenant, webhook_deliveries.message_id, webhook_deliveries.type,
     webhook_deliveries.run_id, webhook_deliveries.neutral, coalesce(webhook_deliveries.body, webhook_messages.body) AS
     body, webhook_endpoints.kind, webhook_endpoints.url, webhook_endpoints.headers, run_webhooks.url AS run_url,
-    now_us() AS now
+    run_inputs.trace, now_us() AS now
 FROM webhook_deliveries JOIN webhook_messages ON webhook_messages.id = webhook_deliveries.message_id JOIN
     webhook_endpoints ON webhook_endpoints.id = webhook_deliveries.endpoint_id LEFT OUTER JOIN run_webhooks ON
-    run_webhooks.run_id = webhook_deliveries.run_id
+    run_webhooks.run_id = webhook_deliveries.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    webhook_deliveries.run_id
 WHERE webhook_deliveries.id in (select value from json_each(?)) ORDER BY webhook_deliveries.created_at,
     webhook_deliveries.id;
 
@@ -5595,6 +5944,10 @@ WHERE webhook_deliveries.id in (select value from json_each(?)) ORDER BY webhook
 SELECT tenant_quotas.tenant, tenant_quotas.most
 FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name = 'collecting_keys';
+
+-- read_data_version
+-- Read a number that changes when another process changes the file; always 0 on Postgres.
+SELECT (select data_version from pragma_data_version) AS version;
 
 -- read_dead_letter
 -- Read a dead letter.
@@ -5615,6 +5968,12 @@ SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
+-- read_event_data
+-- Read the values of one event.
+SELECT run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq = ?;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -5622,11 +5981,32 @@ FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
+-- read_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq DESC
+LIMIT ? OFFSET ?;
+
 -- read_events
 -- Read the events of a run after a sequence number.
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_events_of_types
+-- Read the events of a run that have one of these types.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_failed_runs
@@ -5641,6 +6021,12 @@ WHERE run_steps.run_id = runs.id AND run_steps.outcome = 'failed' ORDER BY run_s
 LIMIT 1 OFFSET ?) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- read_failed_thread_runs
+-- Find which failed runs are runs of threads, and not operations on their state.
+SELECT thread_runs.run_id, thread_runs.thread
+FROM thread_runs
+WHERE thread_runs.run_id in (select value from json_each(?));
 
 -- read_firings
 -- Read some firings of a schedule.
@@ -5723,6 +6109,18 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, "virtual" =
     excluded."virtual", earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks."virtual" WHERE
     lane_clocks.read_at <= excluded.read_at - 60000000;
+
+-- read_lane_of_queued_run
+-- Read what may keep a lane and a tenant from starting a ready run.
+SELECT lanes.enabled, lanes.max_slots, coalesce(lanes.held_until, 0) > now_us() AS held, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running') AS running, (SELECT tenants.max_running
+FROM tenants
+WHERE tenants.id = ?) AS max_running, (SELECT count(*) AS count_2
+FROM runs
+WHERE runs.tenant = ? AND runs.status = 'running') AS tenant_running
+FROM lanes
+WHERE lanes.name = ?;
 
 -- read_lane_times
 -- Read the virtual time of lanes: the start tag of the run that is next.
@@ -5852,6 +6250,15 @@ SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id in (select value from json_each(?));
 
+-- read_question
+-- Read one question of a run, open or not.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
+FROM run_waits
+WHERE run_waits.run_id = ? AND run_waits.path = ? AND run_waits.kind = 'human';
+
 -- read_quotas
 -- Read a tenant's quotas.
 SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
@@ -5896,6 +6303,40 @@ FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
     'stored_bytes');
 
+-- read_run_series
+-- Read the figures of a tenant, or of all, within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
+    AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?) ORDER BY
+    run_series.bucket
+LIMIT 100000 OFFSET ?;
+
+-- read_run_series_of_tenants
+-- Read the figures of every tenant within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant != ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
+    AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?)
+LIMIT 100000 OFFSET ?;
+
+-- read_run_webhook
+-- Read the webhook URL of a run.
+SELECT run_webhooks.url
+FROM run_webhooks
+WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
+-- read_running_of_lane
+-- Read some running runs of a tenant in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.lane = ? AND runs.tenant = ? AND runs.status = 'running'
+LIMIT 10 OFFSET ?;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -5909,6 +6350,21 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_run
 FROM thread_runs
 WHERE thread_runs.run_id in (select value from json_each(?)) AND (thread_runs.on_cancel = 'rollback' OR
     thread_runs.on_completion = 'delete') ORDER BY thread_runs.run_id;
+
+-- read_step_facts
+-- Read the step records of a run without their values.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
+    run_steps.path
+LIMIT ? OFFSET ?;
+
+-- read_step_values
+-- Read the values of one step of a run.
+SELECT run_steps.input, run_steps.output, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path = ?;
 
 -- read_steps
 -- Read a page of the step records of a run.
@@ -5929,9 +6385,26 @@ WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
 
 -- read_thread_result
 -- Read the result of a run of a thread.
-SELECT runs.status, runs.tenant, run_results.result, run_results.error
-FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_runs.outcome
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
+    = runs.id
 WHERE runs.id = ?;
+
+-- read_typed_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
+    json_each(?)) ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_typed_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
+    json_each(?)) ORDER BY run_events.seq DESC
+LIMIT ? OFFSET ?;
 
 -- read_value_versions
 -- Read which versions of channels of a thread are stored.
@@ -6217,6 +6690,13 @@ FROM runs AS holder
 WHERE holder.ordering_key = heads."key" AND holder.holds_key = 1)) RETURNING id, lane, status, last_seq, attempt, hooks,
     ordering_key, holds_key;
 
+-- release_question
+-- Note that a question is no longer read.
+UPDATE run_waits SET claimed_by=?, claimed_until=? WHERE run_waits.run_id = ? AND run_waits.path = ? AND run_waits.kind
+    = 'human' AND run_waits.claimed_by = ? RETURNING run_id, path, tenant, target, kind, step_id, name, request,
+    opened_at, due_at, answer, answered_at, answered_by, settled_at, "match", lookback_us, looked_at, note, claimed_by,
+    claimed_until, due_at - now_us() AS due_in;
+
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
 
@@ -6254,10 +6734,23 @@ DELETE FROM limit_waits WHERE limit_waits.run_id in (select value from json_each
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = ?;
 
+-- remove_run_webhook
+-- Remove the webhook URL of a run.
+DELETE FROM run_webhooks WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
+-- remove_server
+-- Delete the row of a server that stops.
+DELETE FROM servers WHERE servers.id = ?;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
     json_each(?));
+
+-- renew_server
+-- Note that a serving process runs.
+INSERT INTO servers (id, hostname, pid, version, started_at, heartbeat_at, figures) VALUES (?, ?, ?, ?, now_us(),
+    now_us(), ?) ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, figures = excluded.figures;
 
 -- reopen_thread
 -- Note in a thread that a failed run of it is retried.
@@ -6288,6 +6781,12 @@ FROM (SELECT json_extract(value, '$[0]') AS event_id, json_extract(value, '$[1]'
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (event_id, "trigger") DO UPDATE SET outcome = 'pending', reason = ?, decided_at = ?,
     claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
+
+-- request_drain
+-- Request that a worker claims no more runs.
+UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, now_us()) WHERE workers.id = ? AND
+    workers.status IN ('online', 'draining') RETURNING id, status, host, pid, version, lanes, capacity, active,
+    has_lock, started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -6394,6 +6893,13 @@ SELECT runs.worker_id, count(*) AS count
 FROM runs
 WHERE runs.tenant = ? AND runs.status = 'running' GROUP BY runs.worker_id;
 
+-- running_of_worker
+-- Read some of the runs that a worker executes.
+SELECT runs.id, runs.tenant
+FROM runs
+WHERE runs.worker_id = ? AND runs.status = 'running' ORDER BY runs.id
+LIMIT 100 OFFSET ?;
+
 -- running_runs
 -- Read running runs, oldest first.
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -6479,6 +6985,12 @@ WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.name
     ?) ORDER BY store_items.namespace, store_items."key"
 LIMIT ? OFFSET ?;
 
+-- schedule_lag
+-- Read how late the latest schedule is, for metrics.
+SELECT coalesce((SELECT now_us() AS now_us_1) - min(schedules.next_due_at), 0) AS lag_us
+FROM schedules
+WHERE schedules.paused_at IS NULL AND schedules.next_at IS NOT NULL;
+
 -- schedule_names
 -- Read the ids of schedules, for suggestions in errors.
 SELECT schedules.id
@@ -6505,9 +7017,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -6549,7 +7061,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_assistant_id_down
@@ -6560,7 +7073,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at
@@ -6571,7 +7085,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_created_at_down
@@ -6582,7 +7097,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.created_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.created_at DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id
@@ -6593,7 +7109,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_graph_id_down
@@ -6604,7 +7121,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.graph_id DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.graph_id DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name
@@ -6615,7 +7133,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_name_down
@@ -6626,7 +7145,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.name DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.name DESC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at
@@ -6637,7 +7157,8 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at ASC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at ASC, assistants.id
 LIMIT ? OFFSET ?;
 
 -- search_assistants_by_updated_at_down
@@ -6648,127 +7169,468 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at DESC, assistants.id
+    json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
+    = 1) ORDER BY assistants.updated_at DESC, assistants.id
 LIMIT ? OFFSET ?;
+
+-- search_crons_by_assistant_id
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_assistant_id_down
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at_down
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id_down
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time_down
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date_down
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id_down
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at_down
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_definitions
+-- Find definitions of a tenant by a part of their id or name.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE ? ESCAPE '\' OR
+    lower(definitions.name) LIKE ? ESCAPE '\') ORDER BY definitions.id
+LIMIT ? OFFSET ?;
+
+-- search_lanes
+-- Find lanes by a part of their name.
+SELECT lanes.name
+FROM lanes
+WHERE lower(lanes.name) LIKE ? ESCAPE '\' ORDER BY lanes.name
+LIMIT ? OFFSET ?;
+
+-- search_schedules
+-- Find schedules of a tenant by a part of their id.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = ? AND lower(schedules.id) LIKE ? ESCAPE '\' ORDER BY schedules.id
+LIMIT ? OFFSET ?;
+
+-- search_session
+-- Find a conversation by its id.
+SELECT chat_sessions.id, chat_sessions.agent
+FROM chat_sessions
+WHERE chat_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR chat_sessions.tenant = ?);
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.created_at ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.created_at DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.state_updated_at ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.state_updated_at DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.status ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.status DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.id ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.id DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.updated_at ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) ORDER BY threads.updated_at DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- secret_names
@@ -6858,6 +7720,12 @@ SELECT count(*) AS kept
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
 
+-- sessions_of_threads
+-- Find the chat sessions of threads of agents.
+SELECT threads.session_id
+FROM threads
+WHERE threads."key" in (select value from json_each(?)) AND threads.session_id IS NOT NULL;
+
 -- set_concurrency_limit
 -- Create or change a shared concurrency limit.
 INSERT INTO concurrency_limits ("key", tenant, name, max_running, updated_at, updated_by) VALUES (?, ?, ?, ?, now_us(),
@@ -6913,10 +7781,15 @@ INSERT INTO tenant_quotas (tenant, name, most, day, used) VALUES (?, ?, ?, NULL,
 INSERT INTO roles (name, permissions, created_at, updated_at) VALUES (?, ?, now_us(), now_us()) ON CONFLICT (name) DO
     UPDATE SET permissions = excluded.permissions, updated_at = excluded.updated_at;
 
+-- set_run_webhook
+-- Set the webhook URL of a run.
+INSERT INTO run_webhooks (run_id, tenant, url) VALUES (?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET url = ?;
+
 -- set_schedule
 -- Change a schedule.
 UPDATE schedules SET settings=?, template=?, ordering_key=?, paused_counts=?, zone_version=?, source=?, version=?,
-    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
+    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=?, assistant_id=?, thread=?,
+    metadata=?, ends_at=? WHERE schedules.uid = ?;
 
 -- set_stored_bytes
 -- Store how many bytes a tenant has stored.
@@ -7180,14 +8053,52 @@ UPDATE flow_keys SET used_on=CAST(now_us() / 86400000000 AS INTEGER), tat=batch.
     '$[0]') AS "key", json_extract(value, '$[1]') AS tat
 FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key";
 
+-- store_message_counts
+-- Note how many messages a thread has after a run.
+UPDATE thread_runs SET message_count=batch.message_count FROM (SELECT json_extract(value, '$[0]') AS run_id,
+    json_extract(value, '$[1]') AS message_count
+FROM json_each(?) AS batch_members) AS batch WHERE thread_runs.run_id = batch.run_id;
+
+-- store_native_states
+-- Store the messages of threads of agents and orchestrations.
+UPDATE threads SET state_values=batch.state_values, interrupts=?, state_updated_at=now_us() FROM (SELECT
+    json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS state_values
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key";
+
 -- store_no_result
 -- Store the empty result of a cancelled run.
 INSERT INTO run_results (run_id) VALUES (?);
+
+-- store_run_series
+-- Store the figures of a minute or an hour.
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM (SELECT json_extract(value, '$[0]') AS seconds, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]')
+    AS bucket, json_extract(value, '$[3]') AS lane, json_extract(value, '$[4]') AS target, json_extract(value, '$[5]')
+    AS accepted, json_extract(value, '$[6]') AS completed, json_extract(value, '$[7]') AS failed, json_extract(value,
+    '$[8]') AS cancelled, json_extract(value, '$[9]') AS retried, json_extract(value, '$[10]') AS cost_usd,
+    json_extract(value, '$[11]') AS tokens, json_extract(value, '$[12]') AS waits, json_extract(value, '$[13]') AS
+    durations
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
 
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, answered_at,
     answered_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?);
+
+-- sum_costs_of_ended_runs
+-- Sum what the runs that ended within a time have used of models.
+SELECT runs.tenant, runs.lane, runs.target, coalesce(sum(run_calls.cost_usd), 0) AS cost,
+    coalesce(sum(run_calls.tokens_in + run_calls.tokens_out), 0) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ? AND (substr(runs.target, ?, ?) = ? OR
+    substr(runs.target, ?, ?) = ?) GROUP BY runs.tenant, runs.lane, runs.target;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.
@@ -7476,8 +8387,8 @@ UPDATE runs SET status=CASE WHEN (runs.cancel_requested_at IS NOT NULL) THEN 'ca
     ELSE CASE WHEN (batch.together > 3) THEN batch.together / 2 - 1 ELSE 0 END END FROM (SELECT json_extract(value,
     '$[0]') AS worker_id, json_extract(value, '$[1]') AS together
 FROM json_each(?) AS batch_members) AS batch WHERE runs.worker_id = batch.worker_id AND runs.status = 'running'
-    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, CASE WHEN
-    (EXISTS (SELECT *
+    RETURNING id, lane, status, attempt, last_seq, worker_id, claimed_at, ordering_key, holds_key, tenant, target, CASE
+    WHEN (EXISTS (SELECT *
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks, now_us() AS at, 'lost' AS outcome, NULL AS result,
     (((((((((((((('{"type":"' || CAST('WorkerLost' AS TEXT)) || '"') || ',"message":"') || CAST('Worker ' || worker_id
@@ -7492,8 +8403,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.outcome IS NOT NULL;
 
@@ -7503,8 +8414,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7515,8 +8426,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed
 WHERE changed.status IN ('cancelled', 'completed', 'failed');
 
@@ -7529,14 +8440,14 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_back_runs (final)
 SELECT changed.id, changed.lane, changed.status, changed.attempt, changed.last_seq, changed.worker_id,
-    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.hooks, changed.at,
-    changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
+    changed.claimed_at, changed.ordering_key, changed.holds_key, changed.tenant, changed.target, changed.hooks,
+    changed.at, changed.outcome, changed.result, changed.error, (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
@@ -7545,8 +8456,8 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS l
     status, json_extract(value, '$[3]') AS attempt, json_extract(value, '$[4]') AS last_seq, json_extract(value, '$[5]')
     AS worker_id, json_extract(value, '$[6]') AS claimed_at, json_extract(value, '$[7]') AS ordering_key,
     json_extract(value, '$[8]') AS holds_key, json_extract(value, '$[9]') AS tenant, json_extract(value, '$[10]') AS
-    hooks, json_extract(value, '$[11]') AS at, json_extract(value, '$[12]') AS outcome, json_extract(value, '$[13]') AS
-    result, json_extract(value, '$[14]') AS error
+    target, json_extract(value, '$[11]') AS hooks, json_extract(value, '$[12]') AS at, json_extract(value, '$[13]') AS
+    outcome, json_extract(value, '$[14]') AS result, json_extract(value, '$[15]') AS error
 FROM json_each(?) AS changed_members) AS changed;
 
 -- take_bulk_job
@@ -7616,6 +8527,16 @@ LIMIT ? OFFSET ?)
 UPDATE webhook_deliveries SET status='delivering', next_at=(now_us() + ?), fence=(webhook_deliveries.fence + 1) FROM
     picked WHERE webhook_deliveries.id = picked.id RETURNING id, fence, message_id, run_id;
 
+-- tenant_budgets
+-- Read what tenants have spent of their daily budgets, for metrics.
+SELECT tenants.id, CAST((SELECT coalesce(sum(usage_daily.cost_usd), CAST(0 AS FLOAT)) AS coalesce_1
+FROM usage_daily
+WHERE usage_daily.tenant = tenants.id AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER)) AS FLOAT) / (CAST(tenants.max_cost_usd_per_day AS FLOAT) + 0.0) AS share
+FROM tenants
+WHERE tenants.max_cost_usd_per_day > 0 ORDER BY tenants.id
+LIMIT 200 OFFSET ?;
+
 -- tenant_has_runs
 -- Check whether a tenant has runs.
 SELECT 1 AS found
@@ -7633,6 +8554,14 @@ SELECT EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = ? AND tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND tenants.metered = 0) AS free;
+
+-- tenant_quota_use
+-- Read what tenants have used of their quotas, for metrics.
+SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.day, CAST((SELECT now_us() AS now_us_1) / 86400000000 AS
+    INTEGER) AS today, CAST(tenant_quotas.used AS FLOAT) / (tenant_quotas.most + 0.0) AS share
+FROM tenant_quotas
+WHERE tenant_quotas.most > 0 AND tenant_quotas.used IS NOT NULL ORDER BY tenant_quotas.tenant, tenant_quotas.name
+LIMIT 200 OFFSET ?;
 
 -- tenant_usage
 -- Read limits and open runs of tenants, for admission.
@@ -7663,6 +8592,13 @@ FROM thread_runs
 WHERE thread_runs.thread = ? AND thread_runs.created_at > ? ORDER BY thread_runs.created_at
 LIMIT ? OFFSET ?;
 
+-- thread_runs_at
+-- Find a run of a thread by its ordinal, or the next one that is kept.
+SELECT thread_runs.run_id, thread_runs.created_at, thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.ordinal >= ? ORDER BY thread_runs.ordinal
+LIMIT 1 OFFSET ?;
+
 -- threads_of_assistant
 -- Find the threads of an assistant.
 SELECT threads.id
@@ -7678,6 +8614,11 @@ WHERE checkpoints.run_id in (select value from json_each(?));
 -- time_of_threads
 -- Read the clock for the expiry of a thread.
 SELECT now_us() AS now;
+
+-- touch_browser_session
+-- Note when a session was last used, at most once per interval.
+UPDATE browser_sessions SET last_seen_at=now_us() WHERE browser_sessions.id = ? AND browser_sessions.last_seen_at <
+    now_us() - 60000000;
 
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
@@ -7869,6 +8810,12 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     json_each(?)) AND dead_letters.tenant = ? GROUP BY dead_letters.fingerprint, dead_letters.version ORDER BY
     max(dead_letters.died_at) DESC;
 
+-- visible_assistants
+-- Read which of some assistants an access rule allows.
+SELECT assistants.id, json_contains_any(assistants.metadata, ?) AS visible
+FROM assistants
+WHERE assistants.tenant = ? AND assistants.id in (select value from json_each(?));
+
 -- visible_letters
 -- Find those of some runs whose dead letters a tenant may see.
 SELECT dead_letters.run_id
@@ -7880,6 +8827,12 @@ WHERE dead_letters.run_id in (select value from json_each(?)) AND (CAST(? AS TEX
 SELECT runs.id AS run_id
 FROM runs
 WHERE runs.id in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?);
+
+-- visible_threads
+-- Read which of some threads an access rule allows.
+SELECT threads.id, json_contains_any(threads.metadata, ?) AS visible
+FROM threads
+WHERE threads.tenant = ? AND threads.id in (select value from json_each(?));
 
 -- wait_for_provider
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES (?, ?, ((SELECT now_us() AS now_us_1) - ?),
@@ -7912,7 +8865,7 @@ LIMIT 500 OFFSET ?;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - now_us() AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 

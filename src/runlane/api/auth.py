@@ -9,21 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.policy import LOCAL, require
 from runlane.addresses import is_loopback
+from runlane.api.browser_access import CrossSiteRefused, identify_browser, session_token
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
 from runlane.api.mcp.metadata import MCP_PATH, challenge
 from runlane.api.services import parts_of
+from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
 from runlane.errors import RunlaneError, Unauthorized
+
+if TYPE_CHECKING:
+    from runlane.api.agent_auth.module import AuthModule
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
 _header = APIKeyHeader(
@@ -32,10 +39,18 @@ _header = APIKeyHeader(
 
 # The entry of a request's scope that holds the principal.
 _PRINCIPAL = "runlane.principal"
-# Senders of webhooks have no key: the source of the request verifies it, and limits its body.
-_HOOKS = "/hooks/"
+# Senders of webhooks have no key: the source of the request verifies it, and limits its body. A browser that signs in
+# sends its key in the body, which the route reads up to a small limit.
+_WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session")
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
+# A query with a stream token.
+_TOKEN_QUERY: Final = f"{TOKEN_PARAMETER}=".encode()
+# The roots of the agent server's paths, about which an auth module decides.
+_AGENT_ROOTS: Final = ("/assistants", "/threads", "/runs", "/store")
+_AGENT_FOLDERS: Final = tuple(f"{root}/" for root in _AGENT_ROOTS)
+STUDIO_HEADER: Final = "x-auth-scheme"
+STUDIO_SCHEME: Final = "langsmith"
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -68,14 +83,49 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None,
     known: Principal | None = request.scope.get(_PRINCIPAL)
     if known is None:
         parts = parts_of(request)
-        if parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
+        if _TOKEN_QUERY in request.scope["query_string"] and request.method == "GET":
+            known = await identify_reader(request)
+        elif parts.auth_module is not None and is_agent_path(request.scope["path"]):
+            known = await _identify_user(request, parts.auth_module, sent, header)
+        elif parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
             known = LOCAL
-        elif "authorization" in request.headers:
-            known = await parts.authenticator.identify(None if sent is None else sent.credentials)
+        elif (
+            "authorization" not in request.headers and header is None and (token := session_token(request)) is not None
+        ):
+            known = await identify_browser(request, token, parts.authenticator)
         else:
-            known = await parts.authenticator.identify(header)
+            known = await _identify_key(request, sent, header)
         request.scope[_PRINCIPAL] = known
     return known
+
+
+async def _identify_key(request: Request, sent: HTTPAuthorizationCredentials | None, header: str | None) -> Principal:
+    authenticator = parts_of(request).authenticator
+    if "authorization" in request.headers:
+        return await authenticator.identify(None if sent is None else sent.credentials)
+    return await authenticator.identify(header)
+
+
+async def _identify_user(
+    request: Request, module: AuthModule, sent: HTTPAuthorizationCredentials | None, header: str | None
+) -> Principal:
+    """Return the user whom the auth module accepts.
+
+    Studio marks its requests with a header, which any client can send. So they need a key of Runlane, unless the server
+    is open.
+    """
+    if not (module.studio and request.headers.get(STUDIO_HEADER, "") == STUDIO_SCHEME):
+        return await module.identify(request)
+    if parts_of(request).access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
+        return module.studio_user(LOCAL)
+    principal = await _identify_key(request, sent, header)
+    require(principal, Permission.RUNS_WRITE)
+    return module.studio_user(principal)
+
+
+def is_agent_path(path: str) -> bool:
+    """Return whether a path belongs to the agent server."""
+    return path.startswith(_AGENT_ROOTS) and (path + "/").startswith(_AGENT_FOLDERS)
 
 
 async def authenticate(request: Request) -> Principal:
@@ -83,7 +133,25 @@ async def authenticate(request: Request) -> Principal:
     return await _identify(request, await _bearer(request), await _header(request))
 
 
-def _has_key(request: Request, header: str | None) -> bool:
+def known_principal(request: Request) -> Principal | None:
+    """Return the principal of a request that was authenticated."""
+    return request.scope.get(_PRINCIPAL)
+
+
+async def identify_optional(request: Request) -> Principal | None:
+    """Return the principal of a public endpoint's caller; None without a key and without a valid session.
+
+    An invalid key raises Unauthorized, because its sender expects it to count.
+    """
+    try:
+        return await authenticate(request)
+    except (Unauthorized, CrossSiteRefused):
+        if "authorization" in request.headers or "x-api-key" in request.headers:
+            raise
+        return None
+
+
+def _has_key(request: HTTPConnection, header: str | None) -> bool:
     """Return whether an open server has to check a key.
 
     LangGraph's clients also send keys of other services, and OpenAI's cannot leave the key out.
@@ -94,6 +162,37 @@ def _has_key(request: Request, header: str | None) -> bool:
     return not request.url.path.startswith(_OPENAI) or sent.partition(" ")[2].strip().startswith(KEY_PREFIX)
 
 
+async def authenticate_socket(socket: HTTPConnection) -> Principal:
+    """Return the principal of a WebSocket, from the key in the headers of its handshake."""
+    parts, header = parts_of(socket), socket.headers.get("x-api-key")
+    if parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(socket, header):
+        return LOCAL
+    scheme, _, token = socket.headers.get("authorization", "").partition(" ")
+    return await parts.authenticator.identify(token if scheme.lower() == "bearer" else header)
+
+
+async def authenticate_route(request: Request) -> Principal:
+    """Return the principal of a request for a route of the project: a user of the auth module, or a key."""
+    module = parts_of(request).auth_module
+    sent, header = await _bearer(request), await _header(request)
+    if module is not None:
+        return await _identify_user(request, module, sent, header)
+    return await _identify(request, sent, header)
+
+
+async def refuse_with(error: RunlaneError | HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the response for a request that was not authenticated."""
+    if isinstance(error, RunlaneError):
+        response = refusal(error)
+        if isinstance(error, Unauthorized) and scope["path"] == MCP_PATH:
+            request = Request(scope)
+            response.headers["WWW-Authenticate"] = challenge(request, parts_of(request).app.settings)
+        await response(scope, receive, send)
+        return
+    code = "unauthorized" if error.status_code == 401 else "forbidden"
+    await problem(error.status_code, code, str(error.detail), headers=error.headers)(scope, receive, send)
+
+
 class AuthenticateFirst:
     """Authenticate before reading the body, so that anonymous callers cannot make the server parse one."""
 
@@ -101,17 +200,23 @@ class AuthenticateFirst:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_HOOKS):
-            request = Request(scope)
+        if scope["type"] == "websocket" and _is_decided_by_module(scope):
+            # Its handlers decide about requests, and a socket has many; the paths of HTTP offer the same.
+            await send(
+                {"type": "websocket.close", "code": 4403, "reason": "The auth module does not decide about sockets."}
+            )
+            return
+        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_WITHOUT_KEY):
             try:
-                await authenticate(request)
-            except RunlaneError as error:
-                response = refusal(error)
-                if isinstance(error, Unauthorized) and scope["path"] == MCP_PATH:
-                    response.headers["WWW-Authenticate"] = challenge(request, parts_of(request).app.settings)
-                await response(scope, receive, send)
+                await authenticate(Request(scope))
+            except (RunlaneError, HTTPException) as error:
+                await refuse_with(error, scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _is_decided_by_module(scope: Scope) -> bool:
+    return is_agent_path(scope["path"]) and scope["app"].state.parts.auth_module is not None
 
 
 RunsRead = Annotated[Principal, Depends(RequiredPermission(Permission.RUNS_READ))]
@@ -140,7 +245,7 @@ class LoopbackOnly:
         self._origins = frozenset(origins) - {ANY_ORIGIN}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -153,6 +258,9 @@ class LoopbackOnly:
             refusal = f'This server is open on loopback only and does not serve pages of "{origin}".'
         if refusal is None:
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            # Before it is accepted, so that the handshake of the page fails.
+            await send({"type": "websocket.close", "code": 4403, "reason": refusal[:100]})
         else:
             await problem(403, "forbidden", refusal)(scope, receive, send)
 

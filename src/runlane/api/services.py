@@ -8,13 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
+from starlette.requests import HTTPConnection
 
 from runlane.access.authentication import Authenticator
 from runlane.access.stream_revocation import StreamRevocation
+from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
+from runlane.api.live import LiveFollower, LiveHub
+from runlane.api.sign_in_limit import SignInLimit
 from runlane.api.tail import Follower, Tail
 from runlane.api.tail_page import Encoding
 from runlane.api.write_probe import WriteProbe
@@ -40,6 +44,7 @@ class Services:
     access: str
     connection: Resources
     tail: Tail
+    live: LiveHub
     authenticator: Authenticator
     revocation: StreamRevocation
     streams: KeyQuota
@@ -48,6 +53,8 @@ class Services:
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
+    sign_ins: SignInLimit = field(default_factory=SignInLimit)
+    auth_module: AuthModule | None = None
     mcp: McpGateway | None = None
     stopping: bool = False
 
@@ -83,10 +90,19 @@ class Services:
         reader.when_closed(partial(_both, release, unguard))
         return reader
 
+    def follow_live(self, principal: Principal, after: str | None) -> LiveFollower:
+        """Return a reader of hints, which ends when its key is revoked. The caller closes it."""
+        release = self.streams.take(principal)
+        follower = self.live.follow(principal, after)
+        unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
+        follower.when_closed(partial(_both, release, unguard))
+        return follower
+
     def end_streams(self) -> None:
         """End every stream and long poll now, so that their readers reconnect to another process."""
         self.stopping = True
         self.tail.shut_all()
+        self.live.shut_all()
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
@@ -105,6 +121,8 @@ class WorkerOptions:
 
 async def start_parts(app: App, access: str, options: WorkerOptions | None) -> Services:
     """Connect and start the services."""
+    auth = app.agent_server.auth
+    auth_module = None if auth is None else load_auth_module(auth)
     connection = await app.connect()
     database = connection.database
     parts = Services(
@@ -112,11 +130,13 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         access,
         connection,
         Tail(database, connection.bus),
+        LiveHub(database, connection.bus),
         Authenticator(database),
         StreamRevocation(database),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
         searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
+        auth_module=auth_module,
     )
     try:
         await parts.tail.start()
@@ -144,6 +164,7 @@ async def stop_parts(parts: Services) -> None:
     if parts.mcp is not None:
         await parts.mcp.stop()
     await parts.tail.stop()
+    await parts.live.stop()
     await parts.revocation.stop()
     await parts.writes.stop()
     if parts.worker is not None:
@@ -162,6 +183,6 @@ def keep_parts(api: FastAPI, parts: Services) -> None:
     api.state.parts = parts
 
 
-def parts_of(request: Request) -> Services:
-    """Return the services of the process that received this request."""
+def parts_of(request: HTTPConnection) -> Services:
+    """Return the services of the process that received this request or socket."""
     return cast("Services", request.app.state.parts)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, Port
-from runlane.errors import ConfigurationError
+from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, NoUi, Port
 
 
 def serve(
@@ -20,8 +19,12 @@ def serve(
     lanes: Lanes = None,
     concurrency: Concurrency = None,
     graphs: Graphs = None,
+    no_ui: NoUi = False,
 ) -> None:
-    """Serve the HTTP API until SIGTERM. Streams end first, so that readers reconnect elsewhere; then runs drain."""
+    """Serve the HTTP API and the dashboard until SIGTERM.
+
+    Streams end first, so that readers reconnect elsewhere; then runs drain.
+    """
     from runlane.cli.logs import configure_logs
 
     # Before the other imports, because it decides what structlog loads.
@@ -37,8 +40,5 @@ def serve(
     refuse_url("serve", "Set RUNLANE_DATABASE_URL to the database to serve, or unset RUNLANE_URL.")
     options = WorkerOptions(lane_names(lanes), concurrency) if worker else None
     loaded = App() if app is None else find_app(app)
-    if worker:
-        add_graphs(loaded, graphs)
-    elif graphs is not None:
-        raise ConfigurationError("--graphs needs --worker: a server without a worker executes no graph.")
-    run_server(loaded, ServerOptions(host, port, options))
+    add_graphs(loaded, graphs, hosts=worker)
+    run_server(loaded, ServerOptions(host, port, options, ui=not no_ui))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import webbrowser
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from runlane.cli.dev import owns_database, print_welcome
 from runlane.cli.dev_record import DevServer, remove_record, write_record
 from runlane.cli.graphs_watcher import GraphsWatcher
 from runlane.cli.process import SECOND_SIGNAL, end_stuck_process, handle_signals, run_process
+from runlane.cli.service_manager import LoopPulse, ServiceManager
 from runlane.definitions.checks.environment import environment_of
 from runlane.domain.source import source_of
 from runlane.errors import ConfigurationError
@@ -48,7 +50,7 @@ _REQUESTS_SECONDS = 10
 class ServerOptions:
     """How to serve. `worker` executes runs in this process; `dev_folder` are the definitions of `runlane dev`.
 
-    Dev also reloads the graphs of `graphs_file`.
+    Dev also reloads the graphs of `graphs_file`. `ui` serves the dashboard, `open_ui` opens it in a browser.
     """
 
     host: str
@@ -56,6 +58,8 @@ class ServerOptions:
     worker: WorkerOptions | None = None
     dev_folder: Path | None = None
     graphs_file: GraphsFile | None = None
+    ui: bool = True
+    open_ui: bool = False
 
     @property
     def is_dev(self) -> bool:
@@ -102,15 +106,22 @@ class _Server(uvicorn.Server):
 
 async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, identity: Identity | None) -> bool:
     access = await check_access(app, options)
-    api = build_api(app, access=access, worker=options.worker, identity=identity)
+    api = build_api(app, access=access, worker=options.worker, identity=identity, ui=options.ui)
     port = bound.getsockname()[1]
     url = f"http://[{options.host}]:{port}" if ":" in options.host else f"http://{options.host}:{port}"
 
+    manager = ServiceManager()
+
     def report_listening() -> None:
+        manager.ready()
+        manager.start_watchdog(LoopPulse(asyncio.get_running_loop()).is_alive)
         log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=options.worker is not None)
         if identity is not None:
             write_record(DevServer(url, os.getpid(), identity.instance, app.settings.shown_database))
-            print_welcome(app, url, default_port_taken=options.port is None and port != DEFAULT_PORT)
+            taken = options.port is None and port != DEFAULT_PORT
+            print_welcome(app, url, default_port_taken=taken, ui=options.ui and app.settings.ui)
+        if options.open_ui:
+            webbrowser.open(f"{url}/ui/")
 
     async with api.router.lifespan_context(api):
         services: Services = api.state.parts
@@ -120,7 +131,7 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
         config = server_config(api, app.settings, timeout_graceful_shutdown=_REQUESTS_SECONDS)
         server = _Server(config, report_listening)
         stopping = asyncio.Event()
-        _handle_signals(server, services, stopping)
+        _handle_signals(server, services, stopping, manager)
         draining = asyncio.create_task(_stop_when_drained(server, services, stopping))
         watchers = _watchers(app, services, options)
         try:
@@ -129,6 +140,7 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
             _listen(bound, options.host)
             await server.serve([bound])
         finally:
+            manager.close()
             draining.cancel()
             for watcher in watchers:
                 await watcher.stop()
@@ -178,8 +190,9 @@ async def _stop_when_drained(server: _Server, services: Services, stopping: asyn
         server.should_exit = True
 
 
-def _handle_signals(server: _Server, services: Services, stopping: asyncio.Event) -> None:
+def _handle_signals(server: _Server, services: Services, stopping: asyncio.Event, manager: ServiceManager) -> None:
     def stop() -> None:
+        manager.stopping()
         active = 0 if services.worker is None else services.worker.active
         hint = {"hint": SECOND_SIGNAL} if active else {}
         log.info("stopping", followers=services.tail.followers, active=active, **hint)

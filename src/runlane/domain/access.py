@@ -100,6 +100,8 @@ class Principal:
     role: str
     permissions: Permissions
     expires_at_us: Annotated[int | None, Field(exclude=True)] = None
+    # The browser session of the request, if its cookie identified the caller.
+    session_id: Annotated[str | None, Field(exclude=True)] = None
 
     @property
     def everywhere(self) -> bool:
@@ -110,6 +112,13 @@ class Principal:
     def actor(self) -> str:
         """The name in the audit log."""
         return self.key_id
+
+
+@dataclass(frozen=True, slots=True)
+class UserPrincipal(Principal):
+    """A user whom an auth module has authenticated. `user` is what the module returned."""
+
+    user: Annotated[Any, Field(exclude=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

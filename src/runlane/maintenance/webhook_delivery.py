@@ -14,6 +14,8 @@ import time
 import structlog
 
 from runlane.access.secrets import SecretVault
+from runlane.bus import Bus
+from runlane.domain.hints import Topic
 from runlane.domain.webhook import DeliveryStatus
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
@@ -42,9 +44,10 @@ def lease_seconds(timeout_seconds: float) -> float:
 class WebhookService(PeriodicService):
     """Claims due deliveries and sends them concurrently."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, bus: Bus) -> None:
         super().__init__("webhooks", self._pause_seconds, self._run_once)
         self._database = database
+        self._bus = bus
         vault = SecretVault(database, settings)
         self._sender = WebhookSender(settings, vault.keyring, vault.values)
         self._places = settings.webhook_concurrency
@@ -81,6 +84,8 @@ class WebhookService(PeriodicService):
         _count(finished)
         if finished:
             failpoint("webhook.recorded")
+        for tenant in {delivery.tenant for delivery, _ in finished}:
+            self._bus.hint(Topic.DELIVERIES, tenant)
         claimed_at = time.monotonic()
         if claimed.deliveries:
             failpoint("webhook.claimed")
@@ -119,9 +124,11 @@ async def _hand_over(
 
 def _count(finished: list[tuple[ClaimedDelivery, TryResult]]) -> None:
     for _, result in finished:
-        if result.status is DeliveryStatus.DELIVERED:
-            metrics.WEBHOOKS_DELIVERED.add()
-        else:
-            metrics.WEBHOOK_TRIES_FAILED.add()
-            if result.status is DeliveryStatus.FAILED:
-                metrics.WEBHOOKS_FAILED.add()
+        match result.status:
+            case DeliveryStatus.DELIVERED:
+                outcome = "delivered"
+            case DeliveryStatus.FAILED:
+                outcome = "given_up"
+            case _:
+                outcome = "retried"
+        metrics.WEBHOOK_ATTEMPTS.add(outcome)

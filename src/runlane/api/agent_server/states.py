@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request
 
+from runlane.api.agent_server.native_state import read_native_history, read_native_state
 from runlane.api.agent_server.operations import perform
 from runlane.api.agent_server.routing import agent_router, selected
 from runlane.api.agent_server.state_schemas import HistoryQuery, StateChange, StateField, StateQuery
@@ -25,18 +26,6 @@ router = agent_router("threads")
 
 Subgraphs = Annotated[bool, Query(description="Include the state of subgraphs that have not finished.")]
 Select = Annotated[list[StateField] | None, Query(description="Only these fields.")]
-_NOTHING: dict[str, Any] = {
-    "values": {},
-    "next": [],
-    "tasks": [],
-    "metadata": None,
-    "created_at": None,
-    "checkpoint": None,
-    "parent_checkpoint": None,
-    "interrupts": [],
-    "checkpoint_id": None,
-    "parent_checkpoint_id": None,
-}
 
 
 @router.get("/threads/{thread_id}/state", response_model=dict[str, Any], responses=answers(404))
@@ -108,12 +97,15 @@ async def _state(
     request: Request, thread: Thread, place: CheckpointBody, subgraphs: bool, select: list[StateField] | None
 ) -> JsonBody:
     _check_thread(place, thread.id)
+    if thread.native is not None:
+        found = await read_native_state(parts_of(request).database, thread, place.checkpoint_id)
+        return JsonBody(selected(found, select))
     state = await store.read_state(
         parts_of(request).database, thread.key, place.checkpoint_ns or "", place.checkpoint_id, subgraphs=subgraphs
     )
     if state is None and place.checkpoint_id is not None:
         raise NotFound(f'The thread "{thread.id}" has no checkpoint "{place.checkpoint_id}".')
-    return JsonBody(selected(state or _NOTHING, select))
+    return JsonBody(selected(state or dict(store.EMPTY_STATE), select))
 
 
 async def _history(request: Request, tenant: str, thread_id: str, query: HistoryQuery) -> JsonBody:
@@ -122,6 +114,11 @@ async def _history(request: Request, tenant: str, thread_id: str, query: History
     place = query.checkpoint or CheckpointBody()
     _check_thread(place, thread_id)
     before = query.before.checkpoint_id if isinstance(query.before, CheckpointBody) else query.before
+    if thread.native is not None:
+        states = await read_native_history(database, thread, before=before, limit=query.limit)
+        wanted = query.metadata or {}
+        kept = [state for state in states if all(state["metadata"].get(name) == wanted[name] for name in wanted)]
+        return JsonBody([selected(state, query.select) for state in kept])
     found = await store.read_history(
         database,
         thread.key,

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Text,
+    and_,
     bindparam,
     case,
     cast,
@@ -26,16 +27,18 @@ from sqlalchemy import (
     update,
 )
 
+from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.graph import ThreadStatus, thread_key, thread_ordering_key
+from runlane.domain.run import Status
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import Thread, ThreadTtl
 from runlane.domain.timestamps import format_timestamp
 from runlane.errors import Conflict, UnknownThread
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert
+from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert, visible_by
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import threads
+from runlane.store.sql.schema import run_waits, runs, thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.deletion import copy_checkpoints, expiry, keep_latest
 
@@ -65,6 +68,7 @@ class ThreadFilter:
     status: ThreadStatus | None = None
     metadata: Mapping[str, Any] | None = None
     values: Mapping[str, Any] | None = None
+    rule: AccessRule | None = None
 
 
 _key = bindparam("key", type_=Text())
@@ -143,13 +147,33 @@ _OF_ASSISTANT = Statement(
 
 _status = bindparam("status", type_=Text())
 _values = bindparam("values", type_=Text())
-_shown_status = case((threads.c.open_runs > lit(0), lit(ThreadStatus.BUSY)), else_=threads.c.status)
+# A run of an agent that waits for a person makes its thread interrupted; runs of graphs do not pause.
+_asks = (
+    select(lit(1))
+    .select_from(
+        thread_runs.join(runs, runs.c.id == thread_runs.c.run_id).join(run_waits, run_waits.c.run_id == runs.c.id)
+    )
+    .where(
+        thread_runs.c.thread == threads.c.key,
+        runs.c.status == lit(Status.PAUSED),
+        run_waits.c.kind == lit("human"),
+        run_waits.c.answered_at.is_(None),
+        run_waits.c.settled_at.is_(None),
+    )
+    .exists()
+)
+_shown_status = case(
+    (threads.c.open_runs == lit(0), threads.c.status),
+    (and_(threads.c.native.is_not(None), _asks), lit(ThreadStatus.INTERRUPTED)),
+    else_=lit(ThreadStatus.BUSY),
+)
 _found = (
     threads.c.tenant == _tenant,
     or_(cast(bindparam("every_id", type_=Boolean()), Boolean), member(threads.c.id, "ids")),
     or_(cast(_status, Text).is_(None), _shown_status == _status),
     or_(cast(_metadata, Text).is_(None), json_contains(threads.c.metadata, _metadata)),
     or_(cast(_values, Text).is_(None), json_contains(threads.c.state_values, _values)),
+    visible_by(threads.c.metadata),
 )
 _SEARCH = {
     (column, descending): Statement(
@@ -347,6 +371,7 @@ def _filter(session: Session, wanted: ThreadFilter) -> dict[str, Any]:
         "status": None if wanted.status is None else wanted.status.value,
         "metadata": None if wanted.metadata is None else dump_json(wanted.metadata),
         "values": None if wanted.values is None else dump_json(wanted.values),
+        "rule": rule_text(wanted.rule),
     }
 
 
