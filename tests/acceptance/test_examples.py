@@ -109,6 +109,23 @@ def test_the_newsroom_reports_a_broken_promise() -> None:
     assert "The settings are not valid" in done.stdout
 
 
+def test_the_assistant_remembers_in_another_conversation(tmp_path: Path) -> None:
+    done = _run([str(ROOT / "examples" / "assistant" / "main.py"), "--folder", str(tmp_path)], ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    in_order(
+        done.stdout,
+        "Hello, I am Ada.",
+        "[remember {",
+        "Welcome, Ada.",
+        "Memory guest-ada",
+        "context: The guest is Ada.",
+        "entry:   Ada is allergic to nuts.",
+        "What should the kitchen know about me?",
+        "[recall {'query': 'food allergic'}]",
+        "Please cook without nuts",
+    )
+
+
 def test_hello_loses_nothing_and_reports_it(tmp_path: Path) -> None:
     done = _run([str(HELLO), "--folder", str(tmp_path)], ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,8 +17,9 @@ from runlane.definitions.schema.definition import Agent, Definition, McpServer, 
 from runlane.errors import InvalidInput, UnknownDefinition
 from runlane.orchestration import attempt
 from runlane.orchestration import waits as open_waits
+from runlane.store.orchestration.inbox import InboxFilter, read_inbox
 from runlane.store.orchestration.steps import read_steps
-from runlane.store.orchestration.waits import read_inbox, read_waits
+from runlane.store.orchestration.waits import read_waits
 from runlane.store.sql.schema import run_inputs
 from runlane.store.sql.statement import Statement
 from tests.harness import eventually
@@ -244,7 +245,7 @@ async def test_a_person_is_asked_and_the_answer_is_checked(process: Process) -> 
     await process.start()
     run_id = await paused(process, flow(say("draft", "this"), ASK, say("end", "it is {state.answer.decision}")))
     database = await process.app.database()
-    (waiting,) = await read_inbox(database, "default")
+    (waiting,), _ = await read_inbox(database, InboxFilter("default"))
     assert waiting.request["prompt"] == "Publish this?"
     with pytest.raises(InvalidInput, match="decision"):
         await process.app.resume(run_id, {"decision": "maybe"})
@@ -257,7 +258,7 @@ async def test_a_person_is_asked_and_the_answer_is_checked(process: Process) -> 
         await process.app.resume(run_id, {"decision": "approve"})
     types = await event_types(process, run_id)
     assert [types.count(name) for name in ("human_input_required", "paused", "resumed", "done")] == [1, 1, 1, 1]
-    assert await read_inbox(database, "default") == []
+    assert (await read_inbox(database, InboxFilter("default")))[0] == []
 
 
 async def test_an_unanswered_question_takes_its_fallback(process: Process) -> None:
@@ -299,7 +300,7 @@ async def test_an_answer_in_time_counts_while_another_branch_is_busy(
 
 
 async def _asked(process: Process) -> bool:
-    return bool(await read_inbox(await process.app.database(), "default"))
+    return bool((await read_inbox(await process.app.database(), InboxFilter("default")))[0])
 
 
 async def _about(process: Process, run_id: str, path: str) -> list[str]:

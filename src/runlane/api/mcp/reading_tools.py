@@ -20,6 +20,7 @@ from runlane.domain.tags import MAX_TAGS
 from runlane.domain.wire import to_dict
 from runlane.store.definitions import find_definition, list_definitions
 from runlane.store.failures.letters import LetterFilter, LetterNotFound, list_letters, read_letter
+from runlane.store.orchestration.inbox import InboxFilter
 from runlane.store.queue.events import read_page
 from runlane.store.queue.search import RunFilter
 
@@ -161,8 +162,8 @@ async def _read_events(caller: CallContext, given: ReadEventsArguments) -> Mappi
 
 
 async def _list_questions(caller: CallContext, given: ListQuestionsArguments) -> Mapping[str, Any]:
-    tenant = tenant_to_list(caller.principal)
-    return to_dict(await queries.get_inbox(caller.parts.database, tenant, given.cursor, given.limit))
+    wanted = InboxFilter(tenant_to_list(caller.principal))
+    return to_dict(await queries.get_inbox(caller.parts.database, wanted, given.cursor, given.limit))
 
 
 async def _list_dead_letters(caller: CallContext, given: ListDeadLettersArguments) -> Mapping[str, Any]:
