@@ -101,7 +101,7 @@ async def plan_of(store: Store, statement: Statement | CompoundWrite, members: A
 
     async def work(session: Session) -> str:
         # The session sends the settings of its transaction before its first statement.
-        rows = await cast("Any", session)._fetch(f"explain (costs off) {sql}", arguments)
+        rows = await cast("Any", session)._fetch("explain", f"explain (costs off) {sql}", arguments)
         return "\n".join(row[0] for row in rows)
 
     return await store.database.transact(work)

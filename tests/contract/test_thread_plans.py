@@ -55,7 +55,7 @@ async def test_statements_of_threads_read_by_index_alone(copied_postgres: str) -
         plans: dict[str, str] = {}
         for name, (statement, members, params, _) in STATEMENTS.items():
             sql, arguments = statement.bound("postgresql", params, members)
-            plans[name] = "\n".join(row[0] for row in await fetch(f"explain {sql}", arguments))
+            plans[name] = "\n".join(row[0] for row in await fetch(name, f"explain {sql}", arguments))
         return plans
 
     try:
