@@ -33,9 +33,10 @@ endif
 # The stamps mark .venv as synced with the lock, so --no-sync starts at once and needs no network.
 READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
+READY_DEPLOY := .venv/.ready-deploy
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: run test soak durations check bench mutants fmt clean
+.PHONY: run test soak durations check deploy-check bench mutants fmt clean
 .DELETE_ON_ERROR:
 
 run: $(READY)
@@ -66,6 +67,10 @@ check: $(READY_BENCH)
 	$(RUN) lint-imports
 	$(RUN) python .ci/check_lock.py uv.lock
 
+# The files of deploy/ with the real tools. Rows whose tool is missing are reported; ARGS="systemd YAML" chooses rows.
+deploy-check: $(READY_DEPLOY)
+	$(RUN) python -m deploy.checks.tools $(ARGS)
+
 bench: $(READY_BENCH)
 	$(UV) run --frozen --no-sync --group bench python -m bench $(ARGS)
 
@@ -89,6 +94,11 @@ $(READY): pyproject.toml uv.lock .ci/find-python $(OWN_UV)
 $(READY_BENCH): $(READY)
 	@echo "Installing the packages that Runlane is compared with into .venv: once."
 	@$(UV) sync --frozen --quiet --group bench
+	@touch $@
+
+$(READY_DEPLOY): $(READY)
+	@echo "Installing the tools that check deploy/ into .venv: once."
+	@$(UV) sync --frozen --quiet --inexact --group deploy
 	@touch $@
 
 .uv/bin/uv: .ci/find-python

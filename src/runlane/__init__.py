@@ -29,6 +29,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
     from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreOptions
+    from runlane.domain.graph_view import OrchestrationGraph, RunGraph
     from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.memory import (
         EntryPage,
@@ -53,11 +54,13 @@ if typing.TYPE_CHECKING:
     from runlane.domain.scaling import Demand
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
     from runlane.domain.secret import RotatedSecrets, Secret
+    from runlane.domain.series import RunSeries
     from runlane.domain.stream_token import StreamToken
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
     from runlane.domain.tenant_event import EventReceipt, TenantEvent, TriggerOutcome, TriggerReplay
     from runlane.domain.thread import Thread
+    from runlane.domain.timeline import Span, Timeline
     from runlane.domain.usage import UsageReport, UsageRow
     from runlane.domain.views import (
         Attempt,
@@ -73,7 +76,7 @@ if typing.TYPE_CHECKING:
         Step,
         WorkerInfo,
     )
-    from runlane.domain.wait import Question
+    from runlane.domain.wait import AnswerOutcome, InboxCount, Question, QuestionDetail, QuestionKind
     from runlane.domain.webhook import (
         WebhookAttempt,
         WebhookDelivery,
@@ -102,6 +105,7 @@ __all__: list[str] = [
     "Accepted",
     "Administration",
     "AgentServerOptions",
+    "AnswerOutcome",
     "ApiKey",
     "App",
     "Assistant",
@@ -138,6 +142,7 @@ __all__: list[str] = [
     "FragmentInfo",
     "GraphSource",
     "GroupVersion",
+    "InboxCount",
     "Lane",
     "LaneHold",
     "LiveEvent",
@@ -157,15 +162,20 @@ __all__: list[str] = [
     "MemoryUser",
     "ModelRegistry",
     "NewEntry",
+    "OrchestrationGraph",
     "PeriodicService",
     "Question",
+    "QuestionDetail",
+    "QuestionKind",
     "QuotaUse",
     "Resources",
     "RetryPolicy",
     "Role",
     "RotatedSecrets",
     "Run",
+    "RunGraph",
     "RunOptions",
+    "RunSeries",
     "Schedule",
     "ScheduleCalls",
     "SchedulePreview",
@@ -178,6 +188,7 @@ __all__: list[str] = [
     "Settings",
     "SharedLimit",
     "SourceAccess",
+    "Span",
     "StartRequest",
     "StartResult",
     "Status",
@@ -192,6 +203,7 @@ __all__: list[str] = [
     "Thread",
     "ThreadCalls",
     "ThreadOperator",
+    "Timeline",
     "TriggerOutcome",
     "TriggerReplay",
     "UpcomingSlot",
@@ -215,6 +227,15 @@ __all__ += errors.__all__
 
 # The modules that define the names that are not errors.
 _HOMES = {
+    "AnswerOutcome": "runlane.domain.wait",
+    "InboxCount": "runlane.domain.wait",
+    "OrchestrationGraph": "runlane.domain.graph_view",
+    "QuestionDetail": "runlane.domain.wait",
+    "QuestionKind": "runlane.domain.wait",
+    "RunGraph": "runlane.domain.graph_view",
+    "RunSeries": "runlane.domain.series",
+    "Span": "runlane.domain.timeline",
+    "Timeline": "runlane.domain.timeline",
     "EntryPage": "runlane.domain.memory",
     "FragmentInfo": "runlane.domain.memory",
     "Memory": "runlane.domain.memory",

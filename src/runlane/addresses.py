@@ -131,6 +131,21 @@ def parse_allow_list(text: str) -> AllowList:
     return AllowList(tuple(_entry(part.strip()) for part in text.split(",") if part.strip()))
 
 
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Parse addresses and networks, separated by commas. Raises ValueError for the first part that is neither."""
+    networks: list[Network] = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        try:
+            networks.append(ip_network(part))
+        except ValueError as error:
+            raise ValueError(
+                f"{part!r} is not a valid address or network ({error}). Write one as 10.0.0.5 or 10.0.0.0/8"
+            ) from None
+    return tuple(networks)
+
+
 def _entry(text: str) -> _Allowed:
     if "/" in text:
         try:

@@ -18,13 +18,16 @@ from runlane.domain.events import Event, EventType, StoredEvent
 from runlane.domain.run import Run, RunSummary, Status
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, RunStatus, StartResult, Step, StepPage
-from runlane.domain.wait import Question
+from runlane.domain.wait import Question, QuestionDetail, QuestionState, question_kind
 from runlane.errors import InvalidRequest, NotFound, UnknownDefinition
 from runlane.store.definitions import load_pinned
-from runlane.store.orchestration.calls import read_totals
+from runlane.store.orchestration.calls import read_totals, read_totals_of
 from runlane.store.orchestration.children import read_children
+from runlane.store.orchestration.inbox import InboxFilter, find_question, read_inbox
 from runlane.store.orchestration.steps import MAX_READ, read_replay_records, read_steps
-from runlane.store.orchestration.waits import Wait, read_inbox, read_waits
+from runlane.store.orchestration.timeline import read_step_starts
+from runlane.store.orchestration.waiting import explain_wait
+from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.events import read_events, read_last, read_page
 from runlane.store.queue.flow_starts import read_batch_starts
 from runlane.store.queue.runs import find_run, read_attempts
@@ -38,9 +41,13 @@ _INBOX_CURSOR: Final = re.compile(r"([0-9]{1,18}):([A-Za-z0-9_-]{1,100}):([^\0]{
 async def get_run(database: Database, run_id: str) -> Run:
     """Return a run with its input, result, state, waits and children. Raises RunNotFound."""
     run = await find_run(database, run_id)
+    if run.status.terminal and not run.has_steps:
+        return run
+    waits = await read_waits(database, run_id) if run.has_steps and not run.status.terminal else []
+    run = replace(run, waiting_reason=await explain_wait(database, run, waits))
     if not run.has_steps:
         return run
-    waits = () if run.status.terminal else await read_waits(database, run_id)
+    (run,) = await with_usage(database, [run])
     return replace(
         run,
         state=await _state(database, run),
@@ -73,7 +80,19 @@ async def _state(database: Database, run: Run) -> dict[str, Any] | None:
 async def list_runs(database: Database, wanted: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
     """Return a page of runs, newest first. An exhausted search window ends a page early, with a cursor."""
     found = await search_runs(database, wanted, below=cursor, limit=limit)
-    return RunPage(tuple(found.runs), found.cursor, found.truncated)
+    return RunPage(tuple(await with_usage(database, found.runs)), found.cursor, found.truncated)
+
+
+async def with_usage(database: Database, runs: Sequence[Run]) -> list[Run]:
+    """Return these runs with what their models have used. Tasks use none."""
+    ids = [run.id for run in runs if run.has_steps]
+    if not ids:
+        return list(runs)
+    totals = await read_totals_of(database, ids)
+    return [
+        replace(run, total_cost_usd=totals[run.id][0], total_tokens=totals[run.id][1]) if run.has_steps else run
+        for run in runs
+    ]
 
 
 async def get_status(database: Database, run_id: str) -> RunStatus:
@@ -153,7 +172,9 @@ async def get_attempts(database: Database, run_id: str) -> list[Attempt]:
 async def get_steps(database: Database, run_id: str) -> list[Step]:
     """Return every recorded step of a run, in order."""
     await find_standing(database, run_id)
-    return [_step(step) for step in await read_steps(database, run_id)]
+    found = await read_steps(database, run_id)
+    starts = await read_step_starts(database, run_id) if found else {}
+    return [_step(step, starts) for step in found]
 
 
 async def get_step_page(database: Database, run_id: str, cursor: str | None = None, limit: int = MAX_READ) -> StepPage:
@@ -167,12 +188,13 @@ async def get_step_page(database: Database, run_id: str, cursor: str | None = No
     found = await read_steps(database, run_id, after=after, limit=limit)
     last = found[-1] if len(found) == limit else None
     following = None if last is None else f"{last['no'] or 0}:{last['path']}"
-    return StepPage(run_id, tuple(_step(step) for step in found), following)
+    starts = await read_step_starts(database, run_id) if found else {}
+    return StepPage(run_id, tuple(_step(step, starts) for step in found), following)
 
 
-def _step(row: Mapping[str, Any]) -> Step:
+def _step(row: Mapping[str, Any], starts: Mapping[str, int]) -> Step:
     fields: dict[str, Any] = {name: value for name, value in row.items() if name != "no"}
-    fields |= {"tries": row["tries"] or 0, "tokens": row["tokens"] or 0}
+    fields |= {"tries": row["tries"] or 0, "tokens": row["tokens"] or 0, "started_at_us": starts.get(row["path"])}
     return Step(**fields)
 
 
@@ -190,9 +212,7 @@ async def get_waits(database: Database, run_id: str) -> list[Question]:
     return [question_of(wait) for wait in await read_waits(database, run_id)]
 
 
-async def get_inbox(
-    database: Database, tenant: str | None = None, cursor: str | None = None, limit: int = 100
-) -> InboxPage:
+async def get_inbox(database: Database, wanted: InboxFilter, cursor: str | None = None, limit: int = 100) -> InboxPage:
     """Return a page of the open questions to people, oldest first; of every tenant without one."""
     after: tuple[int, str, str] | None = None
     if cursor is not None:
@@ -200,10 +220,23 @@ async def get_inbox(
         if match is None:
             raise InvalidRequest("Invalid cursor. Pass the `next_cursor` of the previous page of the inbox.")
         after = (int(match[1]), match[2], match[3])
-    found = await read_inbox(database, tenant, after, limit)
-    last = found[-1] if len(found) == limit else None
+    found, last = await read_inbox(database, wanted, after, limit)
     following = None if last is None else f"{last.opened_at_us}:{last.run_id}:{last.path}"
     return InboxPage(tuple(question_of(wait) for wait in found), following)
+
+
+async def get_question(database: Database, run_id: str, path: str) -> QuestionDetail:
+    """Return one question of a run with its answer, whether it is open or not."""
+    wait = await find_question(database, run_id, path)
+    ended = (await find_standing(database, run_id)).status.terminal
+    state = QuestionState.OPEN
+    if wait.answered:
+        state = QuestionState.ANSWERED
+    elif wait.settled_at_us is not None or ended:
+        state = QuestionState.EXPIRED if wait.overdue else QuestionState.CLOSED
+    elif wait.overdue:
+        state = QuestionState.EXPIRED
+    return QuestionDetail(question_of(wait), state, wait.answer, wait.note)
 
 
 def question_of(wait: Wait) -> Question:
@@ -226,6 +259,9 @@ def question_of(wait: Wait) -> Question:
         answered_by=wait.answered_by,
         answerable_by=wait.answerable_by,
         channel_id=request.get("channel_id"),
+        about=question_kind(wait.path),
+        claimed_by=wait.claimed_by,
+        claimed_until_us=wait.claimed_until_us,
     )
 
 

@@ -14,6 +14,8 @@ import structlog
 from runlane.access.secrets import SecretVault
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
+from runlane.bus.hint_sender import HintSender
+from runlane.domain.hints import Topic
 from runlane.domain.run import Accepted
 from runlane.errors import ConfigurationError
 from runlane.memory.opener import MemoryOpener
@@ -40,6 +42,7 @@ class Resources:
     committer: Committer
     admitter: Admitter
     bus: Bus
+    hints: HintSender
     vault: SecretVault
     memory_opener: MemoryOpener
     _lanes_of_code: Callable[[], set[str]]
@@ -60,6 +63,8 @@ class Resources:
         accepted = cast("list[Accepted]", verdicts)
         for replaced in {item.replaced_run_id for item in accepted} - {None}:
             self.bus.signal_cancel(cast("str", replaced))
+        if self.bus.on_hint is not None:
+            self.bus.hint(Topic.RUNS, None, *(item.run_id for item in accepted))
         return accepted
 
     async def seal_webhook(self, run: NewRun) -> NewRun:
@@ -128,6 +133,7 @@ class ResourcePool:
             await connection.memory_opener.close()
             await connection.committer.stop()
             await connection.admitter.stop()
+            connection.hints.stop()
             await connection.bus.stop()
             await connection.database.close()
 
@@ -165,6 +171,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await declare_lanes(database, lanes)
         bus = make_bus(settings)
         await bus.start()
+        hints = HintSender(bus)
         committer = Committer(database, bus.ring, bus.publish, bus.report_timer)
         await committer.start()
         admitter = Admitter(database, bus.ring, bus.publish, bus.signal_cancel)
@@ -178,6 +185,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         committer,
         admitter,
         bus,
+        hints,
         SecretVault(database, settings),
         MemoryOpener(settings, database),
         lanes_of_code,

@@ -1,4 +1,4 @@
-"""Authentication: find the principal of an API key in the database, for every request.
+"""Authentication: find the principal of an API key or a browser session in the database, for every request.
 
 Nothing is cached between requests, so every process rejects a revoked key at once; the lookup is one statement on a
 unique index. Authentication fails closed: after any error the request is rejected.
@@ -7,11 +7,13 @@ unique index. Authentication fails closed: after any error the request is reject
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from runlane.domain.access import Principal
 from runlane.errors import RunlaneError, Unauthorized, Unavailable
+from runlane.store.access.browser_sessions import find_session, touch_session
 from runlane.store.access.keys import find_principal, touch_key
 from runlane.store.sql.database import Database
 
@@ -42,22 +44,37 @@ class Authenticator:
         if found is None:
             raise Unauthorized
         if found.stale:
-            self._note_use(found.principal.key_id)
+            self._note_use(found.principal.key_id, touch_key)
+        return found.principal
+
+    async def identify_session(self, token: str) -> Principal:
+        """Return the principal of a browser session. Raise as `identify` does."""
+        try:
+            found = await find_session(self._database, token)
+        except RunlaneError:
+            raise
+        except Exception as error:
+            log.exception("access_check_failed")
+            raise Unavailable("Whether the browser session is valid cannot be checked right now.") from error
+        if found is None:
+            raise Unauthorized
+        if found.stale:
+            self._note_use(found.id, touch_session)
         return found.principal
 
     async def close(self) -> None:
         """Wait for pending updates of last use. Safe to call twice."""
         await asyncio.gather(*self._notes.values())
 
-    def _note_use(self, key_id: str) -> None:
-        if key_id not in self._notes and len(self._notes) < _MAX_NOTES:
-            self._notes[key_id] = asyncio.create_task(self._touch(key_id), name="runlane-key-use")
+    def _note_use(self, name: str, touch: Callable[[Database, str], Awaitable[None]]) -> None:
+        if name not in self._notes and len(self._notes) < _MAX_NOTES:
+            self._notes[name] = asyncio.create_task(self._touch(name, touch), name="runlane-key-use")
 
-    async def _touch(self, key_id: str) -> None:
+    async def _touch(self, name: str, touch: Callable[[Database, str], Awaitable[None]]) -> None:
         # Informational, so a request must neither wait for it nor fail because of it.
         try:
-            await touch_key(self._database, key_id)
+            await touch(self._database, name)
         except Exception as error:  # noqa: BLE001 - the next request of this key retries
-            log.warning("key_use_not_stored", key=key_id, error=str(error))
+            log.warning("key_use_not_stored", key=name, error=str(error))
         finally:
-            self._notes.pop(key_id, None)
+            self._notes.pop(name, None)

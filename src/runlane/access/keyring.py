@@ -55,6 +55,11 @@ class Keyring:
         self._load()
         return list(self._keys)
 
+    @property
+    def usable(self) -> bool:
+        """Whether secrets can be stored: a key exists, or is generated for the first one."""
+        return self._own or bool(self.key_ids)
+
     def seal(self, tenant: str, name: str, value: str) -> tuple[str, str]:
         """Return the id of the first key, and the value encrypted with it. Raises NoSecretKey without one."""
         self._load_or_make()

@@ -1,4 +1,4 @@
-"""Stream revocation: close streams whose API key is no longer valid.
+"""Stream revocation: close streams whose API key is no longer valid, or whose browser session has ended.
 
 Requests are authenticated when they arrive, but a stream or a long poll outlives that check. So the keys of all open
 streams are checked again every two seconds, in one statement. It fails closed: a stream whose key could not be checked
@@ -19,6 +19,7 @@ from runlane.access.stream_tokens import StreamPrincipal
 from runlane.domain.access import Permission, Principal, UserPrincipal
 from runlane.errors import Forbidden, RunlaneError, Unauthorized, Unavailable
 from runlane.observability.outage import outage
+from runlane.store.access.browser_sessions import live_sessions
 from runlane.store.access.keys import find_principals
 from runlane.store.sql.database import Database
 
@@ -102,8 +103,12 @@ class StreamRevocation:
         started_at = time.monotonic()
         streams = list(self._streams)
         found = await find_principals(self._database, sorted({stream.principal.key_id for stream in streams}))
+        sessions = sorted({stream.principal.session_id for stream in streams if stream.principal.session_id})
+        alive = await live_sessions(self._database, sessions) if sessions else set[str]()
         for stream in streams:
-            refusal = _refusal(found.get(stream.principal.key_id), stream.permission)
+            session_id = stream.principal.session_id
+            ended = session_id is not None and session_id not in alive
+            refusal = _refusal(None if ended else found.get(stream.principal.key_id), stream.permission)
             if refusal is None:
                 stream.checked_at = started_at
             else:

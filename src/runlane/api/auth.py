@@ -20,12 +20,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.policy import LOCAL, require
 from runlane.addresses import is_loopback
+from runlane.api.browser_access import CrossSiteRefused, identify_browser, session_token
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
+from runlane.api.mcp.metadata import MCP_PATH, challenge
 from runlane.api.services import parts_of
 from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
-from runlane.errors import RunlaneError
+from runlane.errors import RunlaneError, Unauthorized
 
 if TYPE_CHECKING:
     from runlane.api.agent_auth.module import AuthModule
@@ -37,8 +39,9 @@ _header = APIKeyHeader(
 
 # The entry of a request's scope that holds the principal.
 _PRINCIPAL = "runlane.principal"
-# Senders of webhooks have no key: the source of the request verifies it, and limits its body.
-_HOOKS = "/hooks/"
+# Senders of webhooks have no key: the source of the request verifies it, and limits its body. A browser that signs in
+# sends its key in the body, which the route reads up to a small limit.
+_WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session")
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
 # A query with a stream token.
@@ -86,6 +89,10 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None,
             known = await _identify_user(request, parts.auth_module, sent, header)
         elif parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
             known = LOCAL
+        elif (
+            "authorization" not in request.headers and header is None and (token := session_token(request)) is not None
+        ):
+            known = await identify_browser(request, token, parts.authenticator)
         else:
             known = await _identify_key(request, sent, header)
         request.scope[_PRINCIPAL] = known
@@ -126,6 +133,24 @@ async def authenticate(request: Request) -> Principal:
     return await _identify(request, await _bearer(request), await _header(request))
 
 
+def known_principal(request: Request) -> Principal | None:
+    """Return the principal of a request that was authenticated."""
+    return request.scope.get(_PRINCIPAL)
+
+
+async def identify_optional(request: Request) -> Principal | None:
+    """Return the principal of a public endpoint's caller; None without a key and without a valid session.
+
+    An invalid key raises Unauthorized, because its sender expects it to count.
+    """
+    try:
+        return await authenticate(request)
+    except (Unauthorized, CrossSiteRefused):
+        if "authorization" in request.headers or "x-api-key" in request.headers:
+            raise
+        return None
+
+
 def _has_key(request: HTTPConnection, header: str | None) -> bool:
     """Return whether an open server has to check a key.
 
@@ -158,7 +183,11 @@ async def authenticate_route(request: Request) -> Principal:
 async def refuse_with(error: RunlaneError | HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the response for a request that was not authenticated."""
     if isinstance(error, RunlaneError):
-        await refusal(error)(scope, receive, send)
+        response = refusal(error)
+        if isinstance(error, Unauthorized) and scope["path"] == MCP_PATH:
+            request = Request(scope)
+            response.headers["WWW-Authenticate"] = challenge(request, parts_of(request).app.settings)
+        await response(scope, receive, send)
         return
     code = "unauthorized" if error.status_code == 401 else "forbidden"
     await problem(error.status_code, code, str(error.detail), headers=error.headers)(scope, receive, send)
@@ -177,7 +206,7 @@ class AuthenticateFirst:
                 {"type": "websocket.close", "code": 4403, "reason": "The auth module does not decide about sockets."}
             )
             return
-        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_HOOKS):
+        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_WITHOUT_KEY):
             try:
                 await authenticate(Request(scope))
             except (RunlaneError, HTTPException) as error:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Request
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runlane.api.error_responses import BodyTooLarge, problem
 from runlane.offload import LARGE_BYTES
+
+# Enough for an API key as JSON.
+SMALL_BYTES: Final = 4096
 
 
 class BodyLimit:
@@ -74,3 +78,20 @@ class _LargeRequest(Request):
 
     async def json(self) -> Any:
         return await asyncio.to_thread(json.loads, self._whole)
+
+
+class SmallBodyRoute(APIRoute):
+    """A route for callers without a key: it reads at most SMALL_BYTES before it parses anything."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        usual = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            body = b""
+            async for piece in request.stream():
+                body += piece
+                if len(body) > SMALL_BYTES:
+                    raise HTTPException(413, f"The request has more than {SMALL_BYTES} bytes. Send a smaller request.")
+            return await usual(_LargeRequest(request, body))
+
+        return handle

@@ -14,13 +14,18 @@ from runlane.api.ag_ui import routes as ag_ui_routes
 from runlane.api.agent_server import assistants, commands, crons, items, sockets, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
-from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
+from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess, authenticate
 from runlane.api.body import BodyLimit
+from runlane.api.client_side import ProxyTrust
 from runlane.api.compat import lane_admin, memory_v0
 from runlane.api.cross_origin import CrossOrigin
 from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes, report_conflicts
+from runlane.api.dashboard import routes as dashboard_routes
+from runlane.api.dashboard.assets import load_dashboard
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
+from runlane.api.mcp import routes as mcp_routes
+from runlane.api.mcp.gateway import McpGateway
 from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
@@ -35,15 +40,22 @@ from runlane.api.routes import (
     concurrency_limits,
     dead_letters,
     definitions,
+    editing,
     events,
+    figures,
+    finding,
     flow_control,
+    health,
+    inbox,
     lane_changes,
     lanes,
     limits,
+    live,
     memory,
     memory_operations,
     memory_vaults,
     orchestrations,
+    run_views,
     runs,
     scaling,
     schedules,
@@ -52,10 +64,13 @@ from runlane.api.routes import (
     stream_tokens,
     system,
     tasks,
+    ui,
     webhook_sources,
     webhooks,
+    workers,
 )
 from runlane.api.serializers import ROOT
+from runlane.api.server_heartbeat import ServerHeartbeat
 from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_parts
 from runlane.api.sse import StreamingApi
 from runlane.app import App
@@ -71,8 +86,12 @@ def build_api(
     access: RequestAccess = RequestAccess.KEYS,
     worker: WorkerOptions | None = None,
     identity: Identity | None = None,
+    ui: bool = True,
 ) -> FastAPI:
-    """Return the API of an app. Its lifespan connects and starts the tail, the maintenance services and the worker."""
+    """Return the API of an app. Its lifespan connects and starts the tail, the maintenance services and the worker.
+
+    It serves the dashboard, too, unless `ui` or the setting is False.
+    """
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
@@ -82,11 +101,16 @@ def build_api(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
+        parts.mcp = McpGateway(parts, authenticate)
         keep_parts(api, parts)
+        heartbeat = api.state.heartbeat = ServerHeartbeat(parts)
+        if not settings.paused:
+            heartbeat.start()
         try:
             async with nullcontext() if custom is None else custom.lifespan():
                 yield
         finally:
+            await heartbeat.stop()
             await stop_parts(parts)
             tracing.stop_tracing()
 
@@ -103,6 +127,10 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
+    api.state.proxy_trust = ProxyTrust(settings)
+    api.state.serves_dashboard = ui and settings.ui
+    api.state.dashboard = load_dashboard() if ui and settings.ui else None
+    api.base_path = settings.ui_base_path
     origins = _origins(settings.api_cors_origins) | {origin.lower() for origin in options.origins}
     if origins:
         api.cross_origin = CrossOrigin(origins, options.exposed_headers)
@@ -139,7 +167,10 @@ def _include_routes(api: FastAPI) -> None:
         api.include_router(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
+    api.include_router(dashboard_routes.router)
     api.include_router(a2a_routes.router, prefix=a2a_routes.PREFIX)
+    api.include_router(mcp_routes.router)
+    api.include_router(mcp_routes.public)
 
 
 def _origins(listed: str | None) -> set[str]:
@@ -149,6 +180,7 @@ def _origins(listed: str | None) -> set[str]:
 def _run_routers() -> list[APIRouter]:
     return [
         runs.single,
+        run_views.single,
         stream.router,
         actions.single,
         orchestrations.single,
@@ -162,8 +194,14 @@ def _routers() -> list[APIRouter]:
         tasks.router,
         tasks.batches,
         orchestrations.collection,
+        inbox.router,
+        inbox.changes,
         chat.router,
         chat.changes,
+        run_views.collection,
+        figures.router,
+        finding.router,
+        finding.changes,
         runs.collection,
         actions.collection,
         bulk.router,
@@ -174,7 +212,10 @@ def _routers() -> list[APIRouter]:
         lanes.changes,
         lane_changes.router,
         lane_changes.changes,
+        workers.router,
+        workers.changes,
         scaling.router,
+        health.router,
         flow_control.router,
         concurrency_limits.router,
         concurrency_limits.changes,
@@ -182,6 +223,8 @@ def _routers() -> list[APIRouter]:
         limits.changes,
         definitions.router,
         definitions.changes,
+        editing.router,
+        editing.changes,
         bundles.router,
         bundles.changes,
         events.router,
@@ -196,6 +239,9 @@ def _routers() -> list[APIRouter]:
         schedules.changes,
         webhooks.router,
         webhooks.changes,
+        live.router,
+        ui.public,
+        ui.router,
         memory.router,
         memory_operations.router,
         memory_vaults.router,
@@ -241,4 +287,4 @@ def _telemetry() -> Any:
 
 def _untraced(scope: Any) -> bool:
     path = str(scope.get("path", ""))
-    return path.endswith("/stream") or path in ("/health", "/ready", "/metrics")
+    return path.endswith(("/stream", "/live")) or path in ("/health", "/ready", "/metrics")

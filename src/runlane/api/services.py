@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 from fastapi import FastAPI
@@ -17,6 +17,8 @@ from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
+from runlane.api.live import LiveFollower, LiveHub
+from runlane.api.sign_in_limit import SignInLimit
 from runlane.api.tail import Follower, Tail
 from runlane.api.tail_page import Encoding
 from runlane.api.write_probe import WriteProbe
@@ -27,6 +29,9 @@ from runlane.maintenance.service import PeriodicService
 from runlane.resources import Resources
 from runlane.store.sql.database import Database
 from runlane.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from runlane.api.mcp.gateway import McpGateway
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +44,7 @@ class Services:
     access: str
     connection: Resources
     tail: Tail
+    live: LiveHub
     authenticator: Authenticator
     revocation: StreamRevocation
     streams: KeyQuota
@@ -47,7 +53,9 @@ class Services:
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
+    sign_ins: SignInLimit = field(default_factory=SignInLimit)
     auth_module: AuthModule | None = None
+    mcp: McpGateway | None = None
     stopping: bool = False
 
     @property
@@ -82,10 +90,19 @@ class Services:
         reader.when_closed(partial(_both, release, unguard))
         return reader
 
+    def follow_live(self, principal: Principal, after: str | None) -> LiveFollower:
+        """Return a reader of hints, which ends when its key is revoked. The caller closes it."""
+        release = self.streams.take(principal)
+        follower = self.live.follow(principal, after)
+        unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
+        follower.when_closed(partial(_both, release, unguard))
+        return follower
+
     def end_streams(self) -> None:
         """End every stream and long poll now, so that their readers reconnect to another process."""
         self.stopping = True
         self.tail.shut_all()
+        self.live.shut_all()
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
@@ -113,6 +130,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         access,
         connection,
         Tail(database, connection.bus),
+        LiveHub(database, connection.bus),
         Authenticator(database),
         StreamRevocation(database),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
@@ -143,7 +161,10 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
 async def stop_parts(parts: Services) -> None:
     """End streams first, then drain the worker, then stop what a draining worker needs."""
     parts.end_streams()
+    if parts.mcp is not None:
+        await parts.mcp.stop()
     await parts.tail.stop()
+    await parts.live.stop()
     await parts.revocation.stop()
     await parts.writes.stop()
     if parts.worker is not None:

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from runlane.api.browser_responses import for_browsers, without_base_path
 from runlane.api.cross_origin import CrossOrigin
 from runlane.api.sse_encoding import KEEPALIVE, comment
 from runlane.errors import RunlaneError, Unavailable
@@ -43,11 +44,15 @@ class StreamingApi(FastAPI):
     """Runs the streams of requests after the requests have returned."""
 
     cross_origin: CrossOrigin | None = None
+    base_path: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
+        if self.base_path is not None:
+            scope = without_base_path(scope, self.base_path)
+        send = for_browsers(scope, send)
         if self.cross_origin is not None:
             if await self.cross_origin.answer_preflight(scope, receive, send):
                 return

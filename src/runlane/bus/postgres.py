@@ -117,6 +117,8 @@ class PostgresListener(MemoryListener):
 class PostgresBus(MemoryBus):
     """The bus of the process, extended to other processes by notifications."""
 
+    kind = "postgres"
+
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self._settings = settings
@@ -201,7 +203,7 @@ class PostgresBus(MemoryBus):
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            self.deliver(notice)
+            self.publish_here(notice)
             if notice.run_id in self._followed_elsewhere:
                 self._send(notice)
 

@@ -60,6 +60,8 @@ class RedisListener(MemoryListener):
 class RedisBus(MemoryBus):
     """The bus of the process, extended to other processes by Redis."""
 
+    kind = "redis"
+
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__()
         self._url = url
@@ -129,7 +131,7 @@ class RedisBus(MemoryBus):
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            self.deliver(notice)
+            self.publish_here(notice)
             if self.connected:
                 self._send(self._channel(notice.run_id), encode(notice, self._origin))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, Port
+from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, NoUi, Port
 from runlane.cli.terminal import write_line
 from runlane.errors import ConfigurationError
 
@@ -37,6 +37,8 @@ def dev(
             "--shared-database", help="Allow a database that is not a file of this folder. Its runs are executed here."
         ),
     ] = False,
+    no_ui: NoUi = False,
+    open_ui: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,
 ) -> None:
     """Run API, worker and services in one process, with live logs; on a SQLite file by default.
 
@@ -61,7 +63,10 @@ def dev(
     graphs_file = add_graphs(loaded, graphs)
     _check_database(loaded.settings, shared=shared_database)
     folder = definitions or loaded.settings.definitions_dir or DEFINITIONS_FOLDER
-    run_server(loaded, ServerOptions(DEFAULT_HOST, port, worker, dev_folder=folder, graphs_file=graphs_file))
+    options = ServerOptions(
+        DEFAULT_HOST, port, worker, dev_folder=folder, graphs_file=graphs_file, ui=not no_ui, open_ui=open_ui
+    )
+    run_server(loaded, options)
 
 
 def owns_database(settings: Settings) -> bool:
@@ -83,7 +88,7 @@ def _check_database(settings: Settings, *, shared: bool) -> None:
     )
 
 
-def print_welcome(app: App, url: str, *, default_port_taken: bool) -> None:
+def print_welcome(app: App, url: str, *, default_port_taken: bool, ui: bool) -> None:
     """Print the address of `runlane dev`, its tasks and its database."""
     from runlane.cli.target import URL_VARIABLE
     from runlane.settings import EMBEDDED_FILE
@@ -97,6 +102,8 @@ def print_welcome(app: App, url: str, *, default_port_taken: bool) -> None:
     names = ", ".join(sorted(app.tasks)) or "none"
     graphs = f"; graphs {', '.join(sorted(app.graphs))}" if app.graphs else ""
     write_line(f"Runlane dev: tasks {names}{graphs}; database {database}. Ctrl-C stops.")
+    if ui:
+        write_line(f"Dashboard on {url}/ui/")
     write_line(f"API on {url}, reference on {url}/docs")
     if not owns_database(app.settings):
         write_line(

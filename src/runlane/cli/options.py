@@ -53,6 +53,8 @@ Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port of the API. Default: 8765; 0 selects a free one.")
 ]
 
+NoUi = Annotated[bool, typer.Option("--no-ui", help="Serve the API without the dashboard (RUNLANE_UI=false).")]
+
 Graphs = Annotated[
     Path | None,
     typer.Option(

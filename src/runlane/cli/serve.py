@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, Port
+from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, NoUi, Port
 
 
 def serve(
@@ -19,8 +19,12 @@ def serve(
     lanes: Lanes = None,
     concurrency: Concurrency = None,
     graphs: Graphs = None,
+    no_ui: NoUi = False,
 ) -> None:
-    """Serve the HTTP API until SIGTERM. Streams end first, so that readers reconnect elsewhere; then runs drain."""
+    """Serve the HTTP API and the dashboard until SIGTERM.
+
+    Streams end first, so that readers reconnect elsewhere; then runs drain.
+    """
     from runlane.cli.logs import configure_logs
 
     # Before the other imports, because it decides what structlog loads.
@@ -37,4 +41,4 @@ def serve(
     options = WorkerOptions(lane_names(lanes), concurrency) if worker else None
     loaded = App() if app is None else find_app(app)
     add_graphs(loaded, graphs, hosts=worker)
-    run_server(loaded, ServerOptions(host, port, options))
+    run_server(loaded, ServerOptions(host, port, options, ui=not no_ui))

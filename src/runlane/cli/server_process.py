@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import webbrowser
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ _REQUESTS_SECONDS = 10
 class ServerOptions:
     """How to serve. `worker` executes runs in this process; `dev_folder` are the definitions of `runlane dev`.
 
-    Dev also reloads the graphs of `graphs_file`.
+    Dev also reloads the graphs of `graphs_file`. `ui` serves the dashboard, `open_ui` opens it in a browser.
     """
 
     host: str
@@ -57,6 +58,8 @@ class ServerOptions:
     worker: WorkerOptions | None = None
     dev_folder: Path | None = None
     graphs_file: GraphsFile | None = None
+    ui: bool = True
+    open_ui: bool = False
 
     @property
     def is_dev(self) -> bool:
@@ -103,7 +106,7 @@ class _Server(uvicorn.Server):
 
 async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, identity: Identity | None) -> bool:
     access = await check_access(app, options)
-    api = build_api(app, access=access, worker=options.worker, identity=identity)
+    api = build_api(app, access=access, worker=options.worker, identity=identity, ui=options.ui)
     port = bound.getsockname()[1]
     url = f"http://[{options.host}]:{port}" if ":" in options.host else f"http://{options.host}:{port}"
 
@@ -115,7 +118,10 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
         log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=options.worker is not None)
         if identity is not None:
             write_record(DevServer(url, os.getpid(), identity.instance, app.settings.shown_database))
-            print_welcome(app, url, default_port_taken=options.port is None and port != DEFAULT_PORT)
+            taken = options.port is None and port != DEFAULT_PORT
+            print_welcome(app, url, default_port_taken=taken, ui=options.ui and app.settings.ui)
+        if options.open_ui:
+            webbrowser.open(f"{url}/ui/")
 
     async with api.router.lifespan_context(api):
         services: Services = api.state.parts

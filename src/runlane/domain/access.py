@@ -100,6 +100,8 @@ class Principal:
     role: str
     permissions: Permissions
     expires_at_us: Annotated[int | None, Field(exclude=True)] = None
+    # The browser session of the request, if its cookie identified the caller.
+    session_id: Annotated[str | None, Field(exclude=True)] = None
 
     @property
     def everywhere(self) -> bool:

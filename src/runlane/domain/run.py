@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntFlag, StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NotRequired
 
 from pydantic import BeforeValidator, Field, computed_field, with_config
 from typing_extensions import TypedDict
@@ -192,11 +192,15 @@ class RunDependencies(TypedDict):
 
 
 class WaitingReason(TypedDict):
-    """Why a run does not start: a code for programs, a sentence for people, and some of the runs that it waits for."""
+    """Why a run does not move: a code for programs, a sentence for people, and some of the runs that it waits for.
+
+    `refs` names what else the reason is about: `lane`, `tenant`, `target`, the `path` of a step, an `event`.
+    """
 
     code: str
     message: str
     runs: list[str]
+    refs: NotRequired[dict[str, Any]]
 
 
 class ParentCall(TypedDict):
@@ -246,6 +250,10 @@ class RunSummary:
     progress: float | None = None
     progress_note: str | None = None
     tags: Annotated[tuple[str, ...], Field(description="Sorted; see `PATCH /runs/{run_id}/tags`.")] = ()
+    total_cost_usd: Annotated[
+        float | None, Field(description="Of its model calls so far; null for a task, or if no price is known.")
+    ] = None
+    total_tokens: Annotated[int | None, Field(description="Of its model calls so far; null for a task.")] = None
 
     @computed_field(description="1 for the first start, and one more for each failure or lost worker that it survived.")
     @property
@@ -307,7 +315,7 @@ class Run(RunSummary):
     )
     waiting_reason: Annotated[
         WaitingReason | None,
-        Field(description="Of a run that waits for other runs, a limit or a rule of flow control: which one."),
+        Field(description="Of a run that has not ended and does not move: why."),
     ] = None
     schedule_id: Annotated[str | None, Field(description="The schedule that has started the run.")] = None
     slot_us: Annotated[

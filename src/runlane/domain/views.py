@@ -56,10 +56,19 @@ class StatusCount:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCount:
+    """The number of open runs of a lane or a target, by status."""
+
+    name: str
+    counts: tuple[StatusCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunCounts:
-    """The number of runs in each status."""
+    """The number of runs in each status; with `group`, also of the open runs of each lane or target."""
 
     counts: tuple[StatusCount, ...]
+    groups: tuple[GroupCount, ...] = ()
 
 
 @with_config(WIRE)
@@ -146,7 +155,13 @@ class Step:
     tries: Annotated[int, Field(description="Tries that failed.")] = 0
     cost_usd: Annotated[float | None, Field(description="Of all its tries.")] = None
     tokens: int = 0
-    duration_us: Annotated[Duration | None, Field(alias="duration_seconds")] = None
+    duration_us: Annotated[
+        Duration | None, Field(alias="duration_seconds", description="Of its last try, without waits.")
+    ] = None
+    started_at_us: Annotated[
+        Timestamp | None,
+        Field(alias="started_at", description="The start of its first try; null if that event is no longer kept."),
+    ] = None
 
 
 @with_config(WIRE)
@@ -241,6 +256,10 @@ class WorkerInfo:
         Field(description="For platform admins: what it can execute; null if it does not report it."),
     ] = None
     lease_until_us: Annotated[int | None, Field(exclude=True)] = None
+    drain_requested_at_us: Annotated[
+        Timestamp | None,
+        Field(alias="drain_requested_at", description="Since when an operator wants it to claim no more runs."),
+    ] = None
     health_address: Annotated[
         str | None, Field(description="For platform admins: where /health, /ready and /metrics answer.")
     ] = None

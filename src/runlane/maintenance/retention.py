@@ -12,6 +12,7 @@ from runlane.domain.ids import lock_key
 from runlane.failpoints import failpoint
 from runlane.settings import Settings
 from runlane.store.access.audit import DELETED_AT_ONCE, delete_old_audit
+from runlane.store.access.browser_sessions import delete_ended_sessions
 from runlane.store.access.stored_bytes import count_again, due_counts
 from runlane.store.chat.deletion import delete_old_sessions
 from runlane.store.events.sending import delete_old_events
@@ -37,6 +38,7 @@ class Retention:
         self._keep_audit_seconds = settings.audit_retention_days * _DAY_SECONDS
         self._keep_stored_seconds = settings.stored_events_days * _DAY_SECONDS
         self._event_id_seconds = settings.event_id_hours * 3600
+        self._memory_key_hours = settings.memory_idempotency_hours
         days = settings.events_retention_days
         self._keep_events_seconds = None if days is None else days * _DAY_SECONDS
         self._database = database
@@ -47,12 +49,23 @@ class Retention:
         """Delete some; return True when there is more."""
         deleted, entries, messages = await self._database.transact(self._delete)
         expired = await self._database.transact(self._expire)
+        expired = await self._forget_memory() or expired
         for tenant in await self._database.transact(due_counts):
             await count_again(self._database, tenant)
         if deleted:
             failpoint("retention.committed")
         whole_batch = deleted == AT_ONCE or entries == DELETED_AT_ONCE or messages == MESSAGES_AT_ONCE
         return whole_batch or expired or await self._cut()
+
+    async def _forget_memory(self) -> bool:
+        """Delete expired entries of memories and ids of old operations; return True when there may be more."""
+        # On SQLite, memory has a file of its own, which its process keeps small.
+        if self._database.dialect == "sqlite":
+            return False
+        from runlane.store.memory.retention import PURGED_AT_ONCE, prune_ops, purge_expired
+
+        purged = await purge_expired(self._database)
+        return PURGED_AT_ONCE in (purged, await prune_ops(self._database, self._memory_key_hours))
 
     async def _expire(self, session: Session) -> bool:
         """Delete some threads and items whose time to live has ended; return True when there may be more."""
@@ -74,6 +87,7 @@ class Retention:
             await delete_old_sessions(session, self._keep_seconds)
             await delete_old_job(session, self._keep_seconds)
             await delete_old_firings(session, self._keep_seconds)
+            await delete_ended_sessions(session)
         entries = await delete_old_audit(session, self._keep_audit_seconds)
         entries = max(entries, await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds))
         messages = await delete_old_messages(session, self._keep_webhook_seconds)

@@ -14,6 +14,7 @@ from pydantic_settings import SettingsError
 from runlane.errors import InvalidSettings, nearest
 from runlane.redaction import LOGS
 from runlane.settings.api import ApiSettings
+from runlane.settings.dashboard import DashboardSettings
 from runlane.settings.memory import MemoryMode, MemorySettings
 from runlane.settings.providers import ProviderSettings
 from runlane.settings.storage import EMBEDDED_FILE, StorageSettings
@@ -23,7 +24,7 @@ from runlane.settings.worker import WorkerSettings
 CLIENT_VARIABLES: Final = ("RUNLANE_URL", "RUNLANE_API_KEY")
 
 
-class Settings(StorageSettings, MemorySettings, WorkerSettings, ApiSettings, ProviderSettings):
+class Settings(StorageSettings, MemorySettings, WorkerSettings, ApiSettings, DashboardSettings, ProviderSettings):
     """The settings of a process. Durations are in seconds unless the name has another unit."""
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from runlane.bus import Bus
 from runlane.daemon_executor import DaemonExecutor
 from runlane.domain.events import Delta
 from runlane.domain.graph_registry import GraphSource
+from runlane.domain.hints import Topic
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.domain.task import Task
 from runlane.errors import LeaseLost, NotFound, Unavailable
@@ -126,6 +127,7 @@ class Worker:
             on_interrupts=self._interrupt_runs,
             on_stuck=self._stuck,
             on_survey=self._bus.report_survey,
+            on_drain=self._hold_claims,
         )
 
     @property
@@ -177,6 +179,7 @@ class Worker:
             await check_lanes(self._database, self._claims.lanes)
         await self._heartbeat.start()
         self._claims.start()
+        self._bus.hint(Topic.WORKERS)
         if self._orchestrations is not None:
             self._warming = asyncio.create_task(self._warm_up(self._orchestrations), name="runlane-warm-up")
 
@@ -187,6 +190,7 @@ class Worker:
         self._unsubscribe()
         self.open_answers.stop()
         await self._heartbeat.stop()
+        self._bus.hint(Topic.WORKERS)
         self._threads.stop()
         if self._warming is not None:
             self._warming.cancel()
@@ -259,6 +263,15 @@ class Worker:
     def _begin(self, registration: Registration) -> None:
         self._registration = registration
         self._claims.resume()
+
+    def _hold_claims(self, wanted: bool) -> None:
+        """Claim nothing while an operator wants that; the runs of this worker continue."""
+        log.info("worker_drain_requested" if wanted else "worker_drain_cancelled", worker_id=self.worker_id)
+        if wanted:
+            self._claims.pause()
+        elif self._registration is not None:
+            self._claims.resume()
+        self._bus.hint(Topic.WORKERS)
 
     def _lose(self, registration: Registration) -> None:
         """Stop all runs of a lost registration. Nothing is written: the fence would reject it."""

@@ -26,7 +26,10 @@ from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
 
 # A webhook is verified by the signature of its sender.
-PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/hooks/{token}", "/ok", "/info"}
+# A browser signs in with a key in the body, and the files of the dashboard are public: both have tests of their own.
+UNKEYED = {"/hooks/{token}", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
+PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED}
+PUBLIC |= {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
 RUN_ID = "{run_id}"
 UNKNOWN_KEY = "Bearer sk-rl-" + "0" * 64
 HOURLY = {"id": "hourly", "target": {"kind": "task", "name": "greet"}, "spec": [{"every_seconds": 3600}]}
@@ -70,6 +73,11 @@ BODIES: dict[str, Any] = {
     "/runs/retry": {"filter": {"target": "nothing"}},
     "/resume": {"response": {}},
     "/fork": {"from_step": "draft"},
+    "/definitions/check": {"kind": "agents", "definition": {"id": "writer"}},
+    "/definitions/{kind}/{name}": {"definition": {"id": "default"}},
+    "/views/{page}/{name}": {"query": "status=failed"},
+    "/inbox/answer": {"answers": [{"run_id": "run_none"}]},
+    "/inbox/claim": {"run_id": "run_none", "path": "ask"},
     "/events/{name}": {"data": 1},
     "/api/v2/events": {"events": [{"name": "order.paid"}]},
     "/triggers/{name}/replay": {"from": "2026-01-31T12:00:00Z"},
@@ -137,12 +145,16 @@ class Endpoint(NamedTuple):
             "{job_id}": "blk_none",
             "{kind}": "greet",
             "{hold_id}": "hold_none",
+            "{worker_id}": "wrk_none",
+            "{page}": "runs",
+            "{path:path}": "ask",
+            "{ref:path}": "input",
             "{schedule_id}": "hourly",
         }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():
             path = path.replace(name, value)
-        queries = {"/priority": "?priority=1", "/store/items": "?key=k"}
+        queries = {"/priority": "?priority=1", "/store/items": "?key=k", "/search": "?q=x"}
         return path + next((query for end, query in queries.items() if path.endswith(end)), "")
 
 
@@ -192,7 +204,8 @@ async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
             endpoint.method, endpoint.url(run["run_id"]), json=endpoint.body(), headers={"Authorization": header}
         )
         refused(endpoint, answer, 401, "unauthorized")
-        assert answer.headers["www-authenticate"] == "Bearer"
+        # MCP clients also get the location of the metadata.
+        assert answer.headers["www-authenticate"].partition(" resource_metadata=")[0] == "Bearer"
 
     run = await idle_api.run("greet", wait=False)
     table = endpoints(idle_api.application)
@@ -204,9 +217,9 @@ async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
         first = next(endpoint for endpoint in table if endpoint.method == method)
         for header in ("Bearer", "Bearer x", "Basic eDp5", UNKNOWN_KEY.removeprefix("Bearer ")):
             await rejected(first, header)
-    for path in PUBLIC - {"/hooks/{token}"}:
+    for path in PUBLIC - UNKEYED:
         answer = await idle_api.client.get(path, headers={"Authorization": ""})
-        assert answer.status_code == 200, path
+        assert answer.status_code == (401 if path == f"{API}/info" else 200), path
 
 
 # The check is the same code for both databases. The role with all permissions reaches every route on Postgres, too.
@@ -230,6 +243,11 @@ async def test_every_endpoint_requires_its_permission(idle_api: Api, role: str) 
             run_id = (await idle_api.run("greet", wait=False))["run_id"]
             if endpoint.path.endswith(("/stream", "/wait")):
                 await idle_api.post(f"/runs/{run_id}/cancel")
+        if admitted and endpoint.path == f"{API}/live":
+            # It does not end by itself.
+            async with idle_api.client.stream("GET", endpoint.path, headers=headers) as answer:
+                assert answer.status_code == 200
+            continue
         answer = await idle_api.client.request(
             endpoint.method, endpoint.url(run_id), json=endpoint.body(), headers=headers
         )

@@ -39,7 +39,8 @@ _valid = and_(
 _stale = or_(api_keys.c.last_used_at.is_(None), api_keys.c.last_used_at < now_us() - lit(_STALE_US))
 _columns = [column for column in api_keys.c if column.name != "hash"]
 
-_usable = (
+# A valid key of an enabled tenant, with its role.
+USABLE_KEYS = (
     select(
         api_keys.c.id, api_keys.c.name, api_keys.c.tenant, api_keys.c.role, api_keys.c.expires_at, roles.c.permissions
     )
@@ -52,12 +53,12 @@ _usable = (
 )
 _FIND = Statement(
     "find_principal",
-    _usable.add_columns(api_keys.c.hash, _stale.label("stale")).where(api_keys.c.hash == bindparam("hash")),
+    USABLE_KEYS.add_columns(api_keys.c.hash, _stale.label("stale")).where(api_keys.c.hash == bindparam("hash")),
     purpose="Find the caller of a request by the hash of its API key.",
 )
 _STILL = Statement(
     "find_principals",
-    _usable.where(member(api_keys.c.id, "key_ids")),
+    USABLE_KEYS.where(member(api_keys.c.id, "key_ids")),
     purpose="Read again the callers with open streams, to find revoked keys.",
 )
 _TOUCH = Statement(
@@ -130,7 +131,7 @@ async def find_principal(database: Database, raw_key: str) -> FoundKey | None:
         # Compared again, because an index of another collation may find another row.
         if not same_hash(row["hash"], wanted):
             return None
-        principal = _principal(row)
+        principal = principal_of(row)
         return None if principal is None else FoundKey(principal, stale=bool(row["stale"]))
     return None
 
@@ -141,7 +142,7 @@ async def find_principals(database: Database, key_ids: Sequence[str]) -> dict[st
     async def work(session: Session) -> Sequence[Row]:
         return await session.fetch(_STILL, key_ids=session.texts(key_ids))
 
-    found = [_principal(row) for row in await database.transact(work)]
+    found = [principal_of(row) for row in await database.transact(work)]
     return {principal.key_id: principal for principal in found if principal is not None}
 
 
@@ -245,7 +246,8 @@ async def has_keys(database: Database) -> bool:
     return (await database.query(_HAS))[0]["n"] > 0
 
 
-def _principal(row: Row) -> Principal | None:
+def principal_of(row: Row) -> Principal | None:
+    """Return the principal of a row of USABLE_KEYS; None if its role does not exist."""
     permissions = BUILT_IN_ROLES.get(row["role"])
     if permissions is None:
         if row["permissions"] is None:

@@ -12,6 +12,7 @@ from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles,
 from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
 from runlane.store.sql.schema.compatibility import schema_compatibility
+from runlane.store.sql.schema.dashboard import browser_sessions, run_series, saved_views, servers
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
 from runlane.store.sql.schema.events import (
     dependency_work,
@@ -86,6 +87,7 @@ __all__ = [
     "assistants",
     "audit",
     "batch_items",
+    "browser_sessions",
     "bulk_items",
     "bulk_jobs",
     "chat_sessions",
@@ -134,15 +136,18 @@ __all__ = [
     "run_inputs",
     "run_listeners",
     "run_results",
+    "run_series",
     "run_steps",
     "run_tags",
     "run_waits",
     "run_webhooks",
     "runs",
+    "saved_views",
     "schedule_firings",
     "schedules",
     "schema_compatibility",
     "secrets",
+    "servers",
     "store_items",
     "stored_events",
     "tenant_quotas",

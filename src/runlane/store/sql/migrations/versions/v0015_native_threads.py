@@ -6,9 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "v0015"
-down_revision = "v0021"
-# Processes of the previous release leave the new columns at their defaults.
-compatible_from = "v0021"
+down_revision = "v0014"
 
 # The runs of a thread are accepted one at a time, so no two have the same time.
 _NUMBER_RUNS = """

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "v0021"
-down_revision = "v0017"
+down_revision = "v0019"
 # The oldest revision whose code runs on the schema that this migration leaves.
 compatible_from = "v0021"
 

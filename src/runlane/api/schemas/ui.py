@@ -1,0 +1,63 @@
+"""Signing in with a browser, and what the server says about itself."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from runlane.api.schemas.fields import At, RequestModel, ResponseModel
+from runlane.api.schemas.listing import Listing
+from runlane.domain.browser_session import BrowserSession
+
+SESSIONS = Listing("sessions", BrowserSession)
+
+
+class SignIn(RequestModel):
+    """The key that a browser signs in with."""
+
+    key: str = Field(max_length=200, description="An API key: sk-rl- and 64 hex digits.")
+
+
+class InfoFeatures(ResponseModel):
+    """What this server is configured with."""
+
+    wakeups: str = Field(description="How processes notify each other: `redis`, `postgres`, or `none` for polling.")
+    connected: bool = Field(description="Messages of other processes arrive at this moment.")
+    database: str = Field(description="`postgresql` or `sqlite`.")
+    secrets: bool = Field(description="An encryption key for secrets is configured.")
+    worker: bool = Field(description="This process also executes runs.")
+    tracing: bool = Field(description="Spans are sent to a collector.")
+
+
+class InfoLimits(ResponseModel):
+    """Bounds of requests."""
+
+    page: int = Field(description="Entries of a page.")
+    ids: int = Field(description="Runs that a list returns by id.")
+    batch: int = Field(description="Runs that one request starts.")
+    bulk: int = Field(description="Runs that a bulk change by filter affects.")
+    body_bytes: int
+    input_bytes: int
+    tags: int = Field(description="Tags of a run.")
+    streams_per_key: int
+
+
+class InfoRetention(ResponseModel):
+    """How long records are kept."""
+
+    runs_days: float
+    events_days: float | None = Field(description="Of ended runs; null if as long as the run.")
+    audit_days: float
+    webhooks_days: float
+
+
+class ServerInfo(ResponseModel):
+    """What the server is. Without a valid key, only `version`, `sign_in_required` and `server_time` are set."""
+
+    version: str
+    sign_in_required: bool = Field(description="False if this server is open to programs on its machine.")
+    server_time: At
+    base_path: str | None = Field(default=None, description="The path before /ui/ and /api/.")
+    schema_revision: str | None = None
+    features: InfoFeatures | None = None
+    limits: InfoLimits | None = None
+    retention: InfoRetention | None = None

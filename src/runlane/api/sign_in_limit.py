@@ -1,0 +1,45 @@
+"""A limit on attempts to sign in, per network address and process, so that keys cannot be guessed in bulk."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from runlane.errors import RateLimited
+
+ATTEMPTS: Final = 10
+WINDOW_SECONDS: Final = 60.0
+# Addresses that are remembered; beyond it the ones that tried longest ago are forgotten.
+_MAX_ADDRESSES: Final = 10_000
+
+
+class SignInLimited(RateLimited):
+    """The address has tried to sign in too often."""
+
+    code = "sign_in_limited"
+    limit = "sign-in"
+
+
+class SignInLimit:
+    """Counts attempts in a window that begins with the first one."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def count(self, address: str) -> None:
+        """Count an attempt; raise SignInLimited beyond the limit."""
+        now = self._clock()
+        since, attempts = self._windows.pop(address, (now, 0))
+        if now - since >= WINDOW_SECONDS:
+            since, attempts = now, 0
+        self._windows[address] = (since, attempts + 1)
+        while len(self._windows) > _MAX_ADDRESSES:
+            self._windows.popitem(last=False)
+        if attempts >= ATTEMPTS:
+            raise SignInLimited(
+                f"More than {ATTEMPTS} attempts to sign in came from this address within a minute. Wait and try again.",
+                since + WINDOW_SECONDS - now,
+            )
