@@ -937,6 +937,13 @@ INSERT INTO run_webhooks (run_id, tenant, url) SELECT batch.run_id, batch.tenant
 FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS tenant, $3::VARCHAR AS url) AS batch
 WHERE true ON CONFLICT (run_id) DO NOTHING;
 
+-- add_saved_view
+-- Add a saved view.
+INSERT INTO saved_views (tenant, page, name, query, created_by, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING
+    saved_views.tenant, saved_views.page, saved_views.name, saved_views.query, saved_views.created_by,
+    saved_views.updated_at;
+
 -- add_tags
 -- Add runs to the lists of their tags.
 INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
@@ -1150,7 +1157,7 @@ WHERE runs.id = $3::VARCHAR AND runs.attempt = $4::INTEGER AND (runs.status || '
 -- answer_wait
 -- Store the answer of an open wait.
 UPDATE run_waits SET answer=$1::VARCHAR, answered_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    answered_by=$2::VARCHAR WHERE run_waits.run_id = $3::VARCHAR AND run_waits.path = $4::VARCHAR AND
+    answered_by=$2::VARCHAR, note=$3::VARCHAR WHERE run_waits.run_id = $4::VARCHAR AND run_waits.path = $5::VARCHAR AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING run_waits.path, run_waits.step_id,
     run_waits.kind;
@@ -1448,6 +1455,12 @@ SELECT count(*) AS calls, sum(run_calls.tokens_in + run_calls.tokens_out) AS tok
 FROM run_calls
 WHERE run_calls.run_id = $1::VARCHAR AND run_calls.kind = 'model';
 
+-- call_totals_of_runs
+-- Sum tokens and cost of the model calls of several runs.
+SELECT run_calls.run_id, sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens, sum(run_calls.cost_usd) AS cost_usd
+FROM run_calls
+WHERE run_calls.run_id = any ($1::TEXT[]) AND run_calls.kind = 'model' GROUP BY run_calls.run_id;
+
 -- calls_of_run
 -- Read the journal of a run.
 SELECT run_calls.run_id, run_calls.path, run_calls.key, run_calls.attempt, run_calls.kind, run_calls.payload,
@@ -1462,6 +1475,13 @@ SELECT run_calls.run_id, run_calls.path, run_calls.key, run_calls.attempt, run_c
 FROM run_calls
 WHERE run_calls.run_id = $1::VARCHAR AND run_calls.path = any ($2::TEXT[]) ORDER BY run_calls.at, run_calls.path,
     run_calls.key;
+
+-- cancel_drain
+-- Let a worker claim runs again.
+UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.id = $2::VARCHAR AND workers.status IN ('online',
+    'draining') RETURNING workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes,
+    workers.capacity, workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until,
+    workers.ended_at, workers.targets, workers.health_address, workers.drain_requested_at;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -1532,6 +1552,14 @@ UPDATE assistants SET graph_id=$1::VARCHAR, name=$2::VARCHAR, description=$3::VA
 SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
+
+-- changed_runs
+-- Read the tenants and statuses of runs that have just changed, for open pages.
+SELECT runs.id, runs.tenant, runs.status, EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = runs.id AND run_waits.kind = 'human') AS asked
+FROM runs
+WHERE runs.id = any ($1::TEXT[]);
 
 -- checkpoints_of_all_threads
 -- Read a page of checkpoints of all threads.
@@ -1716,6 +1744,18 @@ WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed
 FROM changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN run_steps ON run_steps.run_id =
     changed.id AND run_steps.path = 'checkpoint';
 
+-- claim_question
+-- Note who reads a question, if it is not claimed.
+UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint +
+    600000000) WHERE run_waits.run_id = $2::VARCHAR AND run_waits.path = $3::VARCHAR AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.claimed_by IS NULL OR
+    run_waits.claimed_by = $1::VARCHAR OR run_waits.claimed_until < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer,
+    run_waits.answered_at, run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us,
+    run_waits.looked_at, run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at -
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in;
+
 -- close_firings
 -- Note that the runs of some firings have ended.
 UPDATE schedule_firings SET open=$1::BOOLEAN FROM unnest($2::TEXT[], $3::BIGINT[]) AS batch(uid, slot) WHERE
@@ -1860,6 +1900,12 @@ FROM (SELECT $1::VARCHAR AS credential, $2::BIGINT AS second, $3::BIGINT AS more
 WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
+
+-- count_accepted_runs
+-- Count the runs that were accepted within a time, by tenant, lane and target.
+SELECT runs.tenant, runs.lane, runs.target, count(*) AS runs
+FROM runs
+WHERE runs.id >= $1::VARCHAR AND runs.id < $2::VARCHAR GROUP BY runs.tenant, runs.lane, runs.target;
 
 -- count_active_schedules
 -- Count active schedules, and those that are overdue.
@@ -2082,6 +2128,34 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
 FROM run_dependencies
 WHERE run_dependencies.run_id = any ($1::TEXT[]) GROUP BY run_dependencies.run_id;
 
+-- count_ended_runs
+-- Count the runs that ended within a time, by tenant, lane, target and status.
+SELECT ended.tenant, ended.lane, ended.target, ended.status, count(*) AS runs, sum(CASE WHEN (ended.bad > 0) THEN 1 ELSE
+    0 END) AS retried, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 100000) THEN 1 ELSE 0 END) AS wait0,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 500000) THEN 1 ELSE 0 END) AS wait1, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 1000000) THEN 1 ELSE 0 END) AS wait2, sum(CASE WHEN (ended.started_at -
+    ended.accepted_at <= 5000000) THEN 1 ELSE 0 END) AS wait3, sum(CASE WHEN (ended.started_at - ended.accepted_at <=
+    15000000) THEN 1 ELSE 0 END) AS wait4, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 60000000) THEN 1 ELSE
+    0 END) AS wait5, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 300000000) THEN 1 ELSE 0 END) AS wait6,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 1800000000) THEN 1 ELSE 0 END) AS wait7, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 7200000000) THEN 1 ELSE 0 END) AS wait8, count(ended.started_at -
+    ended.accepted_at) AS wait_all, sum(CASE WHEN (ended.ended_at - ended.started_at <= 100000) THEN 1 ELSE 0 END) AS
+    took0, sum(CASE WHEN (ended.ended_at - ended.started_at <= 500000) THEN 1 ELSE 0 END) AS took1, sum(CASE WHEN
+    (ended.ended_at - ended.started_at <= 1000000) THEN 1 ELSE 0 END) AS took2, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 5000000) THEN 1 ELSE 0 END) AS took3, sum(CASE WHEN (ended.ended_at - ended.started_at <=
+    15000000) THEN 1 ELSE 0 END) AS took4, sum(CASE WHEN (ended.ended_at - ended.started_at <= 60000000) THEN 1 ELSE 0
+    END) AS took5, sum(CASE WHEN (ended.ended_at - ended.started_at <= 300000000) THEN 1 ELSE 0 END) AS took6, sum(CASE
+    WHEN (ended.ended_at - ended.started_at <= 1800000000) THEN 1 ELSE 0 END) AS took7, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 7200000000) THEN 1 ELSE 0 END) AS took8, count(ended.ended_at - ended.started_at) AS took_all
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, runs.status AS status, runs.failures +
+    runs.losses AS bad, runs.accepted_at AS accepted_at, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, runs.ended_at AS
+    ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT) AS ended GROUP BY
+    ended.tenant, ended.lane, ended.target, ended.status;
+
 -- count_evicting_runs
 -- Count the waiting runs that cancel an admitted run of their key.
 SELECT batch.key, (SELECT count(*) AS count_1
@@ -2100,6 +2174,34 @@ FROM (SELECT $1::VARCHAR AS key) AS batch;
 SELECT count(*) AS count
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR;
+
+-- count_open_by_lane
+-- Count open runs by lane and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant =
+    $1::VARCHAR)
+LIMIT 100001) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant = $1::VARCHAR)
+LIMIT 100001) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
+
+-- count_open_by_target
+-- Count open runs by target and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant =
+    $1::VARCHAR)
+LIMIT 100001) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant = $1::VARCHAR)
+LIMIT 100001) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
 
 -- count_open_letters
 -- Count the open dead letters of all tenants.
@@ -2130,6 +2232,12 @@ UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], 
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS name,
     $3::INTEGER AS day, $4::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
     batch.name RETURNING tenant_quotas.tenant;
+
+-- count_saved_views
+-- Count the saved views of a tenant.
+SELECT count(*) AS n
+FROM saved_views
+WHERE saved_views.tenant = $1::VARCHAR;
 
 -- count_schedules
 -- Count the schedules of a tenant.
@@ -2204,6 +2312,12 @@ INSERT INTO assistants (tenant, id, graph_id, name, description, config, context
     1000000)::bigint) ON CONFLICT DO NOTHING RETURNING assistants.tenant, assistants.id, assistants.graph_id,
     assistants.name, assistants.description, assistants.config, assistants.context, assistants.metadata,
     assistants.version, assistants.created_at, assistants.updated_at;
+
+-- create_browser_session
+-- Add a browser session.
+INSERT INTO browser_sessions (id, hash, key_id, tenant, created_at, last_seen_at, address, agent) VALUES ($1::VARCHAR,
+    $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $5::VARCHAR, $6::VARCHAR);
 
 -- create_bulk_job
 -- Create a bulk job.
@@ -2432,6 +2546,14 @@ WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND de
     definitions.id
 LIMIT $3::INTEGER;
 
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.pins LIKE $2::VARCHAR ESCAPE
+    '\' ORDER BY definitions.kind, definitions.id
+LIMIT 500;
+
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
 DELETE FROM api_answers WHERE api_answers.key = $1::VARCHAR AND api_answers.status IS NULL AND api_answers.created_at <
@@ -2545,6 +2667,14 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
 -- delete_definitions_of_tenant
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = $1::VARCHAR;
+
+-- delete_ended_browser_sessions
+-- Delete sessions that ended long ago.
+DELETE FROM browser_sessions WHERE browser_sessions.id IN (SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.last_seen_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 ORDER BY
+    browser_sessions.id
+LIMIT 500) RETURNING browser_sessions.id;
 
 -- delete_event_ids
 -- Forget ids of senders.
@@ -2777,6 +2907,12 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- delete_runs
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NOT NULL;
+
+-- delete_saved_view
+-- Delete a saved view.
+DELETE FROM saved_views WHERE saved_views.tenant = $1::VARCHAR AND saved_views.page = $2::VARCHAR AND saved_views.name =
+    $3::VARCHAR RETURNING saved_views.tenant, saved_views.page, saved_views.name, saved_views.query,
+    saved_views.created_by, saved_views.updated_at;
 
 -- delete_schedule
 -- Delete a schedule.
@@ -3065,6 +3201,13 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND secrets.name = any ($2::TEXT[]);
 
+-- end_browser_session
+-- End a browser session.
+DELETE FROM browser_sessions WHERE browser_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    browser_sessions.tenant = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR browser_sessions.key_id =
+    $3::VARCHAR) RETURNING browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant,
+    browser_sessions.created_at, browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent;
+
 -- end_thread_runs
 -- Note in threads that runs of them have ended.
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -3186,6 +3329,17 @@ WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT (date_par
     1000000)::bigint AS now_us_1) AND threads.open_runs = 0 ORDER BY threads.expires_at
 LIMIT 20;
 
+-- exposed_definitions
+-- Read the orchestrations and agents of a tenant that the MCP server offers as tools.
+SELECT definitions.kind, definitions.id, definition_versions.body
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (definitions.kind = $2::VARCHAR OR
+    definitions.kind = $3::VARCHAR) AND definition_versions.body LIKE $4::VARCHAR ORDER BY definitions.kind,
+    definitions.id
+LIMIT $5::INTEGER;
+
 -- fail_unsent_deliveries
 -- End the deliveries that a backup contains as not sent.
 UPDATE webhook_deliveries SET status='failed', next_at=$1::BIGINT, fence=(webhook_deliveries.fence + 1),
@@ -3230,6 +3384,18 @@ SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_ver
 FROM assistant_versions
 WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id = $2::VARCHAR AND
     assistant_versions.version = $3::INTEGER;
+
+-- find_browser_session
+-- Find the caller of a request by the hash of its session's token.
+SELECT api_keys.id, api_keys.name, api_keys.tenant, api_keys.role, api_keys.expires_at, roles.permissions,
+    browser_sessions.hash, browser_sessions.id AS session_id, browser_sessions.last_seen_at < (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint - 60000000 AS session_stale
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role JOIN browser_sessions ON browser_sessions.key_id = api_keys.id
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint) AND browser_sessions.hash = $1::VARCHAR AND browser_sessions.created_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 AND browser_sessions.last_seen_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 43200000000;
 
 -- find_checkpoint
 -- Read a checkpoint.
@@ -3316,6 +3482,14 @@ SELECT tenants.id
 FROM tenants
 WHERE tenants.id = any ($1::TEXT[]) AND NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS
     NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered);
+
+-- find_live_sessions
+-- Read which sessions with open streams have not ended.
+SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.id = any ($1::TEXT[]) AND browser_sessions.created_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 604800000000 AND browser_sessions.last_seen_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 43200000000;
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -3468,6 +3642,14 @@ FROM limit_slots JOIN runs ON runs.id = limit_slots.run_id
 WHERE limit_slots.key = $1::VARCHAR AND (runs.status || '') = 'queued' ORDER BY runs.rank DESC
 LIMIT $2::BIGINT FOR UPDATE OF runs;
 
+-- find_worker
+-- Read one worker.
+SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
+    workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
+    workers.targets, workers.health_address, workers.drain_requested_at
+FROM workers
+WHERE workers.id = $1::VARCHAR;
+
 -- finish_dependency_work
 -- Remove what the maintenance service has settled.
 DELETE FROM dependency_work WHERE dependency_work.run_id = any ($1::TEXT[]) AND dependency_work.kind = $2::VARCHAR;
@@ -3494,6 +3676,12 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
     thread_runs.ordinal
 LIMIT 1;
+
+-- first_request_tokens
+-- Read the tokens that the provider counted for the first request of a run.
+SELECT run_calls.tokens_in
+FROM run_calls
+WHERE run_calls.run_id = $1::VARCHAR AND run_calls.kind = 'model' AND run_calls.key = $2::VARCHAR;
 
 -- floor_by_id
 -- Find the ids at which a list by id pauses, one for each range.
@@ -3701,6 +3889,14 @@ WHERE limit_waits.key = limit_turns.key));
 DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
 
+-- forget_run_series
+-- Delete the figures of minutes, or hours, that are too old.
+DELETE FROM run_series WHERE run_series.seconds = $1::INTEGER AND run_series.bucket < $2::BIGINT;
+
+-- forget_servers
+-- Delete the rows of servers that ended.
+DELETE FROM servers WHERE servers.heartbeat_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
+
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
 DELETE FROM lane_shares WHERE lane_shares.finish_tag < ((date_part('epoch', clock_timestamp()) * 1000000)::bigint -
@@ -3865,7 +4061,7 @@ WHERE tablename = $1::VARCHAR;
 -- Renew the lease of a worker.
 UPDATE workers SET active=$1::INTEGER, heartbeat_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($2::FLOAT * $3::INTEGER AS BIGINT))
-    WHERE workers.id = $4::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.status;
+    WHERE workers.id = $4::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.drain_requested_at;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -3922,15 +4118,26 @@ FROM tenants;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
-    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR) AND (run_waits.opened_at >
-    coalesce($2::BIGINT, -1) OR run_waits.opened_at = $2::BIGINT AND run_waits.run_id > $3::VARCHAR OR
-    run_waits.opened_at = $2::BIGINT AND run_waits.run_id = $3::VARCHAR AND run_waits.path > $4::VARCHAR) ORDER BY
-    run_waits.opened_at, run_waits.run_id, run_waits.path
-LIMIT $5::INTEGER;
+    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    run_waits.target = $2::VARCHAR) AND (CAST($3::BIGINT AS BIGINT) IS NULL OR run_waits.due_at < $3::BIGINT) AND
+    (run_waits.opened_at > coalesce($4::BIGINT, -1) OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id >
+    $5::VARCHAR OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id = $5::VARCHAR AND run_waits.path > $6::VARCHAR)
+    ORDER BY run_waits.opened_at, run_waits.run_id, run_waits.path
+LIMIT $7::INTEGER;
+
+-- inbox_paths
+-- Read the paths of open questions to people, to count them by kind.
+SELECT run_waits.path
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
+    NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR)
+LIMIT 1001;
 
 -- item_namespaces
 -- Read the namespaces below a prefix.
@@ -4038,6 +4245,21 @@ SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16;
 
+-- last_counted_bucket
+-- Read the last minute, or hour, that was counted.
+SELECT max(run_series.bucket) AS bucket
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.lane = $2::VARCHAR AND
+    run_series.target = $2::VARCHAR;
+
+-- last_summaries
+-- Read the last summaries of a chat session before a turn, newest first.
+SELECT run_calls.payload
+FROM chat_turns JOIN run_calls ON run_calls.run_id = chat_turns.run_id
+WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn < $2::INTEGER AND run_calls.kind = 'summary' ORDER BY
+    chat_turns.turn DESC, run_calls.at DESC, run_calls.key DESC
+LIMIT $3::INTEGER;
+
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1) + batch.lease_us AS anon_1
@@ -4092,6 +4314,18 @@ WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR audit.id < $1::VARCHAR) AND (CAST($2
     audit.tenant = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR audit.action = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR audit.subject = $4::VARCHAR) ORDER BY audit.id DESC
 LIMIT $5::INTEGER;
+
+-- list_browser_sessions
+-- Read the sessions that have not ended, newest first.
+SELECT browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant, browser_sessions.created_at,
+    browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent, api_keys.name AS key_name
+FROM browser_sessions LEFT OUTER JOIN api_keys ON api_keys.id = browser_sessions.key_id
+WHERE browser_sessions.created_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 AND
+    browser_sessions.last_seen_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 43200000000 AND
+    api_keys.revoked_at IS NULL AND (CAST($1::VARCHAR AS TEXT) IS NULL OR browser_sessions.tenant = $1::VARCHAR) AND
+    (CAST($2::VARCHAR AS TEXT) IS NULL OR browser_sessions.key_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL
+    OR browser_sessions.id < $3::VARCHAR) ORDER BY browser_sessions.id DESC
+LIMIT 1000;
 
 -- list_bulk_items
 -- Read a page of the items of a bulk job.
@@ -4797,6 +5031,14 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
+-- list_saved_views
+-- Read the saved views of a tenant.
+SELECT saved_views.tenant, saved_views.page, saved_views.name, saved_views.query, saved_views.created_by,
+    saved_views.updated_at
+FROM saved_views
+WHERE saved_views.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR saved_views.page = $2::VARCHAR) ORDER
+    BY saved_views.page, saved_views.name;
+
 -- list_schedules
 -- Read a page of schedules, by id.
 SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
@@ -4822,6 +5064,14 @@ FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR secrets.name > $2::VARCHAR) ORDER BY
     secrets.name
 LIMIT $3::INTEGER;
+
+-- list_servers
+-- Read the serving processes.
+SELECT servers.id, servers.hostname, servers.pid, servers.version, servers.started_at, servers.heartbeat_at,
+    servers.figures
+FROM servers
+WHERE servers.heartbeat_at >= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000 ORDER BY servers.id
+LIMIT 1000;
 
 -- list_sessions
 -- Read a page of a tenant's chat sessions, newest first.
@@ -4920,7 +5170,7 @@ WHERE webhook_sources.tenant = $1::VARCHAR ORDER BY webhook_sources.name;
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address
+    workers.targets, workers.health_address, workers.drain_requested_at
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
@@ -6314,8 +6564,9 @@ FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::T
 WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
     $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
-    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
-    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
+    $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
+    IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request;
 
 -- open_waits (one member)
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at, match,
@@ -6328,8 +6579,9 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS path,
 WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
     $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
-    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
-    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
+    $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
+    IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request;
 
 -- ordinal_of_run
 -- Read the ordinal of a run in its thread.
@@ -6861,6 +7113,10 @@ SELECT tenant_quotas.tenant, tenant_quotas.most
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name = 'collecting_keys';
 
+-- read_data_version
+-- Read a number that changes when another process changes the file; always 0 on Postgres.
+SELECT 0 AS version;
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
@@ -6880,6 +7136,12 @@ SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
+-- read_event_data
+-- Read the values of one event.
+SELECT run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq = $2::INTEGER;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -6887,11 +7149,34 @@ FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
+-- read_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
+    run_events.seq
+LIMIT $4::INTEGER;
+
+-- read_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
+    run_events.seq DESC
+LIMIT $4::INTEGER;
+
 -- read_events
 -- Read the events of a run after a sequence number.
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::BIGINT ORDER BY run_events.seq
+LIMIT $3::INTEGER;
+
+-- read_events_of_types
+-- Read the events of a run that have one of these types.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[]) ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
 -- read_failed_runs
@@ -7020,6 +7305,19 @@ FROM (SELECT $1::VARCHAR AS lane, $2::BIGINT AS at, $3::BIGINT AS virtual) AS ba
 WHERE true ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, virtual = excluded.virtual,
     earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks.virtual WHERE lane_clocks.read_at <=
     excluded.read_at - 60000000;
+
+-- read_lane_of_queued_run
+-- Read what may keep a lane and a tenant from starting a ready run.
+SELECT lanes.enabled, lanes.max_slots, coalesce(lanes.held_until, 0) > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS held, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running') AS running, (SELECT tenants.max_running
+FROM tenants
+WHERE tenants.id = $1::VARCHAR) AS max_running, (SELECT count(*) AS count_2
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running') AS tenant_running
+FROM lanes
+WHERE lanes.name = $2::VARCHAR;
 
 -- read_lane_times
 -- Read the virtual time of lanes: the start tag of the run that is next.
@@ -7225,6 +7523,16 @@ SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id = any ($1::TEXT[]);
 
+-- read_question
+-- Read one question of a run, open or not.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
+FROM run_waits
+WHERE run_waits.run_id = $1::VARCHAR AND run_waits.path = $2::VARCHAR AND run_waits.kind = 'human';
+
 -- read_quotas
 -- Read a tenant's quotas.
 SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
@@ -7268,11 +7576,40 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
+-- read_run_series
+-- Read the figures of a tenant, or of all, within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
+    run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR run_series.target = $6::VARCHAR) ORDER BY run_series.bucket
+LIMIT 100000;
+
+-- read_run_series_of_tenants
+-- Read the figures of every tenant within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant != $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
+    run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR run_series.target = $6::VARCHAR)
+LIMIT 100000;
+
 -- read_run_webhook
 -- Read the webhook URL of a run.
 SELECT run_webhooks.url
 FROM run_webhooks
 WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
+
+-- read_running_of_lane
+-- Read some running runs of a tenant in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.lane = $1::VARCHAR AND runs.tenant = $2::VARCHAR AND runs.status = 'running'
+LIMIT 10;
 
 -- read_secret
 -- Read the description of a secret.
@@ -7287,6 +7624,21 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_run
 FROM thread_runs
 WHERE thread_runs.run_id = any ($1::TEXT[]) AND (thread_runs.on_cancel = 'rollback' OR thread_runs.on_completion =
     'delete') ORDER BY thread_runs.run_id;
+
+-- read_step_facts
+-- Read the step records of a run without their values.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
+    run_steps.path
+LIMIT $2::INTEGER;
+
+-- read_step_values
+-- Read the values of one step of a run.
+SELECT run_steps.input, run_steps.output, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path = $2::VARCHAR;
 
 -- read_steps
 -- Read a page of the step records of a run.
@@ -7312,6 +7664,22 @@ SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_r
 FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
     = runs.id
 WHERE runs.id = $1::VARCHAR;
+
+-- read_typed_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
+    run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq
+LIMIT $5::INTEGER;
+
+-- read_typed_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
+    run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq DESC
+LIMIT $5::INTEGER;
 
 -- read_value_versions
 -- Read which versions of channels of a thread are stored.
@@ -7705,6 +8073,16 @@ FROM runs AS holder
 WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, runs.lane, runs.status, runs.last_seq,
     runs.attempt, runs.hooks, runs.ordering_key, runs.holds_key;
 
+-- release_question
+-- Note that a question is no longer read.
+UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=$2::BIGINT WHERE run_waits.run_id = $3::VARCHAR AND
+    run_waits.path = $4::VARCHAR AND run_waits.kind = 'human' AND run_waits.claimed_by = $5::VARCHAR RETURNING
+    run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in;
+
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
 
@@ -7751,9 +8129,20 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_qu
 -- Remove the webhook URL of a run.
 DELETE FROM run_webhooks WHERE run_webhooks.run_id = $1::VARCHAR AND run_webhooks.tenant = $2::VARCHAR;
 
+-- remove_server
+-- Delete the row of a server that stops.
+DELETE FROM servers WHERE servers.id = $1::VARCHAR;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
+
+-- renew_server
+-- Note that a serving process runs.
+INSERT INTO servers (id, hostname, pid, version, started_at, heartbeat_at, figures) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::INTEGER, $4::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, $5::VARCHAR) ON CONFLICT (id) DO UPDATE SET heartbeat_at =
+    excluded.heartbeat_at, figures = excluded.figures;
 
 -- reopen_thread
 -- Note in a thread that a failed run of it is retried.
@@ -7793,6 +8182,14 @@ INSERT INTO event_outcomes (event_id, trigger, tenant, outcome, created_at) SELE
 FROM (SELECT $1::VARCHAR AS event_id, $2::VARCHAR AS trigger, $3::VARCHAR AS tenant) AS batch
 WHERE true ON CONFLICT (event_id, trigger) DO UPDATE SET outcome = 'pending', reason = $4::VARCHAR, decided_at =
     $5::BIGINT, claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
+
+-- request_drain
+-- Request that a worker claims no more runs.
+UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) WHERE workers.id = $1::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.id,
+    workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity, workers.active,
+    workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at, workers.targets,
+    workers.health_address, workers.drain_requested_at;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -7915,6 +8312,13 @@ WHERE runs.status = 'running' GROUP BY runs.lane;
 SELECT runs.worker_id, count(*) AS count
 FROM runs
 WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running' GROUP BY runs.worker_id;
+
+-- running_of_worker
+-- Read some of the runs that a worker executes.
+SELECT runs.id, runs.tenant
+FROM runs
+WHERE runs.worker_id = $1::VARCHAR AND runs.status = 'running' ORDER BY runs.id
+LIMIT 100;
 
 -- running_runs
 -- Read running runs, oldest first.
@@ -8526,6 +8930,34 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at DESC
     NULLS LAST, schedules.id DESC
 LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_definitions
+-- Find definitions of a tenant by a part of their id or name.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE $2::VARCHAR
+    ESCAPE '\' OR lower(definitions.name) LIKE $2::VARCHAR ESCAPE '\') ORDER BY definitions.id
+LIMIT $3::INTEGER;
+
+-- search_lanes
+-- Find lanes by a part of their name.
+SELECT lanes.name
+FROM lanes
+WHERE lower(lanes.name) LIKE $1::VARCHAR ESCAPE '\' ORDER BY lanes.name
+LIMIT $2::INTEGER;
+
+-- search_schedules
+-- Find schedules of a tenant by a part of their id.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND lower(schedules.id) LIKE $2::VARCHAR ESCAPE '\' ORDER BY schedules.id
+LIMIT $3::INTEGER;
+
+-- search_session
+-- Find a conversation by its id.
+SELECT chat_sessions.id, chat_sessions.agent
+FROM chat_sessions
+WHERE chat_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR chat_sessions.tenant = $2::VARCHAR);
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
@@ -9326,12 +9758,50 @@ UPDATE threads SET state_values=batch.state_values, interrupts=$1::VARCHAR, stat
 -- Store the empty result of a cancelled run.
 INSERT INTO run_results (run_id) VALUES ($1::VARCHAR);
 
+-- store_run_series
+-- Store the figures of a minute or an hour.
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM unnest($1::INTEGER[], $2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::INTEGER[], $7::INTEGER[],
+    $8::INTEGER[], $9::INTEGER[], $10::INTEGER[], $11::FLOAT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[]) AS
+    batch(seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried, cost_usd, tokens,
+    waits, durations)
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
+
+-- store_run_series (one member)
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM (SELECT $1::INTEGER AS seconds, $2::VARCHAR AS tenant, $3::BIGINT AS bucket, $4::VARCHAR AS lane, $5::VARCHAR AS
+    target, $6::INTEGER AS accepted, $7::INTEGER AS completed, $8::INTEGER AS failed, $9::INTEGER AS cancelled,
+    $10::INTEGER AS retried, $11::FLOAT AS cost_usd, $12::BIGINT AS tokens, $13::VARCHAR AS waits, $14::VARCHAR AS
+    durations) AS batch
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
+
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, answered_at,
     answered_by) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR,
     $8::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $9::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, $10::VARCHAR);
+
+-- sum_costs_of_ended_runs
+-- Sum what the runs that ended within a time have used of models.
+SELECT runs.tenant, runs.lane, runs.target, coalesce(sum(run_calls.cost_usd), 0) AS cost,
+    coalesce(sum(run_calls.tokens_in + run_calls.tokens_out), 0) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT AND (substr(runs.target,
+    $3::INTEGER, $4::INTEGER) = $5::VARCHAR OR substr(runs.target, $6::INTEGER, $7::INTEGER) = $8::VARCHAR) GROUP BY
+    runs.tenant, runs.lane, runs.target;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.
@@ -10029,6 +10499,12 @@ WHERE checkpoints.run_id = any ($1::TEXT[]);
 -- Read the clock for the expiry of a thread.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
 
+-- touch_browser_session
+-- Note when a session was last used, at most once per interval.
+UPDATE browser_sessions SET last_seen_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    browser_sessions.id = $1::VARCHAR AND browser_sessions.last_seen_at < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 60000000;
+
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
 UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source FROM unnest($1::TEXT[], $2::TEXT[],
@@ -10305,7 +10781,8 @@ LIMIT 500;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 

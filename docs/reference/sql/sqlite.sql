@@ -434,6 +434,11 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
 
+-- add_saved_view
+-- Add a saved view.
+INSERT INTO saved_views (tenant, page, name, "query", created_by, updated_at) VALUES (?, ?, ?, ?, ?, now_us()) RETURNING
+    tenant, page, name, "query", created_by, updated_at;
+
 -- add_tags
 -- Add runs to the lists of their tags.
 INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
@@ -566,9 +571,9 @@ WHERE runs.id = ? AND runs.attempt = ? AND (runs.status || '') = 'running' AND r
 
 -- answer_wait
 -- Store the answer of an open wait.
-UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=? WHERE run_waits.run_id = ? AND run_waits.path = ? AND
-    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
-    now_us()) RETURNING path, step_id, kind;
+UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=?, note=? WHERE run_waits.run_id = ? AND run_waits.path
+    = ? AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR
+    run_waits.due_at > now_us()) RETURNING path, step_id, kind;
 
 -- any_marked_children
 -- Check whether a child run is marked for cancellation.
@@ -804,6 +809,12 @@ SELECT count(*) AS calls, sum(run_calls.tokens_in + run_calls.tokens_out) AS tok
 FROM run_calls
 WHERE run_calls.run_id = ? AND run_calls.kind = 'model';
 
+-- call_totals_of_runs
+-- Sum tokens and cost of the model calls of several runs.
+SELECT run_calls.run_id, sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens, sum(run_calls.cost_usd) AS cost_usd
+FROM run_calls
+WHERE run_calls.run_id in (select value from json_each(?)) AND run_calls.kind = 'model' GROUP BY run_calls.run_id;
+
 -- calls_of_run
 -- Read the journal of a run.
 SELECT run_calls.run_id, run_calls.path, run_calls."key", run_calls.attempt, run_calls.kind, run_calls.payload,
@@ -818,6 +829,12 @@ SELECT run_calls.run_id, run_calls.path, run_calls."key", run_calls.attempt, run
 FROM run_calls
 WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)) ORDER BY run_calls.at, run_calls.path,
     run_calls."key";
+
+-- cancel_drain
+-- Let a worker claim runs again.
+UPDATE workers SET drain_requested_at=? WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING id,
+    status, host, pid, version, lanes, capacity, active, has_lock, started_at, heartbeat_at, lease_until, ended_at,
+    targets, health_address, drain_requested_at;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -881,6 +898,14 @@ UPDATE assistants SET graph_id=?, name=?, description=?, config=?, context=?, me
 SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = ? AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
+
+-- changed_runs
+-- Read the tenants and statuses of runs that have just changed, for open pages.
+SELECT runs.id, runs.tenant, runs.status, EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = runs.id AND run_waits.kind = 'human') AS asked
+FROM runs
+WHERE runs.id in (select value from json_each(?));
 
 -- checkpoints_of_all_threads
 -- Read a page of checkpoints of all threads.
@@ -1081,6 +1106,14 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
 FROM json_each(?) AS changed_members) AS changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN
     run_steps ON run_steps.run_id = changed.id AND run_steps.path = 'checkpoint';
 
+-- claim_question
+-- Note who reads a question, if it is not claimed.
+UPDATE run_waits SET claimed_by=?, claimed_until=(now_us() + 600000000) WHERE run_waits.run_id = ? AND run_waits.path =
+    ? AND run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
+    (run_waits.claimed_by IS NULL OR run_waits.claimed_by = ? OR run_waits.claimed_until < now_us()) RETURNING run_id,
+    path, tenant, target, kind, step_id, name, request, opened_at, due_at, answer, answered_at, answered_by, settled_at,
+    "match", lookback_us, looked_at, note, claimed_by, claimed_until, due_at - now_us() AS due_in;
+
 -- close_firings
 -- Note that the runs of some firings have ended.
 UPDATE schedule_firings SET open=? FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS slot
@@ -1197,6 +1230,12 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
+
+-- count_accepted_runs
+-- Count the runs that were accepted within a time, by tenant, lane and target.
+SELECT runs.tenant, runs.lane, runs.target, count(*) AS runs
+FROM runs
+WHERE runs.id >= ? AND runs.id < ? GROUP BY runs.tenant, runs.lane, runs.target;
 
 -- count_active_schedules
 -- Count active schedules, and those that are overdue.
@@ -1421,6 +1460,34 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
 FROM run_dependencies
 WHERE run_dependencies.run_id in (select value from json_each(?)) GROUP BY run_dependencies.run_id;
 
+-- count_ended_runs
+-- Count the runs that ended within a time, by tenant, lane, target and status.
+SELECT ended.tenant, ended.lane, ended.target, ended.status, count(*) AS runs, sum(CASE WHEN (ended.bad > 0) THEN 1 ELSE
+    0 END) AS retried, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 100000) THEN 1 ELSE 0 END) AS wait0,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 500000) THEN 1 ELSE 0 END) AS wait1, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 1000000) THEN 1 ELSE 0 END) AS wait2, sum(CASE WHEN (ended.started_at -
+    ended.accepted_at <= 5000000) THEN 1 ELSE 0 END) AS wait3, sum(CASE WHEN (ended.started_at - ended.accepted_at <=
+    15000000) THEN 1 ELSE 0 END) AS wait4, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 60000000) THEN 1 ELSE
+    0 END) AS wait5, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 300000000) THEN 1 ELSE 0 END) AS wait6,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 1800000000) THEN 1 ELSE 0 END) AS wait7, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 7200000000) THEN 1 ELSE 0 END) AS wait8, count(ended.started_at -
+    ended.accepted_at) AS wait_all, sum(CASE WHEN (ended.ended_at - ended.started_at <= 100000) THEN 1 ELSE 0 END) AS
+    took0, sum(CASE WHEN (ended.ended_at - ended.started_at <= 500000) THEN 1 ELSE 0 END) AS took1, sum(CASE WHEN
+    (ended.ended_at - ended.started_at <= 1000000) THEN 1 ELSE 0 END) AS took2, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 5000000) THEN 1 ELSE 0 END) AS took3, sum(CASE WHEN (ended.ended_at - ended.started_at <=
+    15000000) THEN 1 ELSE 0 END) AS took4, sum(CASE WHEN (ended.ended_at - ended.started_at <= 60000000) THEN 1 ELSE 0
+    END) AS took5, sum(CASE WHEN (ended.ended_at - ended.started_at <= 300000000) THEN 1 ELSE 0 END) AS took6, sum(CASE
+    WHEN (ended.ended_at - ended.started_at <= 1800000000) THEN 1 ELSE 0 END) AS took7, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 7200000000) THEN 1 ELSE 0 END) AS took8, count(ended.ended_at - ended.started_at) AS took_all
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, runs.status AS status, runs.failures +
+    runs.losses AS bad, runs.accepted_at AS accepted_at, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, runs.ended_at AS
+    ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ?) AS ended GROUP BY ended.tenant,
+    ended.lane, ended.target, ended.status;
+
 -- count_evicting_runs
 -- Count the waiting runs that cancel an admitted run of their key.
 SELECT batch."key", (SELECT count(*) AS count_1
@@ -1434,6 +1501,32 @@ FROM json_each(?) AS batch_members) AS batch;
 SELECT count(*) AS count
 FROM bulk_items
 WHERE bulk_items.job_id = ?;
+
+-- count_open_by_lane
+-- Count open runs by lane and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
+
+-- count_open_by_target
+-- Count open runs by target and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
 
 -- count_open_letters
 -- Count the open dead letters of all tenants.
@@ -1460,6 +1553,12 @@ UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extrac
     json_extract(value, '$[1]') AS name, json_extract(value, '$[2]') AS day, json_extract(value, '$[3]') AS used
 FROM json_each(?) AS batch_members) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
     batch.name RETURNING tenant;
+
+-- count_saved_views
+-- Count the saved views of a tenant.
+SELECT count(*) AS n
+FROM saved_views
+WHERE saved_views.tenant = ?;
 
 -- count_schedules
 -- Count the schedules of a tenant.
@@ -1527,6 +1626,11 @@ WHERE webhook_sources.tenant = ?;
 INSERT INTO assistants (tenant, id, graph_id, name, description, config, context, metadata, version, created_at,
     updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, now_us(), now_us()) ON CONFLICT DO NOTHING RETURNING tenant, id,
     graph_id, name, description, config, context, metadata, version, created_at, updated_at;
+
+-- create_browser_session
+-- Add a browser session.
+INSERT INTO browser_sessions (id, hash, key_id, tenant, created_at, last_seen_at, address, agent) VALUES (?, ?, ?, ?,
+    now_us(), now_us(), ?, ?);
 
 -- create_bulk_job
 -- Create a bulk job.
@@ -1702,6 +1806,14 @@ FROM definitions
 WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.kind = ? ORDER BY definitions.id
 LIMIT ? OFFSET ?;
 
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.pins LIKE ? ESCAPE '\' ORDER BY
+    definitions.kind, definitions.id
+LIMIT 500 OFFSET ?;
+
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL AND api_answers.created_at < (SELECT
@@ -1807,6 +1919,13 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
 -- delete_definitions_of_tenant
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = ?;
+
+-- delete_ended_browser_sessions
+-- Delete sessions that ended long ago.
+DELETE FROM browser_sessions WHERE browser_sessions.id IN (SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.last_seen_at < now_us() - 604800000000 ORDER BY browser_sessions.id
+LIMIT 500 OFFSET ?) RETURNING id;
 
 -- delete_event_ids
 -- Forget ids of senders.
@@ -2028,6 +2147,11 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- delete_runs
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NOT NULL;
+
+-- delete_saved_view
+-- Delete a saved view.
+DELETE FROM saved_views WHERE saved_views.tenant = ? AND saved_views.page = ? AND saved_views.name = ? RETURNING tenant,
+    page, name, "query", created_by, updated_at;
 
 -- delete_schedule
 -- Delete a schedule.
@@ -2299,6 +2423,12 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = ? AND secrets.name in (select value from json_each(?));
 
+-- end_browser_session
+-- End a browser session.
+DELETE FROM browser_sessions WHERE browser_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR browser_sessions.tenant = ?)
+    AND (CAST(? AS TEXT) IS NULL OR browser_sessions.key_id = ?) RETURNING id, key_id, tenant, created_at, last_seen_at,
+    address, agent;
+
 -- end_thread_runs
 -- Note in threads that runs of them have ended.
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -2405,6 +2535,16 @@ WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT now_us() 
     ORDER BY threads.expires_at
 LIMIT 20 OFFSET ?;
 
+-- exposed_definitions
+-- Read the orchestrations and agents of a tenant that the MCP server offers as tools.
+SELECT definitions.kind, definitions.id, definition_versions.body
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND (definitions.kind = ? OR definitions.kind = ?) AND
+    definition_versions.body LIKE ? ORDER BY definitions.kind, definitions.id
+LIMIT ? OFFSET ?;
+
 -- fail_unsent_deliveries
 -- End the deliveries that a backup contains as not sent.
 UPDATE webhook_deliveries SET status='failed', next_at=?, fence=(webhook_deliveries.fence + 1), error=?,
@@ -2447,6 +2587,17 @@ SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_ver
     assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
 FROM assistant_versions
 WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ? AND assistant_versions.version = ?;
+
+-- find_browser_session
+-- Find the caller of a request by the hash of its session's token.
+SELECT api_keys.id, api_keys.name, api_keys.tenant, api_keys.role, api_keys.expires_at, roles.permissions,
+    browser_sessions.hash, browser_sessions.id AS session_id, browser_sessions.last_seen_at < now_us() - 60000000 AS
+    session_stale
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role JOIN browser_sessions ON browser_sessions.key_id = api_keys.id
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us()) AND
+    browser_sessions.hash = ? AND browser_sessions.created_at > now_us() - 604800000000 AND
+    browser_sessions.last_seen_at > now_us() - 43200000000;
 
 -- find_checkpoint
 -- Read a checkpoint.
@@ -2532,6 +2683,13 @@ SELECT tenants.id
 FROM tenants
 WHERE tenants.id in (select value from json_each(?)) AND NOT (tenants.enabled = 1 AND tenants.max_queued IS NULL AND
     tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0);
+
+-- find_live_sessions
+-- Read which sessions with open streams have not ended.
+SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.id in (select value from json_each(?)) AND browser_sessions.created_at > now_us() - 604800000000
+    AND browser_sessions.last_seen_at > now_us() - 43200000000;
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -2681,6 +2839,14 @@ FROM limit_slots JOIN runs ON runs.id = limit_slots.run_id
 WHERE limit_slots."key" = ? AND (runs.status || '') = 'queued' ORDER BY runs.rank DESC
 LIMIT ? OFFSET ?;
 
+-- find_worker
+-- Read one worker.
+SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
+    workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
+    workers.targets, workers.health_address, workers.drain_requested_at
+FROM workers
+WHERE workers.id = ?;
+
 -- finish_dependency_work
 -- Remove what the maintenance service has settled.
 DELETE FROM dependency_work WHERE dependency_work.run_id in (select value from json_each(?)) AND dependency_work.kind =
@@ -2708,6 +2874,12 @@ SELECT thread_runs.ordinal
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
 WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY thread_runs.ordinal
 LIMIT 1 OFFSET ?;
+
+-- first_request_tokens
+-- Read the tokens that the provider counted for the first request of a run.
+SELECT run_calls.tokens_in
+FROM run_calls
+WHERE run_calls.run_id = ? AND run_calls.kind = 'model' AND run_calls."key" = ?;
 
 -- floor_by_id
 -- Find the ids at which a list by id pauses, one for each range.
@@ -2913,6 +3085,14 @@ WHERE limit_waits."key" = limit_turns."key"));
 DELETE FROM provider_seconds WHERE provider_seconds.credential = ? AND provider_seconds.second < (SELECT now_us() AS
     now_us_1) / 1000000 - 60;
 
+-- forget_run_series
+-- Delete the figures of minutes, or hours, that are too old.
+DELETE FROM run_series WHERE run_series.seconds = ? AND run_series.bucket < ?;
+
+-- forget_servers
+-- Delete the rows of servers that ended.
+DELETE FROM servers WHERE servers.heartbeat_at < now_us() - 60000000;
+
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
 DELETE FROM lane_shares WHERE lane_shares.finish_tag < (now_us() - 604800000000) * 1000;
@@ -3041,7 +3221,7 @@ WHERE name = ?;
 -- heartbeat
 -- Renew the lease of a worker.
 UPDATE workers SET active=?, heartbeat_at=now_us(), lease_until=(now_us() + CAST(? * ? AS BIGINT)) WHERE workers.id = ?
-    AND workers.status IN ('online', 'draining') RETURNING status;
+    AND workers.status IN ('online', 'draining') RETURNING drain_requested_at;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -3092,14 +3272,24 @@ FROM tenants;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - now_us() AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
-    = ?) AND (run_waits.opened_at > coalesce(?, -1) OR run_waits.opened_at = ? AND run_waits.run_id > ? OR
+    = ?) AND (CAST(? AS TEXT) IS NULL OR run_waits.target = ?) AND (CAST(? AS BIGINT) IS NULL OR run_waits.due_at < ?)
+    AND (run_waits.opened_at > coalesce(?, -1) OR run_waits.opened_at = ? AND run_waits.run_id > ? OR
     run_waits.opened_at = ? AND run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.opened_at,
     run_waits.run_id, run_waits.path
 LIMIT ? OFFSET ?;
+
+-- inbox_paths
+-- Read the paths of open questions to people, to count them by kind.
+SELECT run_waits.path
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
+    NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
+    = ?)
+LIMIT 1001 OFFSET ?;
 
 -- item_namespaces
 -- Read the namespaces below a prefix.
@@ -3202,6 +3392,20 @@ SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16 OFFSET ?;
 
+-- last_counted_bucket
+-- Read the last minute, or hour, that was counted.
+SELECT max(run_series.bucket) AS bucket
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.lane = ? AND run_series.target = ?;
+
+-- last_summaries
+-- Read the last summaries of a chat session before a turn, newest first.
+SELECT run_calls.payload
+FROM chat_turns JOIN run_calls ON run_calls.run_id = chat_turns.run_id
+WHERE chat_turns.session_id = ? AND chat_turns.turn < ? AND run_calls.kind = 'summary' ORDER BY chat_turns.turn DESC,
+    run_calls.at DESC, run_calls."key" DESC
+LIMIT ? OFFSET ?;
+
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
     now_us_1) + batch.lease_us AS anon_1
@@ -3250,6 +3454,17 @@ FROM audit
 WHERE (CAST(? AS TEXT) IS NULL OR audit.id < ?) AND (CAST(? AS TEXT) IS NULL OR audit.tenant = ?) AND (CAST(? AS TEXT)
     IS NULL OR audit.action = ?) AND (CAST(? AS TEXT) IS NULL OR audit.subject = ?) ORDER BY audit.id DESC
 LIMIT ? OFFSET ?;
+
+-- list_browser_sessions
+-- Read the sessions that have not ended, newest first.
+SELECT browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant, browser_sessions.created_at,
+    browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent, api_keys.name AS key_name
+FROM browser_sessions LEFT OUTER JOIN api_keys ON api_keys.id = browser_sessions.key_id
+WHERE browser_sessions.created_at > now_us() - 604800000000 AND browser_sessions.last_seen_at > now_us() - 43200000000
+    AND api_keys.revoked_at IS NULL AND (CAST(? AS TEXT) IS NULL OR browser_sessions.tenant = ?) AND (CAST(? AS TEXT) IS
+    NULL OR browser_sessions.key_id = ?) AND (CAST(? AS TEXT) IS NULL OR browser_sessions.id < ?) ORDER BY
+    browser_sessions.id DESC
+LIMIT 1000 OFFSET ?;
 
 -- list_bulk_items
 -- Read a page of the items of a bulk job.
@@ -3911,6 +4126,14 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
+-- list_saved_views
+-- Read the saved views of a tenant.
+SELECT saved_views.tenant, saved_views.page, saved_views.name, saved_views."query", saved_views.created_by,
+    saved_views.updated_at
+FROM saved_views
+WHERE saved_views.tenant = ? AND (CAST(? AS TEXT) IS NULL OR saved_views.page = ?) ORDER BY saved_views.page,
+    saved_views.name;
+
 -- list_schedules
 -- Read a page of schedules, by id.
 SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
@@ -3934,6 +4157,14 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.cr
 FROM secrets
 WHERE secrets.tenant = ? AND (CAST(? AS TEXT) IS NULL OR secrets.name > ?) ORDER BY secrets.name
 LIMIT ? OFFSET ?;
+
+-- list_servers
+-- Read the serving processes.
+SELECT servers.id, servers.hostname, servers.pid, servers.version, servers.started_at, servers.heartbeat_at,
+    servers.figures
+FROM servers
+WHERE servers.heartbeat_at >= now_us() - 60000000 ORDER BY servers.id
+LIMIT 1000 OFFSET ?;
 
 -- list_sessions
 -- Read a page of a tenant's chat sessions, newest first.
@@ -4027,7 +4258,7 @@ WHERE webhook_sources.tenant = ? ORDER BY webhook_sources.name;
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address
+    workers.targets, workers.health_address, workers.drain_requested_at
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
@@ -5278,8 +5509,8 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
 WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
-    = excluded."match", lookback_us = excluded.lookback_us, looked_at = ? WHERE run_waits.settled_at IS NOT NULL
-    RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+    = excluded."match", lookback_us = excluded.lookback_us, looked_at = ?, note = ?, claimed_by = ?, claimed_until = ?
+    WHERE run_waits.settled_at IS NOT NULL RETURNING run_id, path, tenant, target, kind, step_id, name, request;
 
 -- ordinal_of_run
 -- Read the ordinal of a run in its thread.
@@ -5714,6 +5945,10 @@ SELECT tenant_quotas.tenant, tenant_quotas.most
 FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name = 'collecting_keys';
 
+-- read_data_version
+-- Read a number that changes when another process changes the file; always 0 on Postgres.
+SELECT (select data_version from pragma_data_version) AS version;
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
@@ -5733,6 +5968,12 @@ SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
+-- read_event_data
+-- Read the values of one event.
+SELECT run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq = ?;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -5740,11 +5981,32 @@ FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
+-- read_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq DESC
+LIMIT ? OFFSET ?;
+
 -- read_events
 -- Read the events of a run after a sequence number.
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_events_of_types
+-- Read the events of a run that have one of these types.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_failed_runs
@@ -5847,6 +6109,18 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, "virtual" =
     excluded."virtual", earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks."virtual" WHERE
     lane_clocks.read_at <= excluded.read_at - 60000000;
+
+-- read_lane_of_queued_run
+-- Read what may keep a lane and a tenant from starting a ready run.
+SELECT lanes.enabled, lanes.max_slots, coalesce(lanes.held_until, 0) > now_us() AS held, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running') AS running, (SELECT tenants.max_running
+FROM tenants
+WHERE tenants.id = ?) AS max_running, (SELECT count(*) AS count_2
+FROM runs
+WHERE runs.tenant = ? AND runs.status = 'running') AS tenant_running
+FROM lanes
+WHERE lanes.name = ?;
 
 -- read_lane_times
 -- Read the virtual time of lanes: the start tag of the run that is next.
@@ -5976,6 +6250,15 @@ SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id in (select value from json_each(?));
 
+-- read_question
+-- Read one question of a run, open or not.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
+FROM run_waits
+WHERE run_waits.run_id = ? AND run_waits.path = ? AND run_waits.kind = 'human';
+
 -- read_quotas
 -- Read a tenant's quotas.
 SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
@@ -6020,11 +6303,39 @@ FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
     'stored_bytes');
 
+-- read_run_series
+-- Read the figures of a tenant, or of all, within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
+    AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?) ORDER BY
+    run_series.bucket
+LIMIT 100000 OFFSET ?;
+
+-- read_run_series_of_tenants
+-- Read the figures of every tenant within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant != ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
+    AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?)
+LIMIT 100000 OFFSET ?;
+
 -- read_run_webhook
 -- Read the webhook URL of a run.
 SELECT run_webhooks.url
 FROM run_webhooks
 WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
+
+-- read_running_of_lane
+-- Read some running runs of a tenant in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.lane = ? AND runs.tenant = ? AND runs.status = 'running'
+LIMIT 10 OFFSET ?;
 
 -- read_secret
 -- Read the description of a secret.
@@ -6039,6 +6350,21 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_run
 FROM thread_runs
 WHERE thread_runs.run_id in (select value from json_each(?)) AND (thread_runs.on_cancel = 'rollback' OR
     thread_runs.on_completion = 'delete') ORDER BY thread_runs.run_id;
+
+-- read_step_facts
+-- Read the step records of a run without their values.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
+    run_steps.path
+LIMIT ? OFFSET ?;
+
+-- read_step_values
+-- Read the values of one step of a run.
+SELECT run_steps.input, run_steps.output, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path = ?;
 
 -- read_steps
 -- Read a page of the step records of a run.
@@ -6063,6 +6389,22 @@ SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_r
 FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
     = runs.id
 WHERE runs.id = ?;
+
+-- read_typed_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
+    json_each(?)) ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_typed_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
+    json_each(?)) ORDER BY run_events.seq DESC
+LIMIT ? OFFSET ?;
 
 -- read_value_versions
 -- Read which versions of channels of a thread are stored.
@@ -6348,6 +6690,13 @@ FROM runs AS holder
 WHERE holder.ordering_key = heads."key" AND holder.holds_key = 1)) RETURNING id, lane, status, last_seq, attempt, hooks,
     ordering_key, holds_key;
 
+-- release_question
+-- Note that a question is no longer read.
+UPDATE run_waits SET claimed_by=?, claimed_until=? WHERE run_waits.run_id = ? AND run_waits.path = ? AND run_waits.kind
+    = 'human' AND run_waits.claimed_by = ? RETURNING run_id, path, tenant, target, kind, step_id, name, request,
+    opened_at, due_at, answer, answered_at, answered_by, settled_at, "match", lookback_us, looked_at, note, claimed_by,
+    claimed_until, due_at - now_us() AS due_in;
+
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
 
@@ -6389,10 +6738,19 @@ DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name 
 -- Remove the webhook URL of a run.
 DELETE FROM run_webhooks WHERE run_webhooks.run_id = ? AND run_webhooks.tenant = ?;
 
+-- remove_server
+-- Delete the row of a server that stops.
+DELETE FROM servers WHERE servers.id = ?;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
     json_each(?));
+
+-- renew_server
+-- Note that a serving process runs.
+INSERT INTO servers (id, hostname, pid, version, started_at, heartbeat_at, figures) VALUES (?, ?, ?, ?, now_us(),
+    now_us(), ?) ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, figures = excluded.figures;
 
 -- reopen_thread
 -- Note in a thread that a failed run of it is retried.
@@ -6423,6 +6781,12 @@ FROM (SELECT json_extract(value, '$[0]') AS event_id, json_extract(value, '$[1]'
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (event_id, "trigger") DO UPDATE SET outcome = 'pending', reason = ?, decided_at = ?,
     claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
+
+-- request_drain
+-- Request that a worker claims no more runs.
+UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, now_us()) WHERE workers.id = ? AND
+    workers.status IN ('online', 'draining') RETURNING id, status, host, pid, version, lanes, capacity, active,
+    has_lock, started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -6528,6 +6892,13 @@ WHERE runs.status = 'running' GROUP BY runs.lane;
 SELECT runs.worker_id, count(*) AS count
 FROM runs
 WHERE runs.tenant = ? AND runs.status = 'running' GROUP BY runs.worker_id;
+
+-- running_of_worker
+-- Read some of the runs that a worker executes.
+SELECT runs.id, runs.tenant
+FROM runs
+WHERE runs.worker_id = ? AND runs.status = 'running' ORDER BY runs.id
+LIMIT 100 OFFSET ?;
 
 -- running_runs
 -- Read running runs, oldest first.
@@ -7053,6 +7424,34 @@ WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
+
+-- search_definitions
+-- Find definitions of a tenant by a part of their id or name.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE ? ESCAPE '\' OR
+    lower(definitions.name) LIKE ? ESCAPE '\') ORDER BY definitions.id
+LIMIT ? OFFSET ?;
+
+-- search_lanes
+-- Find lanes by a part of their name.
+SELECT lanes.name
+FROM lanes
+WHERE lower(lanes.name) LIKE ? ESCAPE '\' ORDER BY lanes.name
+LIMIT ? OFFSET ?;
+
+-- search_schedules
+-- Find schedules of a tenant by a part of their id.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = ? AND lower(schedules.id) LIKE ? ESCAPE '\' ORDER BY schedules.id
+LIMIT ? OFFSET ?;
+
+-- search_session
+-- Find a conversation by its id.
+SELECT chat_sessions.id, chat_sessions.agent
+FROM chat_sessions
+WHERE chat_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR chat_sessions.tenant = ?);
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
@@ -7670,10 +8069,36 @@ FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key";
 -- Store the empty result of a cancelled run.
 INSERT INTO run_results (run_id) VALUES (?);
 
+-- store_run_series
+-- Store the figures of a minute or an hour.
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM (SELECT json_extract(value, '$[0]') AS seconds, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]')
+    AS bucket, json_extract(value, '$[3]') AS lane, json_extract(value, '$[4]') AS target, json_extract(value, '$[5]')
+    AS accepted, json_extract(value, '$[6]') AS completed, json_extract(value, '$[7]') AS failed, json_extract(value,
+    '$[8]') AS cancelled, json_extract(value, '$[9]') AS retried, json_extract(value, '$[10]') AS cost_usd,
+    json_extract(value, '$[11]') AS tokens, json_extract(value, '$[12]') AS waits, json_extract(value, '$[13]') AS
+    durations
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
+
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, answered_at,
     answered_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?);
+
+-- sum_costs_of_ended_runs
+-- Sum what the runs that ended within a time have used of models.
+SELECT runs.tenant, runs.lane, runs.target, coalesce(sum(run_calls.cost_usd), 0) AS cost,
+    coalesce(sum(run_calls.tokens_in + run_calls.tokens_out), 0) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ? AND (substr(runs.target, ?, ?) = ? OR
+    substr(runs.target, ?, ?) = ?) GROUP BY runs.tenant, runs.lane, runs.target;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.
@@ -8190,6 +8615,11 @@ WHERE checkpoints.run_id in (select value from json_each(?));
 -- Read the clock for the expiry of a thread.
 SELECT now_us() AS now;
 
+-- touch_browser_session
+-- Note when a session was last used, at most once per interval.
+UPDATE browser_sessions SET last_seen_at=now_us() WHERE browser_sessions.id = ? AND browser_sessions.last_seen_at <
+    now_us() - 60000000;
+
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
 UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source FROM (SELECT json_extract(value,
@@ -8435,7 +8865,7 @@ LIMIT 500 OFFSET ?;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - now_us() AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 
