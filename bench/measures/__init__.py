@@ -90,6 +90,9 @@ class Sizes:
     permit_seconds: float = 5.0
     schedules: int = 10_000
     webhooks: int = 10_000
+    memories: int = 256
+    memory_adds: int = 60_000
+    memory_plain_adds: int = 3_000
     listed: int = 1_000_000
 
     def select(self, *names: str) -> list[str]:
@@ -99,6 +102,9 @@ class Sizes:
 
 QUICK = Sizes(
     repeats=1,
+    memories=16,
+    memory_adds=1_000,
+    memory_plain_adds=50,
     drain=(("runlane", 400), ("procrastinate", 100), ("taskiq-stream", 400)),
     accept_one=30,
     accept_many=500,

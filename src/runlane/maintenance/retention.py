@@ -38,6 +38,7 @@ class Retention:
         self._keep_audit_seconds = settings.audit_retention_days * _DAY_SECONDS
         self._keep_stored_seconds = settings.stored_events_days * _DAY_SECONDS
         self._event_id_seconds = settings.event_id_hours * 3600
+        self._memory_key_hours = settings.memory_idempotency_hours
         days = settings.events_retention_days
         self._keep_events_seconds = None if days is None else days * _DAY_SECONDS
         self._database = database
@@ -48,12 +49,23 @@ class Retention:
         """Delete some; return True when there is more."""
         deleted, entries, messages = await self._database.transact(self._delete)
         expired = await self._database.transact(self._expire)
+        expired = await self._forget_memory() or expired
         for tenant in await self._database.transact(due_counts):
             await count_again(self._database, tenant)
         if deleted:
             failpoint("retention.committed")
         whole_batch = deleted == AT_ONCE or entries == DELETED_AT_ONCE or messages == MESSAGES_AT_ONCE
         return whole_batch or expired or await self._cut()
+
+    async def _forget_memory(self) -> bool:
+        """Delete expired entries of memories and ids of old operations; return True when there may be more."""
+        # On SQLite, memory has a file of its own, which its process keeps small.
+        if self._database.dialect == "sqlite":
+            return False
+        from runlane.store.memory.retention import PURGED_AT_ONCE, prune_ops, purge_expired
+
+        purged = await purge_expired(self._database)
+        return PURGED_AT_ONCE in (purged, await prune_ops(self._database, self._memory_key_hours))
 
     async def _expire(self, session: Session) -> bool:
         """Delete some threads and items whose time to live has ended; return True when there may be more."""

@@ -80,7 +80,7 @@ async def send_command(request: Request, principal: RunsWrite, thread_id: Thread
     return JsonBody(await perform_command(request, principal, check_uuid(thread_id, "thread id"), body))
 
 
-@router.post("/threads/{thread_id}/stream/events", response_class=Response, responses=answers(400, 404))
+@router.post("/threads/{thread_id}/stream/events", response_class=Response, responses=answers(400, 404, 429))
 async def stream_events(
     request: Request, principal: RunsRead, thread_id: ThreadId, body: EventsBody, last_event_id: LastEventId = None
 ) -> Response:

@@ -39,13 +39,13 @@ _DISABLED = "The cron is disabled."
 _MAX_OPEN = 1000
 
 
-@router.post("/runs/crons", response_model=Cron, responses=answers(404, 429))
+@router.post("/runs/crons", response_model=Cron, responses=answers(404, 409, 413, 429))
 async def create_cron(request: Request, principal: SchedulesWrite, body: CronBody) -> ValueBody:
     """Create a cron whose runs each have a thread of their own."""
     return await _create(request, principal, body, None)
 
 
-@router.post("/threads/{thread_id}/runs/crons", response_model=Cron, responses=answers(404, 429))
+@router.post("/threads/{thread_id}/runs/crons", response_model=Cron, responses=answers(404, 409, 413, 429))
 async def create_thread_cron(
     request: Request, principal: SchedulesWrite, thread_id: ThreadId, body: CronBody
 ) -> ValueBody:
@@ -56,7 +56,7 @@ async def create_thread_cron(
     return await _create(request, principal, body, thread.id)
 
 
-@router.post("/runs/crons/search", response_model=list[Cron], responses=answers())
+@router.post("/runs/crons/search", response_model=list[Cron], responses=answers(404))
 async def search_crons(request: Request, principal: RunsRead, body: CronSearch | None = None) -> JsonBody:
     """Find crons, newest first unless another order is given."""
     wanted = body or CronSearch()
@@ -73,7 +73,7 @@ async def search_crons(request: Request, principal: RunsRead, body: CronSearch |
     return JsonBody([_selected(row, wanted.select) for row in page], headers=headers)
 
 
-@router.post("/runs/crons/count", response_model=int, responses=answers())
+@router.post("/runs/crons/count", response_model=int, responses=answers(404))
 async def count_crons(request: Request, principal: RunsRead, body: CronCount | None = None) -> JsonBody:
     """Return how many crons a search finds."""
     wanted = await _filter(request, principal, body or CronCount(), None)
@@ -86,7 +86,7 @@ async def get_cron(request: Request, principal: RunsRead, cron_id: CronId) -> Va
     return ValueBody(store.cron_value(await store.find_cron(parts_of(request).database, principal.tenant, cron_id)))
 
 
-@router.patch("/runs/crons/{cron_id}", response_model=Cron, responses=answers(404, 409))
+@router.patch("/runs/crons/{cron_id}", response_model=Cron, responses=answers(404, 409, 412, 413))
 async def update_cron(request: Request, principal: SchedulesWrite, cron_id: CronId, body: CronPatch) -> ValueBody:
     """Change a cron. Metadata is merged; a null `end_time` clears it."""
     verbs = await _verbs(request)

@@ -7,7 +7,6 @@ from alembic import op
 
 revision = "v0015"
 down_revision = "v0014"
-# Processes of the previous release leave the new columns at their defaults.
 
 # The runs of a thread are accepted one at a time, so no two have the same time.
 _NUMBER_RUNS = """
