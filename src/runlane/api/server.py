@@ -75,6 +75,7 @@ from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_pa
 from runlane.api.sse import StreamingApi
 from runlane.app import App
 from runlane.observability import tracing
+from runlane.settings import Settings
 from runlane.version import VERSION
 
 _ABOUT = "Durable runs: an accepted run is stored, and will end."
@@ -88,10 +89,7 @@ def build_api(
     identity: Identity | None = None,
     ui: bool = True,
 ) -> FastAPI:
-    """Return the API of an app. Its lifespan connects and starts the tail, the maintenance services and the worker.
-
-    It serves the dashboard, too, unless `ui` or the setting is False.
-    """
+    """Return the API of an app and its dashboard. Its lifespan connects, and starts services and the worker."""
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
@@ -103,14 +101,11 @@ def build_api(
         parts = await start_parts(app, access, worker)
         parts.mcp = McpGateway(parts, authenticate)
         keep_parts(api, parts)
-        heartbeat = api.state.heartbeat = ServerHeartbeat(parts)
-        if not settings.paused:
-            heartbeat.start()
+        api.state.heartbeat = ServerHeartbeat(parts)
         try:
-            async with nullcontext() if custom is None else custom.lifespan():
+            async with api.state.heartbeat.beating(), nullcontext() if custom is None else custom.lifespan():
                 yield
         finally:
-            await heartbeat.stop()
             await stop_parts(parts)
             tracing.stop_tracing()
 
@@ -127,10 +122,7 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
-    api.state.proxy_trust = ProxyTrust(settings)
-    api.state.serves_dashboard = ui and settings.ui
-    api.state.dashboard = load_dashboard() if ui and settings.ui else None
-    api.base_path = settings.ui_base_path
+    _prepare_pages(api, settings, ui=ui and settings.ui)
     origins = _origins(settings.api_cors_origins) | {origin.lower() for origin in options.origins}
     if origins:
         api.cross_origin = CrossOrigin(origins, options.exposed_headers)
@@ -148,6 +140,14 @@ def build_api(
         api.add_middleware(LoopbackOnly, origins=origins)
     api.add_middleware(OpenAiErrors)
     return api
+
+
+def _prepare_pages(api: StreamingApi, settings: Settings, *, ui: bool) -> None:
+    """Give the application what the pages of the dashboard and their proxies need."""
+    api.state.proxy_trust = ProxyTrust(settings)
+    api.state.serves_dashboard = ui
+    api.state.dashboard = load_dashboard() if ui else None
+    api.base_path = settings.ui_base_path
 
 
 def _include_routes(api: FastAPI) -> None:
