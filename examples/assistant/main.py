@@ -1,6 +1,6 @@
 """An assistant that remembers: two conversations share one memory, and a person reads it.
 
-The model is scripted, so the example needs no key. The first conversation tells the assistant something, the second one
+The model is scripted, so the example needs no key. The first conversation contains a fact, the second one
 is a new session with the same guest. Everything is stored in SQLite files of a folder.
 """
 
