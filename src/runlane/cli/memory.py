@@ -12,7 +12,7 @@ from runlane.cli.backend import on_server_or_app
 from runlane.cli.json_input import read_bytes
 from runlane.cli.options import ApiKey, Json, Tenant, Url
 from runlane.cli.output import format_count, format_time, print_json, print_result, print_rows, shorten
-from runlane.cli.terminal import write_block, write_line
+from runlane.cli.terminal import write_block, write_cells, write_line
 from runlane.domain.memory import (
     CONTEXT_FRAGMENT,
     DEFAULT_MEMORY_TYPE,
@@ -93,7 +93,7 @@ def get_user(
 ) -> None:
     """Show a user."""
     found = call(url, api_key, tenant, lambda memory: memory.get_user(user))
-    print_result(to_dict(found), f"{found.id}\t{found.email}\t{found.display_name}\t{found.status}", json=json)
+    print_result(to_dict(found), f"{found.id} ({found.email}) {found.display_name}, {found.status}", json=json)
 
 
 @app.command(name="create-vault")
@@ -140,7 +140,7 @@ def get_vault(
 ) -> None:
     """Show a vault."""
     found = call(url, api_key, tenant, lambda memory: memory.get_vault(vault))
-    print_result(to_dict(found), f"{found.id}\t{found.title}\t{found.description}", json=json)
+    print_result(to_dict(found), f"{found.id} - {found.title}: {found.description or '-'}", json=json)
 
 
 @app.command(name="delete-vault")
@@ -280,7 +280,7 @@ def list_entries(
         print_json(to_dict(page))
         return
     for entry in page.entries:
-        write_line(f"{entry.seq}\t{entry.id}\t{format_time(entry.created_at_us)}\t{shorten(entry.text, 100)}")
+        write_cells([str(entry.seq), entry.id, format_time(entry.created_at_us), shorten(entry.text, 100)])
     write_line(f"Total: {format_count(len(page.entries), 'entry').replace('entrys', 'entries')}")
 
 

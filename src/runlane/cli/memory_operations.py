@@ -20,7 +20,7 @@ from runlane.cli.memory import (
 )
 from runlane.cli.options import ApiKey, Json, Tenant, Url
 from runlane.cli.output import format_time, print_json, print_result, print_rows, shorten
-from runlane.cli.terminal import write_line
+from runlane.cli.terminal import write_cells, write_line
 from runlane.domain.memory import MAX_COMMIT_WAIT_SECONDS, MAX_ENTRY_CHARACTERS, CommitState, NewEntry
 from runlane.domain.memory_prompts import default_prompts
 from runlane.domain.wire import to_dict
@@ -51,7 +51,7 @@ def search(
         print_json([to_dict(hit) for hit in hits])
         return
     for hit in hits:
-        write_line(f"{hit.score:.4f}\t{hit.entry.id}\t{','.join(hit.found_by)}\t{shorten(hit.entry.text, 100)}")
+        write_cells([f"{hit.score:.3g}", hit.entry.id, ",".join(hit.found_by), shorten(hit.entry.text, 100)])
     write_line(f"Total: {len(hits)}")
 
 
