@@ -21,5 +21,7 @@ def _leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ..
     if not hasattr(command, "commands"):
         yield path, command
         return
+    if command.invoke_without_command:
+        yield path, command
     for name, child in command.commands.items():
         yield from _leaves((*path, name), child)

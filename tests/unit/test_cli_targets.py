@@ -52,6 +52,9 @@ EXTRA: Mapping[str, list[str]] = {
     "schedules create": ["--task", "job", "--every", "60"],
     "schedules set": ["--every", "60"],
     "schedules preview": ["--every", "60"],
+    "memory create-entry": ["a fact"],
+    "memory correct-entry": ["a fact"],
+    "memory put-context": ["a document"],
 }
 
 
@@ -183,6 +186,8 @@ CREATING = {
         "schedules preview",
         "webhook-sources set",
         "webhooks create",
+        "memory create-user",
+        "memory create-vault",
     ),
 }
 

@@ -48,8 +48,18 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", help="NAME=VALUE; may b
 Committed = Annotated[bool, typer.Option("--committed", help="Read what the database has, not the file of the node.")]
 
 
-def call(url: str | None, api_key: str | None, tenant: str | None, work: Callable[[MemoryVerbs], Awaitable[T]]) -> T:
-    """Call one function with the memory of a server, or of the database or file of the settings."""
+def call(
+    url: str | None,
+    api_key: str | None,
+    tenant: str | None,
+    work: Callable[[MemoryVerbs], Awaitable[T]],
+    *,
+    creates: bool = False,
+) -> T:
+    """Call one function with the memory of a server, or of the database or file of the settings.
+
+    With `creates`, a database that does not exist is created.
+    """
 
     async def on_server(client: Client) -> T:
         return await work(client.memory_of(tenant))
@@ -59,7 +69,7 @@ def call(url: str | None, api_key: str | None, tenant: str | None, work: Callabl
 
         return await work(TenantMemory(await own.memory(), tenant or DEFAULT_TENANT))
 
-    return on_server_or_app(url, api_key, on_server, on_app, creates=True)
+    return on_server_or_app(url, api_key, on_server, on_app, creates=creates)
 
 
 @app.command(name="create-user")
@@ -79,6 +89,7 @@ def create_user(
         api_key,
         tenant,
         lambda memory: memory.create_user(user, email, display_name=display_name, time_zone=time_zone),
+        creates=True,
     )
     print_result(to_dict(made), f"User created: {made.id} ({made.email})", json=json)
 
@@ -107,7 +118,13 @@ def create_vault(
     json: Json = False,
 ) -> None:
     """Create a vault, which groups memories."""
-    made = call(url, api_key, tenant, lambda memory: memory.create_vault(title, description=description, user_id=user))
+    made = call(
+        url,
+        api_key,
+        tenant,
+        lambda memory: memory.create_vault(title, description=description, user_id=user),
+        creates=True,
+    )
     print_result(to_dict(made), f"Vault created: {made.id} - {made.title}", json=json)
 
 

@@ -28,8 +28,8 @@ from tests.acceptance.api.test_runs import problem_of
 # A webhook is verified by the signature of its sender.
 # A browser signs in with a key in the body, and the files of the dashboard are public: both have tests of their own.
 UNKEYED = {"/hooks/{token}", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
-PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED}
-PUBLIC |= {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
+METADATA = {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
+PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED, *METADATA}
 # A socket authenticates its handshake itself, and has tests of its own.
 SOCKETS = {"/threads/{thread_id}/stream/events"}
 RUN_ID = "{run_id}"

@@ -191,8 +191,7 @@ def _pointer(problem: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
     parts: list[str] = []
     steps: Any = definition.get("steps")
     if problem["step"] is not None and isinstance(steps, list):
-        found = [cast("Any", step) for step in cast("list[Any]", steps)]
-        ids = [step.get("id") if isinstance(step, dict) else None for step in found]
+        ids: list[Any] = [step.get("id") if isinstance(step, dict) else None for step in cast("list[Any]", steps)]
         parts += ["steps", str(ids.index(problem["step"]))] if problem["step"] in ids else ["steps"]
     parts += _PART.findall(problem["field"] or "")
     return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
