@@ -6430,8 +6430,7 @@ UPDATE bulk_items SET new_run_id=$1::VARCHAR WHERE bulk_items.job_id = $2::VARCH
 
 -- occupy_thread
 -- Note in a thread that its state is being changed.
-UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=$1::BIGINT, updated_at=(date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint WHERE threads.key = $2::VARCHAR;
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=$1::BIGINT WHERE threads.key = $2::VARCHAR;
 
 -- old_bulk_job
 -- Find a bulk job past its retention.

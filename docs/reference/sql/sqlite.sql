@@ -5386,7 +5386,7 @@ UPDATE bulk_items SET new_run_id=? WHERE bulk_items.job_id = ? AND bulk_items.no
 
 -- occupy_thread
 -- Note in a thread that its state is being changed.
-UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=?, updated_at=now_us() WHERE threads."key" = ?;
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=? WHERE threads."key" = ?;
 
 -- old_bulk_job
 -- Find a bulk job past its retention.

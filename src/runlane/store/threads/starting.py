@@ -187,7 +187,7 @@ _OCCUPY = Statement(
     "occupy_thread",
     update(threads)
     .where(threads.c.key == bindparam("key", type_=Text()))
-    .values(open_runs=threads.c.open_runs + lit(1), updated_at=now_us(), expires_at=None),
+    .values(open_runs=threads.c.open_runs + lit(1), expires_at=None),
     purpose="Note in a thread that its state is being changed.",
 )
 
