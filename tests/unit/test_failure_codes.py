@@ -16,6 +16,7 @@ SOURCE = Path(errors.__file__).parents[1]
 RAISED = ("StepFailed", "ModelFailed", "ToolFailed", "Failed", "StateRejected", "StorageRefused")
 # Modules that hand on the code of another failure, which is found where that one is made.
 HAND_ON = {
+    "agents.memory",
     "agents.tool_call",
     "interpreter.failure",
     "interpreter.nested",
