@@ -1,7 +1,7 @@
 """An assistant that remembers: two conversations share one memory, and a person reads it.
 
-The model is scripted, so the example needs no key. The first conversation contains a fact, the second one
-is a new session with the same guest. Everything is stored in SQLite files of a folder.
+The model is scripted, so the example needs no key. In the first conversation the guest mentions an allergy, the
+second one is a new session with the same guest. Everything is stored in SQLite files of a folder.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class AgentMemorySession:
 
     @property
     def instructions(self) -> str:
-        """The part of the instructions that describes the memory, at the start of a conversation."""
+        """What the model receives about its memory at the start."""
         if self._rules.context == "none":
             return ""
         return f"# Memory\n\n{_ABOUT}\n\n{self._document.strip()}"
@@ -154,7 +154,7 @@ class AgentMemorySession:
         try:
             await self._write_document(conversation, task, answer)
         except (StepFailed, ModelFailed, RunlaneError) as error:
-            # The answer exists, and the next task may write the document.
+            # The answer stands, and the next task may write the document.
             message = f"The context of the memory was not updated: {error}"
             await self._context.emit(EventType.STEP_WARNING, message=message, code="memory_not_updated")
 

@@ -344,7 +344,7 @@ async def test_a_client_keeps_a_memory(api: Api) -> None:
         again = await client.call_tool("add_entry", first)
         entry_id = value_of(added)["entry"]["id"]
         assert entry_id == value_of(again)["entry"]["id"]
-        assert added.content[0].text.startswith("enqueued")  # type: ignore[union-attr]  # text content
+        assert added.content[0].text.startswith("enqueued")  # type: ignore[union-attr]  # of kind text
         await client.call_tool("add_entry", {**place, "raw_entry": "Ada leads the project."})
         listed = value_of(await client.call_tool("list_entries", {**place, "limit": 1}))
         assert (listed["count"], listed["applied_limit"], listed["entries"][0]["text"]) == (
