@@ -46,7 +46,11 @@ NOT_OF_STEPS = {
     "graph_not_loaded",
     "invalid_definitions",
     "invalid_settings",
+    "memory_busy",
+    "memory_file_broken",
+    "memory_owned_elsewhere",
     "missing_extra",
+    "storage_full",
     "paused",
     "outbound_timeout",  # reported as tool_timeout
     "run_not_found",

@@ -54,7 +54,7 @@ async def test_a_missing_provider_package_is_reported_with_what_to_install(monke
     models = ModelRegistry()
     providers = register_providers(models, load_settings(google_api_key="g"), values)
     _, model = models.find("google:gemini-2.5-flash", ModelContext())
-    with pytest.raises(ModelFailed, match=r'pip install "runlane\[google\]"') as caught:
+    with pytest.raises(ModelFailed, match=r"pip install 'runlane\[google\]'") as caught:
         await model.answer(ModelRequest("google:gemini-2.5-flash", (Message("user", "Hello?"),)))
     assert (caught.value.code, caught.value.retryable) == ("unknown_model", False)
     await providers.close()
