@@ -1,0 +1,48 @@
+/* Addresses and their pages. Pages other than the lists are loaded when they are opened. */
+import { type ComponentType, lazy, Suspense } from 'react'
+import { Route, Switch } from 'wouter'
+import { ErrorBoundary } from '@/parts/ErrorBoundary'
+import { Skeleton } from '@/parts/Loading'
+import { OverviewPage } from '@/screens/overview/OverviewPage'
+import { RunsPage } from '@/screens/runs/RunsPage'
+import { NotFound } from './NotFound'
+import { Allowed } from './Allowed'
+
+const RunPage = lazy(() => import('@/screens/run/RunPage'))
+const BulkJobPage = lazy(() => import('@/screens/runs/BulkJobPage'))
+
+interface RouteEntry {
+  path: string
+  /** One of these permissions is needed. */
+  needs: string[]
+  page: ComponentType
+}
+
+/** One line for each page. Parameters are read with useParams. */
+const ROUTES: RouteEntry[] = [
+  { path: '/', needs: ['runs:read'], page: OverviewPage },
+  { path: '/runs', needs: ['runs:read'], page: RunsPage },
+  { path: '/runs/:runId', needs: ['runs:read'], page: RunPage },
+  { path: '/bulk/:jobId', needs: ['runs:read'], page: BulkJobPage },
+]
+
+export function Routes() {
+  return (
+    <Suspense fallback={<Skeleton rows={8} />}>
+      <Switch>
+        {ROUTES.map(({ path, needs, page: Page }) => (
+          <Route key={path} path={path}>
+            <ErrorBoundary name="This page">
+              <Allowed needs={needs}>
+                <Page />
+              </Allowed>
+            </ErrorBoundary>
+          </Route>
+        ))}
+        <Route>
+          <NotFound />
+        </Route>
+      </Switch>
+    </Suspense>
+  )
+}
