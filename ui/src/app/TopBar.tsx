@@ -79,11 +79,11 @@ export function TopBar({ onMenu, onPalette, onHelp }: { onMenu: () => void; onPa
       <div className="ml-auto flex items-center gap-0.5">
         <TenantChooser />
         <LiveSwitch />
-        <Button look="quiet" small icon={Clock} title="Time zone of every time on the page" onClick={() => setZone(zone === 'utc' ? 'local' : 'utc')} className="hidden sm:inline-flex">
+        <Button look="quiet" small icon={Clock} title="Time zone of every time on the page" onClick={() => setZone(zone === 'utc' ? 'local' : 'utc')} className="max-sm:hidden">
           {zone === 'utc' ? 'UTC' : 'Local'}
         </Button>
         <Menu label="Theme" icon={ThemeIcon} iconOnly items={THEMES.map(([name, label, icon]) => ({ label, icon, onSelect: () => setTheme(name) }))} />
-        <IconButton label="Keyboard shortcuts" icon={CircleHelp} onClick={onHelp} className="hidden sm:inline-flex" />
+        <IconButton label="Keyboard shortcuts" icon={CircleHelp} onClick={onHelp} className="max-sm:hidden" />
         <AccountMenu />
       </div>
     </header>

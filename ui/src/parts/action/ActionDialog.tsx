@@ -48,7 +48,7 @@ export function ActionDialog({ action, onClose, children, onError, wide }: Actio
       notify(typeof action.done === 'string' ? action.done : action.done(response))
       void queryClient.invalidateQueries()
       onClose()
-      action.then?.(response)
+      action.after?.(response)
     },
     onError: (error) => {
       setKey(crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`)

@@ -32,7 +32,7 @@ export interface Action {
   /** What is reported after it was done. */
   done: string | ((response: unknown) => ReactNode)
   /** Called with the response. */
-  then?: (response: unknown) => void
+  after?: (response: unknown) => void
 }
 
 export function request<M extends Method, P extends PathsWith<M>>(method: M, path: P, params: Params<P, M> & { cli?: string } = {}): ActionRequest {
