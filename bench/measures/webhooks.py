@@ -18,6 +18,7 @@ from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
 from bench.servers import Servers, query
 from runlane.access.keyring import Keyring
+from runlane.bus.memory import MemoryBus
 from runlane.maintenance.webhook_delivery import WebhookService
 from runlane.settings import Settings, load_settings
 from runlane.store.sql.database import Database, open_database
@@ -112,7 +113,7 @@ async def _fill(database: Database, settings: Settings, port: int, count: int) -
 
 
 async def _time(database: Database, settings: Settings) -> float:
-    service = WebhookService(settings, database)
+    service = WebhookService(settings, database, MemoryBus())
     assert settings.database_url is not None
     url = settings.database_url.get_secret_value()
     started = time.perf_counter()

@@ -14,6 +14,8 @@ import structlog
 from runlane.access.secrets import SecretVault
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
+from runlane.bus.hint_sender import HintSender
+from runlane.domain.hints import Topic
 from runlane.domain.run import Accepted
 from runlane.errors import ConfigurationError
 from runlane.settings import Settings, redact_settings, unknown_variables
@@ -39,6 +41,7 @@ class Resources:
     committer: Committer
     admitter: Admitter
     bus: Bus
+    hints: HintSender
     vault: SecretVault
     _lanes_of_code: Callable[[], set[str]]
     _declared: set[str]
@@ -58,6 +61,8 @@ class Resources:
         accepted = cast("list[Accepted]", verdicts)
         for replaced in {item.replaced_run_id for item in accepted} - {None}:
             self.bus.signal_cancel(cast("str", replaced))
+        if self.bus.on_hint is not None:
+            self.bus.hint(Topic.RUNS, None, *(item.run_id for item in accepted))
         return accepted
 
     async def seal_webhook(self, run: NewRun) -> NewRun:
@@ -125,6 +130,7 @@ class ResourcePool:
         if connection is not None:
             await connection.committer.stop()
             await connection.admitter.stop()
+            connection.hints.stop()
             await connection.bus.stop()
             await connection.database.close()
 
@@ -161,6 +167,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await declare_lanes(database, lanes)
         bus = make_bus(settings)
         await bus.start()
+        hints = HintSender(bus)
         committer = Committer(database, bus.ring, bus.publish, bus.report_timer)
         await committer.start()
         admitter = Admitter(database, bus.ring, bus.publish, bus.signal_cancel)
@@ -169,5 +176,5 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await database.close()
         raise
     return Resources(
-        settings, database, committer, admitter, bus, SecretVault(database, settings), lanes_of_code, lanes
+        settings, database, committer, admitter, bus, hints, SecretVault(database, settings), lanes_of_code, lanes
     )

@@ -17,6 +17,7 @@ from runlane import App, Context, Fail
 from runlane.access.keyring import Keyring
 from runlane.access.secrets import SecretVault
 from runlane.addresses import parse_allow_list
+from runlane.bus.memory import MemoryBus
 from runlane.domain.webhook import MAX_TRIES, DeliveryStatus, WebhookEndpoint
 from runlane.domain.webhook_events import WebhookType, schema_of
 from runlane.errors import InvalidRequest, NoSecretKey, OutboundRefused
@@ -108,7 +109,7 @@ async def delivering(settings: Settings, app: App | None = None) -> AsyncGenerat
     app.configure(settings)
     async with app:
         database = await app.database()
-        service = WebhookService(settings, database)
+        service = WebhookService(settings, database, MemoryBus())
         service.start()
         try:
             yield Hooks(app, WebhookManager(database, settings, Keyring(settings)), service)

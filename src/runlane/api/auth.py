@@ -86,6 +86,11 @@ async def authenticate(request: Request) -> Principal:
     return await _identify(request, await _bearer(request), await _header(request))
 
 
+def known_principal(request: Request) -> Principal | None:
+    """Return the principal of a request that was authenticated."""
+    return request.scope.get(_PRINCIPAL)
+
+
 async def identify_optional(request: Request) -> Principal | None:
     """Return the principal of a public endpoint's caller; None without a key and without a valid session.
 

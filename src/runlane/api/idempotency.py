@@ -17,8 +17,9 @@ import orjson
 from fastapi import Header, Request
 from starlette.responses import Response
 
-from runlane.api.auth import authenticate
+from runlane.api.auth import authenticate, known_principal
 from runlane.api.body import LargeBodyRoute
+from runlane.api.change_hints import hint_change
 from runlane.api.services import parts_of
 from runlane.errors import Conflict, InvalidRequest, RunlaneError
 from runlane.offload import LARGE_BYTES, offload_if
@@ -72,9 +73,13 @@ class IdempotentRoute(LargeBodyRoute):
 
         async def once(request: Request) -> Response:
             key = request.headers.get("idempotency-key")
-            if key is None or request.method == "GET":
+            if request.method == "GET":
                 return await handle(request)
-            return await _once(request, key, handle)
+            response = await handle(request) if key is None else await _once(request, key, handle)
+            principal = known_principal(request)
+            if principal is not None and response.status_code < 300:
+                hint_change(request, principal)
+            return response
 
         return once
 

@@ -40,6 +40,7 @@ from runlane.api.routes import (
     lane_changes,
     lanes,
     limits,
+    live,
     orchestrations,
     runs,
     scaling,
@@ -192,6 +193,7 @@ def _routers() -> list[APIRouter]:
         schedules.changes,
         webhooks.router,
         webhooks.changes,
+        live.router,
         ui.public,
         ui.router,
     ]

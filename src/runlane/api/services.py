@@ -15,6 +15,7 @@ from runlane.access.stream_revocation import StreamRevocation
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
+from runlane.api.live import LiveFollower, LiveHub
 from runlane.api.sign_in_limit import SignInLimit
 from runlane.api.tail import Follower, Tail
 from runlane.api.tail_page import Encoding
@@ -38,6 +39,7 @@ class Services:
     access: str
     connection: Resources
     tail: Tail
+    live: LiveHub
     authenticator: Authenticator
     revocation: StreamRevocation
     streams: KeyQuota
@@ -81,10 +83,19 @@ class Services:
         reader.when_closed(partial(_both, release, unguard))
         return reader
 
+    def follow_live(self, principal: Principal, after: str | None) -> LiveFollower:
+        """Return a reader of hints, which ends when its key is revoked. The caller closes it."""
+        release = self.streams.take(principal)
+        follower = self.live.follow(principal, after)
+        unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
+        follower.when_closed(partial(_both, release, unguard))
+        return follower
+
     def end_streams(self) -> None:
         """End every stream and long poll now, so that their readers reconnect to another process."""
         self.stopping = True
         self.tail.shut_all()
+        self.live.shut_all()
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
@@ -110,6 +121,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         access,
         connection,
         Tail(database, connection.bus),
+        LiveHub(database, connection.bus),
         Authenticator(database),
         StreamRevocation(database),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
@@ -137,6 +149,7 @@ async def stop_parts(parts: Services) -> None:
     """End streams first, then drain the worker, then stop what a draining worker needs."""
     parts.end_streams()
     await parts.tail.stop()
+    await parts.live.stop()
     await parts.revocation.stop()
     await parts.writes.stop()
     if parts.worker is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from runlane.domain.events import Delta, Notice
+from runlane.domain.hints import Hint, Topic
 from runlane.domain.maintenance import MaintenanceService
 
 Receive = Callable[[Notice | Delta], None]
@@ -50,6 +51,14 @@ class Bus(Protocol):
     @property
     def reaches_others(self) -> bool:
         """Whether messages of other processes arrive at this moment."""
+        ...
+
+    # Called with each published notice, and with each hint, while a page is open somewhere.
+    on_publish: Callable[[Notice], None] | None
+    on_hint: Callable[[Hint], None] | None
+
+    def hint(self, topic: Topic, tenant: str | None = None, *ids: str) -> None:
+        """Report to open pages that something changed; without ids, any of the topic; without tenant, of any."""
         ...
 
     async def start(self) -> None:

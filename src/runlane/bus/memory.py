@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from runlane.bus import Receive, ReceiveDue
 from runlane.domain.events import Delta, Notice
+from runlane.domain.hints import Hint, Topic
 from runlane.domain.maintenance import MaintenanceService
 
 T = TypeVar("T")
@@ -64,6 +65,8 @@ class MemoryBus:
         self._maintenance_receivers: list[ReceiveDue] = []
         self._timers: dict[MaintenanceService, asyncio.TimerHandle] = {}
         self._followers: defaultdict[str, list[Receive]] = defaultdict(list)
+        self.on_publish: Callable[[Notice], None] | None = None
+        self.on_hint: Callable[[Hint], None] | None = None
 
     async def start(self) -> None:
         return None
@@ -136,9 +139,19 @@ class MemoryBus:
             receive((service,), surveyed=False)
 
     def publish(self, notices: Iterable[Notice]) -> None:
-        if self._followers:
+        if self._followers or self.on_publish is not None:
             for notice in notices:
-                self.deliver(notice)
+                self.publish_here(notice)
+
+    def publish_here(self, notice: Notice) -> None:
+        """Pass a notice of this process to its followers here, and to open pages as a hint."""
+        self.deliver(notice)
+        if self.on_publish is not None:
+            self.on_publish(notice)
+
+    def hint(self, topic: Topic, tenant: str | None = None, *ids: str) -> None:
+        if self.on_hint is not None:
+            self.on_hint(Hint(topic, tenant, ids))
 
     def send_delta(self, delta: Delta) -> None:
         self.deliver(delta)

@@ -203,7 +203,7 @@ class PostgresBus(MemoryBus):
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            self.deliver(notice)
+            self.publish_here(notice)
             if notice.run_id in self._followed_elsewhere:
                 self._send(notice)
 

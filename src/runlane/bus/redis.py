@@ -131,7 +131,7 @@ class RedisBus(MemoryBus):
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            self.deliver(notice)
+            self.publish_here(notice)
             if self.connected:
                 self._send(self._channel(notice.run_id), encode(notice, self._origin))
 

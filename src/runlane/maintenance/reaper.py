@@ -11,6 +11,7 @@ import time
 import structlog
 
 from runlane.bus import Bus
+from runlane.domain.hints import Topic
 from runlane.domain.ids import lock_key
 from runlane.failpoints import failpoint
 from runlane.observability import metrics
@@ -64,6 +65,7 @@ class Reaper:
             log.warning("workers_lost", workers=list(taken.workers), runs=taken.runs)
             self._bus.ring(taken.ready_lanes)
             self._bus.publish(taken.notices)
+            self._bus.hint(Topic.WORKERS)
             if taken.ended:
                 # If this fails, the parents still wake by their timers, only later.
                 self._bus.ring(await wake_parents(self._database, taken.ended))

@@ -39,7 +39,7 @@ def maintenance_services(
     woken = {service: PeriodicService(service, _UNASKED_SECONDS, job) for service, job in jobs.items()}
     woken |= more
     if settings.webhooks:
-        woken[MaintenanceService.WEBHOOKS] = WebhookService(settings, database)
+        woken[MaintenanceService.WEBHOOKS] = WebhookService(settings, database, connection.bus)
     return [
         *woken.values(),
         Survey(settings, database, bus, woken),

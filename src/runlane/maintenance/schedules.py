@@ -15,6 +15,7 @@ import structlog
 
 from runlane.bus import Bus
 from runlane.domain.firing import Firing, FiringOutcome
+from runlane.domain.hints import Topic
 from runlane.domain.maintenance import MaintenanceService
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
@@ -118,6 +119,8 @@ class ScheduleService:
         if applied.firings:
             failpoint("schedules.committed")
         self._notify(applied)
+        for tenant in {plan.schedule.tenant for plan in plans}:
+            self._bus.hint(Topic.SCHEDULES, tenant)
         return len(applied.firings)
 
     async def _apply_slow(self, plans: Sequence[FiringPlan]) -> int:

@@ -14,6 +14,8 @@ import time
 import structlog
 
 from runlane.access.secrets import SecretVault
+from runlane.bus import Bus
+from runlane.domain.hints import Topic
 from runlane.domain.webhook import DeliveryStatus
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
@@ -42,9 +44,10 @@ def lease_seconds(timeout_seconds: float) -> float:
 class WebhookService(PeriodicService):
     """Claims due deliveries and sends them concurrently."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, bus: Bus) -> None:
         super().__init__("webhooks", self._pause_seconds, self._run_once)
         self._database = database
+        self._bus = bus
         vault = SecretVault(database, settings)
         self._sender = WebhookSender(settings, vault.keyring, vault.values)
         self._places = settings.webhook_concurrency
@@ -81,6 +84,8 @@ class WebhookService(PeriodicService):
         _count(finished)
         if finished:
             failpoint("webhook.recorded")
+        for tenant in {delivery.tenant for delivery, _ in finished}:
+            self._bus.hint(Topic.DELIVERIES, tenant)
         claimed_at = time.monotonic()
         if claimed.deliveries:
             failpoint("webhook.claimed")

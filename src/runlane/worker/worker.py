@@ -19,6 +19,7 @@ from runlane.bus import Bus
 from runlane.daemon_executor import DaemonExecutor
 from runlane.domain.events import Delta
 from runlane.domain.graph_registry import GraphSource
+from runlane.domain.hints import Topic
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.domain.task import Task
 from runlane.errors import LeaseLost, NotFound, Unavailable
@@ -168,6 +169,7 @@ class Worker:
             await check_lanes(self._database, self._claims.lanes)
         await self._heartbeat.start()
         self._claims.start()
+        self._bus.hint(Topic.WORKERS)
         if self._orchestrations is not None:
             self._warming = asyncio.create_task(self._warm_up(self._orchestrations), name="runlane-warm-up")
 
@@ -178,6 +180,7 @@ class Worker:
         self._unsubscribe()
         self.open_answers.stop()
         await self._heartbeat.stop()
+        self._bus.hint(Topic.WORKERS)
         self._threads.stop()
         if self._warming is not None:
             self._warming.cancel()

@@ -32,6 +32,10 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     """Return settings of a migrated, empty database."""
     if request.param == "sqlite":
         return settings_for(request.getfixturevalue("sqlite_url"), grace_seconds=_GRACE_SECONDS, secret_key=new_key())
+    if request.param == "postgres":
+        # One request asks for it: without Redis, Postgres connects the processes.
+        url = request.getfixturevalue("postgres_url")
+        return settings_for(url, grace_seconds=_GRACE_SECONDS, secret_key=new_key())
     redis: RedisServer | ExternalRedis = request.getfixturevalue("redis_server")
     return settings_for(
         request.getfixturevalue("postgres_url"),

@@ -69,6 +69,24 @@ def _started_sqlite(element: database_started_us, compiler: SQLCompiler, **kw: A
     return "0"
 
 
+class data_version(FunctionElement[int]):  # noqa: N801
+    """A number that changes when another connection commits to the SQLite file; 0 on Postgres."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "data_version"
+
+
+@compiles(data_version, "postgresql")
+def _version_postgres(element: data_version, compiler: SQLCompiler, **kw: Any) -> str:
+    return "0"
+
+
+@compiles(data_version, "sqlite")
+def _version_sqlite(element: data_version, compiler: SQLCompiler, **kw: Any) -> str:
+    return "(select data_version from pragma_data_version)"
+
+
 class byte_size(FunctionElement[int]):  # noqa: N801
     """The size of a string in bytes."""
 

@@ -1,0 +1,283 @@
+"""The live hub: tells open pages what has changed, so that they read it again.
+
+A frame says which topics changed and has no content of its own, so a lost frame costs time and a wrong one nothing. The
+hub listens to the bus only while a page is open. Hints are collected and sent to each page at most every quarter of a
+second. Where no bus connects the processes, the hub looks every two seconds whether anything may have changed.
+Frames are numbered; a page that reconnects gets what it has missed, or is told to read everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import orjson
+import structlog
+
+from runlane.access.policy import may_see
+from runlane.bus import Bus
+from runlane.bus.hint_sender import ANNOUNCE_SECONDS, read_hints
+from runlane.domain.access import Permission, Principal
+from runlane.domain.events import Delta, Notice
+from runlane.domain.hints import HINTS_KEY, MAX_HINT_IDS, Hint, HintSet, Topic
+from runlane.domain.ids import new_id
+from runlane.errors import RunlaneError, Unavailable
+from runlane.observability.outage import outage
+from runlane.store.queue.live_runs import find_changed, read_data_version
+from runlane.store.sql.database import Database
+
+log = structlog.get_logger(__name__)
+
+# The least time between two frames of a page.
+FRAME_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 2.0
+# Frames that a page which reconnects can still get.
+KEPT_FRAMES: Final = 1000
+# The permission that the list of a topic needs; RUNS_READ for the others.
+_NEEDS: Final = {
+    Topic.LANES: Permission.WORKERS_VIEW,
+    Topic.WORKERS: Permission.WORKERS_VIEW,
+    Topic.ACCESS: Permission.KEYS_MANAGE,
+    Topic.SECRETS: Permission.SECRETS_MANAGE,
+}
+# Topics whose hints may concern every tenant.
+_SHARED: Final = frozenset({Topic.ALL, Topic.LANES, Topic.WORKERS, Topic.DEFINITIONS, Topic.LIMITS})
+
+
+class LiveFollower:
+    """One open page. It gets the hints of its tenant, merged while it does not read."""
+
+    def __init__(self, hub: LiveHub, principal: Principal) -> None:
+        self._hub = hub
+        self._principal = principal
+        self._pending = HintSet()
+        self._number = 0
+        self._first: bytes | None = None
+        self._wake = asyncio.Event()
+        self._over = False
+        self._when_closed: Callable[[], None] = lambda: None
+        self.complete = False
+        self.refusal: RunlaneError | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._over
+
+    def begin(self, frame: bytes) -> None:
+        """Send this first."""
+        self._first = frame
+
+    def push(self, number: int, hints: Sequence[Hint]) -> None:
+        """Take the hints of a frame that this page may see."""
+        for hint in hints:
+            if self._sees(hint):
+                self._pending.add(hint)
+        self._number = number
+        if self._pending:
+            self._wake.set()
+
+    async def next(self, timeout_seconds: float) -> bytes:
+        """Return the next frame; empty after the timeout or at the end."""
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return b""
+        self._wake.clear()
+        hints = self._pending.take()
+        return b"" if self._over or not hints else self._hub.encode(self._number, hints)
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this when the page leaves."""
+        self._when_closed = call
+
+    def close(self) -> None:
+        """Stop. Safe to call twice."""
+        self._hub.leave(self)
+        self._when_closed()
+
+    def shut(self) -> None:
+        """End the stream from this side."""
+        self._over = True
+        self._wake.set()
+
+    def revoke(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read."""
+        self.refusal = why
+        self.shut()
+
+    def _sees(self, hint: Hint) -> bool:
+        needed = _NEEDS.get(Topic(hint.topic), Permission.RUNS_READ) if hint.topic in set(Topic) else None
+        if needed is None or needed not in self._principal.permissions:
+            return False
+        if hint.tenant is None:
+            return hint.topic in _SHARED or self._principal.everywhere
+        return may_see(self._principal, hint.tenant)
+
+
+class LiveHub:
+    """Listens to the bus while pages are open. Used from one event loop."""
+
+    def __init__(self, database: Database, bus: Bus) -> None:
+        self._database = database
+        self._bus = bus
+        self._followers: set[LiveFollower] = set()
+        self._pending = HintSet()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._unfollow: Callable[[], None] = lambda: None
+        # A hub that had no page has missed hints, so its numbers begin again under another name.
+        self._epoch = ""
+        self._number = 0
+        self._frames: deque[tuple[int, tuple[Hint, ...]]] = deque(maxlen=KEPT_FRAMES)
+
+    @property
+    def followers(self) -> int:
+        """The number of open pages."""
+        return len(self._followers)
+
+    def follow(self, principal: Principal, after: str | None) -> LiveFollower:
+        """Return a reader that continues after the id of a frame, if the hub still has what followed it."""
+        if not self._followers:
+            self._begin()
+        follower = LiveFollower(self, principal)
+        follower.begin(self.encode(self._number, (), hello=True))
+        missed = None if after is None else self._missed(after)
+        if after is not None:
+            follower.push(self._number, [Hint(Topic.ALL)] if missed is None else missed)
+        self._followers.add(follower)
+        return follower
+
+    def leave(self, follower: LiveFollower) -> None:
+        """Forget a page. Without any, the hub stops listening."""
+        self._followers.discard(follower)
+        if not self._followers:
+            self._end()
+
+    def shut_all(self) -> None:
+        """End every stream."""
+        for follower in tuple(self._followers):
+            follower.shut()
+
+    async def stop(self) -> None:
+        """Stop. Safe to call twice."""
+        self.shut_all()
+        tasks = self._tasks
+        self._end()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def encode(self, number: int, hints: Sequence[Hint], *, hello: bool = False) -> bytes:
+        """Return an SSE frame."""
+        body = {
+            "type": "hello" if hello else "hints",
+            "live": self._bus.reaches_others or self._bus.kind == "none",
+            "hints": [_to_dict(hint) for hint in hints],
+        }
+        return b"id: %s-%d\ndata: %s\n\n" % (self._epoch.encode(), number, orjson.dumps(body))
+
+    def _begin(self) -> None:
+        self._epoch = new_id("live").removeprefix("live_")
+        self._number = 0
+        self._frames.clear()
+        self._unfollow = self._bus.follow(HINTS_KEY, self._receive)
+        self._tasks = [
+            asyncio.create_task(self._send_loop(), name="runlane-live"),
+            asyncio.create_task(self._announce_loop(), name="runlane-live-announce"),
+            asyncio.create_task(self._poll_loop(), name="runlane-live-poll"),
+        ]
+
+    def _end(self) -> None:
+        self._unfollow()
+        self._unfollow = lambda: None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+
+    def _receive(self, message: Notice | Delta) -> None:
+        for hint in read_hints(message):
+            self._pending.add(hint)
+        self._changed.set()
+
+    async def _announce_loop(self) -> None:
+        while True:
+            self._bus.announce_reader(HINTS_KEY)
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def _send_loop(self) -> None:
+        """Send what was collected. Policy for errors: let the pages read everything again."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                hints = await self._resolve(self._pending.take())
+            except Unavailable as error:
+                outage.failed("the live hub", str(error))
+                hints = [Hint(Topic.ALL)]
+            except Exception:
+                log.exception("live_failed")
+                hints = [Hint(Topic.ALL)]
+            self._number += 1
+            self._frames.append((self._number, tuple(hints)))
+            for follower in tuple(self._followers):
+                follower.push(self._number, hints)
+            await asyncio.sleep(FRAME_SECONDS)
+
+    async def _poll_loop(self) -> None:
+        """Without a bus that reaches other processes, look whether they may have changed something."""
+        version: int | None = None
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if self._bus.reaches_others:
+                continue
+            found: int | None = None
+            if self._database.dialect == "sqlite":
+                try:
+                    found = await read_data_version(self._database)
+                except Unavailable as error:
+                    outage.failed("the live hub", str(error))
+            if found is None or (version is not None and found != version):
+                self._pending.add(Hint(Topic.ALL))
+                self._changed.set()
+            version = found
+
+    async def _resolve(self, hints: Sequence[Hint]) -> list[Hint]:
+        """Return the hints with the tenants of their runs, and the topics that follow from a run's status."""
+        resolved = HintSet()
+        run_ids: dict[str, None] = {}
+        asked: set[str] = set()
+        for hint in hints:
+            if hint.tenant is None and hint.topic in (Topic.RUNS, Topic.INBOX):
+                run_ids.update(dict.fromkeys(hint.ids))
+                asked.update(hint.ids if hint.topic == Topic.INBOX else ())
+                if not hint.ids:
+                    # Too many runs at once to look up their tenants.
+                    resolved.add(Hint(Topic.ALL))
+            else:
+                resolved.add(hint)
+        for run in await find_changed(self._database, list(run_ids)[: 2 * MAX_HINT_IDS]) if run_ids else ():
+            resolved.add(Hint(Topic.RUNS, run.tenant, (run.id,)))
+            if run.asks or run.id in asked:
+                resolved.add(Hint(Topic.INBOX, run.tenant, (run.id,)))
+            if run.failed:
+                resolved.add(Hint(Topic.DEAD_LETTERS, run.tenant, (run.id,)))
+        return resolved.take()
+
+    def _missed(self, after: str) -> list[Hint] | None:
+        """Return the hints after a frame; None if they are no longer known."""
+        epoch, _, number = after.rpartition("-")
+        if epoch != self._epoch or not number.isdecimal() or len(number) > 15:
+            return None
+        first = self._frames[0][0] if self._frames else self._number + 1
+        if not first - 1 <= int(number) <= self._number:
+            return None
+        return [hint for position, hints in self._frames if position > int(number) for hint in hints]
+
+
+def _to_dict(hint: Hint) -> dict[str, object]:
+    return {"topic": hint.topic, "tenant": hint.tenant, "ids": list(hint.ids) or None}
