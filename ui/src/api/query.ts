@@ -12,8 +12,13 @@ export type Topic =
   | 'dead_letters'
   | 'definitions'
   | 'deliveries'
-  | 'access'
+  | 'triggers'
+  | 'chat'
+  | 'limits'
   | 'bulk'
+  | 'access'
+  | 'secrets'
+  | 'views'
 
 declare module '@tanstack/react-query' {
   interface Register {

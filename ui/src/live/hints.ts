@@ -29,14 +29,20 @@ function deliver(hint: Hint): void {
   for (const listener of listeners) listener(hint)
 }
 
-/** Hints come as `{topic, ids}`; a frame without a topic means that some were missed. */
-function readHint(data: string): Hint | null {
+interface Frame {
+  hints?: { topic?: unknown; ids?: unknown }[]
+}
+
+/** The hints of a frame. A frame that cannot be read means that anything may have changed. */
+export function readFrame(data: string): Hint[] {
   try {
-    const frame = JSON.parse(data) as { topic?: unknown; ids?: unknown }
-    if (typeof frame.topic !== 'string') return null
-    return { topic: frame.topic, ids: Array.isArray(frame.ids) ? frame.ids.map(String) : undefined }
+    const { hints = [] } = JSON.parse(data) as Frame
+    return hints.map(({ topic, ids }) => ({
+      topic: topic === 'all' ? '*' : String(topic),
+      ids: Array.isArray(ids) && ids.length > 0 ? ids.map(String) : undefined,
+    }))
   } catch {
-    return null
+    return [{ topic: '*' }]
   }
 }
 
@@ -65,8 +71,7 @@ class Leader {
       this.opened = true
     }
     source.onmessage = (event: MessageEvent<string>) => {
-      const hint = readHint(event.data)
-      this.share(hint === null ? { kind: 'reset' } : { kind: 'hint', hint })
+      for (const hint of readFrame(event.data)) this.share({ kind: 'hint', hint })
     }
     source.onerror = () => {
       this.phaseChanged('polling')

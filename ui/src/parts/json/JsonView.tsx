@@ -1,4 +1,4 @@
-/* JSON as a tree that builds its rows lazily, with search and copy. Values are text nodes, whoever wrote them. */
+/* JSON as a tree that builds its rows lazily, with search and copy. Values are text nodes. */
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ArrowDownAZ, Search } from 'lucide-react'
 import { useMemo, useRef, useState } from 'react'
