@@ -24,6 +24,8 @@ from runlane.store.definitions import load_pinned
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.orchestration.children import read_children
 from runlane.store.orchestration.steps import MAX_READ, read_replay_records, read_steps
+from runlane.store.orchestration.timeline import read_step_starts
+from runlane.store.orchestration.waiting import explain_wait
 from runlane.store.orchestration.waits import Wait, read_inbox, read_waits
 from runlane.store.queue.events import read_events, read_last, read_page
 from runlane.store.queue.flow_starts import read_batch_starts
@@ -38,9 +40,12 @@ _INBOX_CURSOR: Final = re.compile(r"([0-9]{1,18}):([A-Za-z0-9_-]{1,100}):([^\0]{
 async def get_run(database: Database, run_id: str) -> Run:
     """Return a run with its input, result, state, waits and children. Raises RunNotFound."""
     run = await find_run(database, run_id)
+    if run.status.terminal and not run.has_steps:
+        return run
+    waits = await read_waits(database, run_id) if run.has_steps and not run.status.terminal else []
+    run = replace(run, waiting_reason=await explain_wait(database, run, waits))
     if not run.has_steps:
         return run
-    waits = () if run.status.terminal else await read_waits(database, run_id)
     return replace(
         run,
         state=await _state(database, run),
@@ -153,7 +158,9 @@ async def get_attempts(database: Database, run_id: str) -> list[Attempt]:
 async def get_steps(database: Database, run_id: str) -> list[Step]:
     """Return every recorded step of a run, in order."""
     await find_standing(database, run_id)
-    return [_step(step) for step in await read_steps(database, run_id)]
+    found = await read_steps(database, run_id)
+    starts = await read_step_starts(database, run_id) if found else {}
+    return [_step(step, starts) for step in found]
 
 
 async def get_step_page(database: Database, run_id: str, cursor: str | None = None, limit: int = MAX_READ) -> StepPage:
@@ -167,12 +174,13 @@ async def get_step_page(database: Database, run_id: str, cursor: str | None = No
     found = await read_steps(database, run_id, after=after, limit=limit)
     last = found[-1] if len(found) == limit else None
     following = None if last is None else f"{last['no'] or 0}:{last['path']}"
-    return StepPage(run_id, tuple(_step(step) for step in found), following)
+    starts = await read_step_starts(database, run_id) if found else {}
+    return StepPage(run_id, tuple(_step(step, starts) for step in found), following)
 
 
-def _step(row: Mapping[str, Any]) -> Step:
+def _step(row: Mapping[str, Any], starts: Mapping[str, int]) -> Step:
     fields: dict[str, Any] = {name: value for name, value in row.items() if name != "no"}
-    fields |= {"tries": row["tries"] or 0, "tokens": row["tokens"] or 0}
+    fields |= {"tries": row["tries"] or 0, "tokens": row["tokens"] or 0, "started_at_us": starts.get(row["path"])}
     return Step(**fields)
 
 

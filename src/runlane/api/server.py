@@ -42,6 +42,7 @@ from runlane.api.routes import (
     limits,
     live,
     orchestrations,
+    run_views,
     runs,
     scaling,
     schedules,
@@ -146,6 +147,7 @@ def _origins(listed: str | None) -> set[str]:
 def _run_routers() -> list[APIRouter]:
     return [
         runs.single,
+        run_views.single,
         stream.router,
         actions.single,
         orchestrations.single,
@@ -161,6 +163,7 @@ def _routers() -> list[APIRouter]:
         orchestrations.collection,
         chat.router,
         chat.changes,
+        run_views.collection,
         runs.collection,
         actions.collection,
         bulk.router,

@@ -7,7 +7,7 @@ the runs of published notices and the hints of other components are collected fo
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, cast
+from typing import Final
 
 import orjson
 
@@ -79,6 +79,6 @@ def read_hints(message: Notice | Delta) -> list[Hint]:
     if isinstance(message, Notice):
         return [Hint(Topic.ALL)]
     try:
-        return [Hint(str(topic), tenant, tuple(ids)) for topic, tenant, ids in cast("Any", orjson.loads(message.data))]
+        return [Hint(str(topic), tenant, tuple(ids)) for topic, tenant, ids in orjson.loads(message.data)]
     except (TypeError, ValueError):
         return [Hint(Topic.ALL)]

@@ -6,7 +6,7 @@ list counts and not the next_step_id of each step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -28,14 +28,28 @@ class EdgeStyle(StrEnum):
     RARE = "rare"
 
 
+class EdgeKind(StrEnum):
+    """Why a run takes an edge."""
+
+    NEXT = "next"
+    ROUTE = "route"
+    CASE = "case"
+    BRANCH = "branch"
+    BODY = "body"
+    ERROR = "error"
+    EXPIRY = "expiry"
+    LIMIT = "limit"
+
+
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An edge from a step to another, or to END."""
+    """An edge from a step to another, or to END. Edges that look the same are one, whatever their kind."""
 
     source: str
     target: str
     label: str = ""
     style: EdgeStyle = EdgeStyle.PLAIN
+    kind: EdgeKind = field(default=EdgeKind.NEXT, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +71,14 @@ def picture_of(orchestration: Orchestration) -> Drawing:
         match step:
             case ParallelStep():
                 for number, branch in enumerate(step.parallel_branches, 1):
-                    edges += _in_order(step.id, branch, f"branch {number}", step.next_step_id, graph)
+                    into = Edge(step.id, branch[0] if branch else END, f"branch {number}", kind=EdgeKind.BRANCH)
+                    edges += _in_order(into, branch, step.next_step_id, graph)
                     ordered.update(branch if len(branch) > 1 else ())
                     barriers = {step.id, step.next_step_id or step.id}
                     ends |= dict.fromkeys(graph.reachable(branch, barriers), step.next_step_id)
             case LoopStep():
-                edges += _in_order(step.id, step.loop_step_ids, _rounds(step), step.id, graph)
+                into = Edge(step.id, step.loop_step_ids[0], _rounds(step), kind=EdgeKind.BODY)
+                edges += _in_order(into, step.loop_step_ids, step.id, graph)
                 ordered.update(step.loop_step_ids)
                 ends |= dict.fromkeys(step.loop_step_ids, step.id)
             case _:
@@ -101,11 +117,12 @@ def _own_edges(link: Transition, step: Step, ordered: set[str], ends: dict[str, 
     target = link.target if link.target is not None else ends.get(step.id) or END
     match link.kind:
         case TransitionKind.ROUTE:
-            return [Edge(step.id, target, link.label)]
+            kind = EdgeKind.ROUTE if step.type == "evaluator" else EdgeKind.CASE
+            return [Edge(step.id, target, link.label, kind=kind)]
         case TransitionKind.ERROR | TransitionKind.EXPIRY:
-            return [Edge(step.id, target, link.label, EdgeStyle.RARE)]
+            return [Edge(step.id, target, link.label, EdgeStyle.RARE, EdgeKind(link.kind.value))]
         case TransitionKind.NEXT if step.type in _CHOOSING:
-            return [Edge(step.id, target, "limit", EdgeStyle.RARE)]
+            return [Edge(step.id, target, "limit", EdgeStyle.RARE, EdgeKind.LIMIT)]
         case TransitionKind.NEXT if step.id in ordered or (target == END and link.target is None):
             return []
         case TransitionKind.NEXT if isinstance(step, ParallelStep) and step.id not in ends:
@@ -117,11 +134,11 @@ def _own_edges(link: Transition, step: Step, ordered: set[str], ends: dict[str, 
             return []
 
 
-def _in_order(owner: str, steps: list[str], label: str, after: str | None, graph: Graph) -> list[Edge]:
+def _in_order(into: Edge, steps: list[str], after: str | None, graph: Graph) -> list[Edge]:
     """Return the edge to the first step of a list, those between its steps, and the edge after the last one."""
     if not steps:
         return []
-    found = [Edge(owner, steps[0], label)]
+    found, owner = [into], into.source
     following: list[str | None] = [*steps[1:], after]
     for step_id, target in zip(steps, following, strict=True):
         known = graph.steps.get(step_id)

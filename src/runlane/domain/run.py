@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntFlag, StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NotRequired
 
 from pydantic import BeforeValidator, Field, computed_field, with_config
 from typing_extensions import TypedDict
@@ -192,11 +192,15 @@ class RunDependencies(TypedDict):
 
 
 class WaitingReason(TypedDict):
-    """Why a run does not start: a code for programs, a sentence for people, and some of the runs that it waits for."""
+    """Why a run does not move: a code for programs, a sentence for people, and some of the runs that it waits for.
+
+    `refs` names what else the reason is about: `lane`, `tenant`, `target`, the `path` of a step, an `event`.
+    """
 
     code: str
     message: str
     runs: list[str]
+    refs: NotRequired[dict[str, Any]]
 
 
 class ParentCall(TypedDict):
@@ -307,7 +311,7 @@ class Run(RunSummary):
     )
     waiting_reason: Annotated[
         WaitingReason | None,
-        Field(description="Of a run that waits for other runs, a limit or a rule of flow control: which one."),
+        Field(description="Of a run that has not ended and does not move: why."),
     ] = None
     schedule_id: Annotated[str | None, Field(description="The schedule that has started the run.")] = None
     slot_us: Annotated[

@@ -146,7 +146,13 @@ class Step:
     tries: Annotated[int, Field(description="Tries that failed.")] = 0
     cost_usd: Annotated[float | None, Field(description="Of all its tries.")] = None
     tokens: int = 0
-    duration_us: Annotated[Duration | None, Field(alias="duration_seconds")] = None
+    duration_us: Annotated[
+        Duration | None, Field(alias="duration_seconds", description="Of its last try, without waits.")
+    ] = None
+    started_at_us: Annotated[
+        Timestamp | None,
+        Field(alias="started_at", description="The start of its first try; null if that event is no longer kept."),
+    ] = None
 
 
 @with_config(WIRE)

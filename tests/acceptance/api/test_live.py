@@ -46,6 +46,7 @@ async def listening(api: Api, **headers: str) -> AsyncGenerator[Listener]:
     listener = Listener()
 
     async def read() -> None:
+        last = ""
         async with api.client.stream("GET", f"{API}/live", headers=headers) as stream:
             assert stream.status_code == 200
             async for line in stream.aiter_lines():

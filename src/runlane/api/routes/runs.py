@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response
 
 from runlane import queries
 from runlane.access.policy import tenant_to_list
@@ -15,16 +13,13 @@ from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, Tag, moment_us
-from runlane.api.schemas.runs import EventsPage
 from runlane.api.serializers import ValueBody
 from runlane.api.services import parts_of
-from runlane.api.sse_encoding import line_json
 from runlane.domain.ids import RUN_ID_PREFIX
 from runlane.domain.run import Run, Status
 from runlane.domain.tags import MAX_TAGS
 from runlane.domain.views import AttemptList, Logs, RunCounts, RunPage, RunStatus, StartResult, StepPage
 from runlane.store.queue import run_counts
-from runlane.store.queue.events import read_page
 from runlane.store.queue.search import RunFilter
 
 collection = APIRouter(tags=["runs"])
@@ -150,33 +145,6 @@ async def get_steps(
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_step_page(parts.database, run_id, cursor, limit))
-
-
-@single.get("/{run_id}/events", response_model=EventsPage, responses=answers(404))
-async def get_events(
-    request: Request,
-    principal: RunsRead,
-    run_id: RunId,
-    after: Number = 0,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 500,
-) -> Response:
-    """List stored events after a number, each in the JSON of the stream."""
-    parts = parts_of(request)
-    standing = await require_visible(parts, principal, run_id)
-    lines = await read_page(parts.database, run_id, after, limit)
-    first_seq = queries.first_kept(standing, after, lines)
-    last = lines[-1].seq if lines else after
-    head = orjson.dumps(
-        {
-            "run_id": run_id,
-            "count": len(lines),
-            "next_after": last,
-            "last_seq": max(standing.last_seq, last if lines else 0),
-            "first_seq": first_seq,
-        }
-    ).decode()
-    events = ",".join(line_json(run_id, line) for line in lines)
-    return Response(f'{head[:-1]},"events":[{events}]}}', media_type="application/json")
 
 
 @single.get("/{run_id}/logs", response_model=Logs, responses=answers(404))

@@ -18,5 +18,8 @@ class EventsPage(ResponseModel):
         examples=[[{"type": "queued", "seq": 1, "run_id": "run_1", "attempt": 0, "at": "2026-01-31T12:00:00.000000Z"}]]
     )
     next_after: int = Field(description="Pass it as `after` to get the next page.")
+    next_before: int | None = Field(
+        description="With `order=desc`: pass it as `before` to get the next page; null on the last one."
+    )
     last_seq: int
     first_seq: int = Field(description="The oldest event that is kept.")

@@ -236,6 +236,14 @@ _READ_SAVED = Statement(
     purpose="Read one checkpoint of a run.",
 )
 
+_READ_VALUES = Statement(
+    "read_step_values",
+    select(run_steps.c.input, run_steps.c.output, run_steps.c.error).where(
+        run_steps.c.run_id == bindparam("run_id"), run_steps.c.path == bindparam("path")
+    ),
+    purpose="Read the values of one step of a run.",
+)
+
 
 def _copy(batch: FromClause) -> Executable:
     b = batch.c
@@ -273,6 +281,13 @@ async def read_saved(database: Database, run_id: str, path: str) -> str | None:
     """Return the checkpoint under a path, as JSON."""
     rows = await database.query(_READ_SAVED, run_id=run_id, path=path)
     return rows[0]["output"] if rows else None
+
+
+async def read_step_value(database: Database, run_id: str, path: str, name: str) -> tuple[bool, object]:
+    """Return whether a step is recorded, and one of its values: input, output or error."""
+    for row in await database.query(_READ_VALUES, run_id=run_id, path=path):
+        return True, None if row[name] is None else load_json(row[name])
+    return False, None
 
 
 async def read_replay_records(database: Database, run_id: str) -> list[StepRecord]:
