@@ -10,6 +10,8 @@ import { Allowed } from './Allowed'
 
 const RunPage = lazy(() => import('@/screens/run/RunPage'))
 const BulkJobPage = lazy(() => import('@/screens/runs/BulkJobPage'))
+const StartPage = lazy(() => import('@/screens/start/StartPage'))
+const ChatPage = lazy(() => import('@/screens/chat/ChatPage'))
 
 interface RouteEntry {
   path: string
@@ -24,6 +26,9 @@ const ROUTES: RouteEntry[] = [
   { path: '/runs', needs: ['runs:read'], page: RunsPage },
   { path: '/runs/:runId', needs: ['runs:read'], page: RunPage },
   { path: '/bulk/:jobId', needs: ['runs:read'], page: BulkJobPage },
+  { path: '/start', needs: ['runs:write'], page: StartPage },
+  { path: '/chat', needs: ['runs:read'], page: ChatPage },
+  { path: '/chat/:sessionId', needs: ['runs:read'], page: ChatPage },
 ]
 
 export function Routes() {

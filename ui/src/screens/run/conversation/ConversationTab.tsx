@@ -15,7 +15,7 @@ interface ConversationTabProps {
   onSelect: (path: string | null) => void
 }
 
-function liveItem(live: LiveAnswer): AnswerItem {
+export function liveItem(live: LiveAnswer): AnswerItem {
   return {
     kind: 'answer', key: `live ${live.path} ${live.answer}`, seq: null, at: null, turn: null, model: null, text: live.text, thinking: live.thinking,
     calls: Object.entries(live.args).map(([id, { name, text }]) => ({ id, name, args: text, preview: null, failed: false, start: null, end: null })),
