@@ -8,9 +8,9 @@ import { defineConfig } from 'vite'
 const version = /^version = "(.+)"$/m.exec(readFileSync(new URL('../pyproject.toml', import.meta.url), 'utf8'))?.[1]
 const server = process.env.RUNLANE_URL ?? 'http://127.0.0.1:8000'
 
-export default defineConfig({
+export default defineConfig(({ command }) => ({
   // Assets are addressed relative to <base href>, which the server writes: the UI works below any prefix.
-  base: './',
+  base: command === 'serve' ? '/ui/' : './',
   define: { __RUNLANE_VERSION__: JSON.stringify(version ?? 'unknown') },
   plugins: [react(), tailwindcss()],
   resolve: { alias: { '@': fileURLToPath(new URL('./src', import.meta.url)) } },
@@ -25,6 +25,6 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     rollupOptions: { output: { hashCharacters: 'hex' } },
   },
-  server: { proxy: { '/api': { target: server }, '/ready': { target: server } } },
+  server: { proxy: { '/api': { target: server }, '/health': { target: server } } },
   test: { include: ['tests/**/*.test.ts'], environment: 'node' },
-})
+}))

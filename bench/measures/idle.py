@@ -41,10 +41,11 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
 async def _transactions_per_second(servers: Servers, workspace: Workspace, sizes: Sizes) -> float:
     worker = SYSTEMS["runlane"](workspace).worker(None)
     async with AsyncExitStack() as stack:
-        for _ in range(sizes.idle_workers):
-            stack.enter_context(running(worker, servers.environment(workspace), servers.log))
+        # The servers are first: behind the start of fifty workers they would not be ready within their time limit.
         for _ in range(sizes.idle_servers):
             await stack.enter_async_context(serving(servers, workspace, redis=False))
+        for _ in range(sizes.idle_workers):
+            stack.enter_context(running(worker, servers.environment(workspace), servers.log))
         await wait_for_rows(workspace.database_url, _ONLINE, sizes.idle_workers, _TIMEOUT_SECONDS)
         await asyncio.sleep(sizes.idle_seconds)
         begun, before = time.monotonic(), await _transactions(workspace)

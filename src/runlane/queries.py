@@ -18,15 +18,16 @@ from runlane.domain.events import Event, EventType, StoredEvent
 from runlane.domain.run import Run, RunSummary, Status
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, RunStatus, StartResult, Step, StepPage
-from runlane.domain.wait import Question
+from runlane.domain.wait import Question, QuestionDetail, QuestionState, question_kind
 from runlane.errors import InvalidRequest, NotFound, UnknownDefinition
 from runlane.store.definitions import load_pinned
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.orchestration.children import read_children
+from runlane.store.orchestration.inbox import InboxFilter, find_question, read_inbox
 from runlane.store.orchestration.steps import MAX_READ, read_replay_records, read_steps
 from runlane.store.orchestration.timeline import read_step_starts
 from runlane.store.orchestration.waiting import explain_wait
-from runlane.store.orchestration.waits import Wait, read_inbox, read_waits
+from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.events import read_events, read_last, read_page
 from runlane.store.queue.flow_starts import read_batch_starts
 from runlane.store.queue.runs import find_run, read_attempts
@@ -198,9 +199,7 @@ async def get_waits(database: Database, run_id: str) -> list[Question]:
     return [question_of(wait) for wait in await read_waits(database, run_id)]
 
 
-async def get_inbox(
-    database: Database, tenant: str | None = None, cursor: str | None = None, limit: int = 100
-) -> InboxPage:
+async def get_inbox(database: Database, wanted: InboxFilter, cursor: str | None = None, limit: int = 100) -> InboxPage:
     """Return a page of the open questions to people, oldest first; of every tenant without one."""
     after: tuple[int, str, str] | None = None
     if cursor is not None:
@@ -208,10 +207,23 @@ async def get_inbox(
         if match is None:
             raise InvalidRequest("Invalid cursor. Pass the `next_cursor` of the previous page of the inbox.")
         after = (int(match[1]), match[2], match[3])
-    found = await read_inbox(database, tenant, after, limit)
-    last = found[-1] if len(found) == limit else None
+    found, last = await read_inbox(database, wanted, after, limit)
     following = None if last is None else f"{last.opened_at_us}:{last.run_id}:{last.path}"
     return InboxPage(tuple(question_of(wait) for wait in found), following)
+
+
+async def get_question(database: Database, run_id: str, path: str) -> QuestionDetail:
+    """Return one question of a run with its answer, whether it is open or not."""
+    wait = await find_question(database, run_id, path)
+    ended = (await find_standing(database, run_id)).status.terminal
+    state = QuestionState.OPEN
+    if wait.answered:
+        state = QuestionState.ANSWERED
+    elif wait.settled_at_us is not None or ended:
+        state = QuestionState.EXPIRED if wait.overdue else QuestionState.CLOSED
+    elif wait.overdue:
+        state = QuestionState.EXPIRED
+    return QuestionDetail(question_of(wait), state, wait.answer, wait.note)
 
 
 def question_of(wait: Wait) -> Question:
@@ -234,6 +246,9 @@ def question_of(wait: Wait) -> Question:
         answered_by=wait.answered_by,
         answerable_by=wait.answerable_by,
         channel_id=request.get("channel_id"),
+        about=question_kind(wait.path),
+        claimed_by=wait.claimed_by,
+        claimed_until_us=wait.claimed_until_us,
     )
 
 

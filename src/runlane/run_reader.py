@@ -14,6 +14,7 @@ from runlane.domain.run import Run, Status
 from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, StartResult, StatusCount, Step, WorkerInfo
 from runlane.domain.wait import Question
 from runlane.errors import Unavailable
+from runlane.store.orchestration.inbox import InboxFilter
 from runlane.store.queue.lanes import list_lanes
 from runlane.store.queue.runs import find_run
 from runlane.store.queue.search import RunFilter, find_standing, search_runs
@@ -172,7 +173,7 @@ class RunReader:
         """Yield the open questions to people, oldest first, read page by page; of every tenant without one."""
         cursor: str | None = None
         while True:
-            found = await queries.get_inbox(await self.database(), tenant, cursor, page)
+            found = await queries.get_inbox(await self.database(), InboxFilter(tenant), cursor, page)
             for question in found.questions:
                 yield question
             cursor = found.next_cursor

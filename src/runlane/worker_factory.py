@@ -15,7 +15,7 @@ import structlog
 from runlane.domain.graph_registry import GraphRegistry
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
-from runlane.errors import ConfigurationError, StartLimited
+from runlane.errors import ConfigurationError, Paused, StartLimited
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
 from runlane.llm.scripted import scripted
@@ -71,6 +71,8 @@ class WorkerFactory:
 
     async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
         """Return a worker; the caller starts and stops it."""
+        if self._settings.paused:
+            raise Paused
         connection = await self._connect()
         self._warn_of_capped_tasks()
         return Worker(

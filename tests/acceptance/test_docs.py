@@ -41,6 +41,7 @@ from runlane.definitions.schema.step import Step
 from runlane.domain.events import EventType
 from runlane.domain.options import RunOptions, TaskOptions
 from runlane.settings import CLIENT_VARIABLES, variable_of
+from runlane.testing.binaries import find_postgres
 from tests import forking
 from tests.cli_commands import leaf_commands
 from tests.harness import eventually
@@ -252,6 +253,8 @@ def test_other_shell_lines_name_things_that_exist() -> None:
         match shlex.split(line):
             case ["runlane", *_] | ["pip", "install", "."] | ["kill", "-9", _]:
                 pass
+            case ["pg_dump" | "pg_restore" | "createdb" as program, *_]:
+                assert (find_postgres() / program).exists(), f"{block}: {line}"
             case ["make", target]:
                 assert target in targets[1].split(), f"{block}: {line}"
             case ["python", file]:

@@ -11,7 +11,7 @@ import pytest
 
 from runlane import Status
 from runlane.errors import UnknownDefinition
-from runlane.store.orchestration.waits import read_inbox
+from runlane.store.orchestration.inbox import InboxFilter, read_inbox
 from runlane.testing import PostgresServer
 from tests.chaos.chaos_answerer import LOST
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
@@ -93,7 +93,7 @@ async def test_a_restart_of_everything_while_paused_loses_nothing(
     await asyncio.to_thread(own_postgres.restart)
     [worker] = await cluster.start_workers(1)
     assert (await cluster.app.get(run_id)).status is Status.PAUSED
-    [waiting] = await read_inbox(await cluster.app.database(), "default")
+    [waiting], _ = await read_inbox(await cluster.app.database(), InboxFilter("default"))
     assert waiting.request["prompt"] == "Go on?"
     assert flows.counts() == {"before": 1}
     await cluster.app.resume(run_id, {"decision": "approve"})

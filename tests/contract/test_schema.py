@@ -52,6 +52,21 @@ def test_the_head_in_the_code_is_the_newest_migration() -> None:
     assert tuple(revision.revision for revision in reversed(list(script.walk_revisions()))) == REVISIONS
 
 
+def test_every_migration_declares_the_oldest_code_that_runs_on_its_schema() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    declared = {
+        script.revision: getattr(script.module, "compatible_from", None)
+        for script in ScriptDirectory.from_config(config).walk_revisions()
+        if script.revision >= "v0021"
+    }
+    oldest = "v0021"
+    for revision, compatible_from in sorted(declared.items()):
+        assert compatible_from in REVISIONS, f"{revision} declares no compatible_from, or an unknown one"
+        assert oldest <= compatible_from <= revision, f"{revision} would let code start that an earlier one excludes"
+        oldest = compatible_from
+
+
 def details(connection: Any) -> Any:
     """Return what the comparison above does not see: the definitions of indexes, and tables without row ids."""
     if connection.dialect.name == "sqlite":
@@ -146,7 +161,10 @@ async def test_several_upgrades_at_once_take_turns(settings: Settings) -> None:
 
 
 async def set_version(settings: Settings, version: str) -> None:
-    statement = f"update alembic_version set version_num = '{version}'"
+    await execute(settings, f"update alembic_version set version_num = '{version}'")
+
+
+async def execute(settings: Settings, statement: str) -> None:
     if settings.sqlite_path is not None:
         with sqlite3.connect(settings.sqlite_path) as connection:
             connection.execute(statement)
@@ -158,9 +176,29 @@ async def set_version(settings: Settings, version: str) -> None:
     await link.close()
 
 
-async def test_a_newer_schema_is_refused(settings: Settings) -> None:
+async def set_compatible_from(settings: Settings, version: str, compatible_from: str) -> None:
+    await execute(settings, f"insert into schema_compatibility values ('{version}', '{compatible_from}')")
+
+
+async def test_code_starts_on_a_newer_schema_that_is_compatible_with_it(settings: Settings) -> None:
+    await upgrade(settings)
+    await set_version(settings, "v9998")
+    await set_compatible_from(settings, "v9998", HEAD)
+    async with App(settings) as app:
+        assert [run async for run in app.list()] == []
+    database = await open_database(settings)
+    try:
+        assert await read_version(database) == "v9998"
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("compatible_from", [None, "v9997"])
+async def test_a_newer_schema_is_refused(settings: Settings, compatible_from: str | None) -> None:
     await upgrade(settings)
     await set_version(settings, "9999")
+    if compatible_from is not None:
+        await set_compatible_from(settings, "9999", compatible_from)
     attempts: list[Callable[[], Any]] = [lambda: upgrade(settings), App(settings).connect]
     for attempt in attempts:
         with pytest.raises(SchemaTooNew) as caught:

@@ -9,7 +9,9 @@ import pytest
 
 from runlane.domain.run import ORCHESTRATION, Status
 from runlane.errors import WrongState
+from runlane.store.orchestration import inbox
 from runlane.store.orchestration.fork import fork_run, step_number
+from runlane.store.orchestration.inbox import InboxFilter
 from runlane.store.orchestration.resume import MAX_SENT, answer_wait, store_event
 from runlane.store.orchestration.steps import (
     RECORD_STEPS,
@@ -19,13 +21,13 @@ from runlane.store.orchestration.steps import (
     read_replay_records,
     read_steps,
 )
-from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, NewWait, WaitKind, read_inbox, read_waits
+from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, NewWait, Wait, WaitKind, read_waits
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.run_changes import RunChange, cancel_run
 from runlane.store.queue.runs import running_seconds
 from runlane.store.queue.timers import queue_due
-from runlane.store.sql.database import Session
+from runlane.store.sql.database import Database, Session
 from tests.harness import Store, entry_of, new_run
 
 PAUSED = Finish(AttemptOutcome.PAUSED, Status.PAUSED)
@@ -210,6 +212,12 @@ async def test_each_statement_has_the_fence_of_its_own(store: Store) -> None:
 
     await store.database.transact(work)
     assert await store.contents() == before
+
+
+async def read_inbox(
+    database: Database, tenant: str | None, after: tuple[int, str, str] | None = None, limit: int = 100
+) -> list[Wait]:
+    return (await inbox.read_inbox(database, InboxFilter(tenant), after, limit))[0]
 
 
 async def test_the_inbox_has_every_open_question_to_a_person_oldest_first(store: Store) -> None:

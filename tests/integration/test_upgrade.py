@@ -12,6 +12,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
+from runlane import App
 from runlane.store.sql import migrate
 from runlane.store.sql.database import open_database
 from runlane.store.sql.migrate import check_schema, upgrade
@@ -27,6 +28,7 @@ from alembic import context, op
 
 revision = "{LATER}"
 down_revision = "{HEAD}"
+compatible_from = "{HEAD}"
 
 
 def upgrade() -> None:
@@ -112,6 +114,16 @@ async def test_processes_of_this_release_write_during_and_after_the_upgrade(post
         assert await connection.fetchval("select indisvalid from pg_index where indexrelid = 'runs_color'::regclass")
     finally:
         await connection.close()
+
+
+async def test_code_that_is_rolled_back_starts_on_the_upgraded_schema(
+    current_database: str, next_release: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del next_release
+    assert await upgrade(settings_for(current_database)) == (HEAD, LATER)
+    monkeypatch.undo()
+    async with App(settings_for(current_database)) as app:
+        assert [run.id async for run in app.list()] == ["run_before"]
 
 
 async def test_upgrades_at_the_same_time_take_turns(postgres_url: str) -> None:

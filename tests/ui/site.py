@@ -125,11 +125,14 @@ def populate(site: Site) -> dict[str, str]:
 def main() -> None:
     """Serve a populated site until it is interrupted."""
     import argparse
+    import signal
+    import sys
     import tempfile
 
     parser = argparse.ArgumentParser(description="Serve the site of the browser tests.")
     parser.add_argument("--port", type=int, default=8123)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory() as folder, open_site(Path(folder), port=options.port) as site:
         for name, run_id in populate(site).items():
             print(f"{name:12} {site.ui}/runs/{run_id}", flush=True)

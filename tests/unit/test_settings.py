@@ -19,6 +19,7 @@ BAD = {
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
     "DEFINITIONS_SOURCE": ["two words", "-x", "x" * 201],
     "PGBOUNCER": ["maybe"],
+    "PAUSED": ["maybe"],
     "WEBHOOKS": ["maybe"],
     "WEBHOOK_CONCURRENCY": ["0", "many"],
     "WEBHOOK_TIMEOUT_SECONDS": ["0", "long"],

@@ -1150,7 +1150,7 @@ WHERE runs.id = $3::VARCHAR AND runs.attempt = $4::INTEGER AND (runs.status || '
 -- answer_wait
 -- Store the answer of an open wait.
 UPDATE run_waits SET answer=$1::VARCHAR, answered_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    answered_by=$2::VARCHAR WHERE run_waits.run_id = $3::VARCHAR AND run_waits.path = $4::VARCHAR AND
+    answered_by=$2::VARCHAR, note=$3::VARCHAR WHERE run_waits.run_id = $4::VARCHAR AND run_waits.path = $5::VARCHAR AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING run_waits.path, run_waits.step_id,
     run_waits.kind;
@@ -1521,6 +1521,14 @@ SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
 
+-- changed_runs
+-- Read the tenants and statuses of runs that have just changed, for open pages.
+SELECT runs.id, runs.tenant, runs.status, EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = runs.id AND run_waits.kind = 'human') AS asked
+FROM runs
+WHERE runs.id = any ($1::TEXT[]);
+
 -- checkpoints_of_all_threads
 -- Read a page of checkpoints of all threads.
 SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
@@ -1703,6 +1711,18 @@ FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = changed.tenant)) AS notifies
 FROM changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN run_steps ON run_steps.run_id =
     changed.id AND run_steps.path = 'checkpoint';
+
+-- claim_question
+-- Note who reads a question, if it is not claimed.
+UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint +
+    600000000) WHERE run_waits.run_id = $2::VARCHAR AND run_waits.path = $3::VARCHAR AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.claimed_by IS NULL OR
+    run_waits.claimed_by = $1::VARCHAR OR run_waits.claimed_until < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer,
+    run_waits.answered_at, run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us,
+    run_waits.looked_at, run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at -
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in;
 
 -- close_firings
 -- Note that the runs of some firings have ended.
@@ -2142,6 +2162,12 @@ WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.
     (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
     as jsonb)));
 
+-- count_unsent_deliveries
+-- Count the webhook deliveries that are not sent yet.
+SELECT count(*) AS n
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT NULL;
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
@@ -2168,6 +2194,12 @@ INSERT INTO assistants (tenant, id, graph_id, name, description, config, context
     1000000)::bigint) ON CONFLICT DO NOTHING RETURNING assistants.tenant, assistants.id, assistants.graph_id,
     assistants.name, assistants.description, assistants.config, assistants.context, assistants.metadata,
     assistants.version, assistants.created_at, assistants.updated_at;
+
+-- create_browser_session
+-- Add a browser session.
+INSERT INTO browser_sessions (id, hash, key_id, tenant, created_at, last_seen_at, address, agent) VALUES ($1::VARCHAR,
+    $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $5::VARCHAR, $6::VARCHAR);
 
 -- create_bulk_job
 -- Create a bulk job.
@@ -2492,6 +2524,14 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
 -- delete_definitions_of_tenant
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = $1::VARCHAR;
+
+-- delete_ended_browser_sessions
+-- Delete sessions that ended long ago.
+DELETE FROM browser_sessions WHERE browser_sessions.id IN (SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.last_seen_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 ORDER BY
+    browser_sessions.id
+LIMIT 500) RETURNING browser_sessions.id;
 
 -- delete_event_ids
 -- Forget ids of senders.
@@ -2995,6 +3035,13 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND secrets.name = any ($2::TEXT[]);
 
+-- end_browser_session
+-- End a browser session.
+DELETE FROM browser_sessions WHERE browser_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    browser_sessions.tenant = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR browser_sessions.key_id =
+    $3::VARCHAR) RETURNING browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant,
+    browser_sessions.created_at, browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent;
+
 -- end_thread_runs
 -- Note in threads that runs of them have ended.
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -3114,6 +3161,13 @@ WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT (date_par
     1000000)::bigint AS now_us_1) AND threads.open_runs = 0 ORDER BY threads.expires_at
 LIMIT 20;
 
+-- fail_unsent_deliveries
+-- End the deliveries that a backup contains as not sent.
+UPDATE webhook_deliveries SET status='failed', next_at=$1::BIGINT, fence=(webhook_deliveries.fence + 1),
+    error=$2::VARCHAR, ended_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT NULL RETURNING
+    webhook_deliveries.id;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id
@@ -3151,6 +3205,18 @@ SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_ver
 FROM assistant_versions
 WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id = $2::VARCHAR AND
     assistant_versions.version = $3::INTEGER;
+
+-- find_browser_session
+-- Find the caller of a request by the hash of its session's token.
+SELECT api_keys.id, api_keys.name, api_keys.tenant, api_keys.role, api_keys.expires_at, roles.permissions,
+    browser_sessions.hash, browser_sessions.id AS session_id, browser_sessions.last_seen_at < (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint - 60000000 AS session_stale
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role JOIN browser_sessions ON browser_sessions.key_id = api_keys.id
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint) AND browser_sessions.hash = $1::VARCHAR AND browser_sessions.created_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 AND browser_sessions.last_seen_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 43200000000;
 
 -- find_checkpoint
 -- Read a checkpoint.
@@ -3237,6 +3303,14 @@ SELECT tenants.id
 FROM tenants
 WHERE tenants.id = any ($1::TEXT[]) AND NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS
     NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered);
+
+-- find_live_sessions
+-- Read which sessions with open streams have not ended.
+SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.id = any ($1::TEXT[]) AND browser_sessions.created_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 604800000000 AND browser_sessions.last_seen_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 43200000000;
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -3829,15 +3903,26 @@ FROM tenants;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
-    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR) AND (run_waits.opened_at >
-    coalesce($2::BIGINT, -1) OR run_waits.opened_at = $2::BIGINT AND run_waits.run_id > $3::VARCHAR OR
-    run_waits.opened_at = $2::BIGINT AND run_waits.run_id = $3::VARCHAR AND run_waits.path > $4::VARCHAR) ORDER BY
-    run_waits.opened_at, run_waits.run_id, run_waits.path
-LIMIT $5::INTEGER;
+    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    run_waits.target = $2::VARCHAR) AND (CAST($3::BIGINT AS BIGINT) IS NULL OR run_waits.due_at < $3::BIGINT) AND
+    (run_waits.opened_at > coalesce($4::BIGINT, -1) OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id >
+    $5::VARCHAR OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id = $5::VARCHAR AND run_waits.path > $6::VARCHAR)
+    ORDER BY run_waits.opened_at, run_waits.run_id, run_waits.path
+LIMIT $7::INTEGER;
+
+-- inbox_paths
+-- Read the paths of open questions to people, to count them by kind.
+SELECT run_waits.path
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
+    NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+    AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR)
+LIMIT 1001;
 
 -- item_namespaces
 -- Read the namespaces below a prefix.
@@ -3999,6 +4084,18 @@ WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR audit.id < $1::VARCHAR) AND (CAST($2
     audit.tenant = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR audit.action = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR audit.subject = $4::VARCHAR) ORDER BY audit.id DESC
 LIMIT $5::INTEGER;
+
+-- list_browser_sessions
+-- Read the sessions that have not ended, newest first.
+SELECT browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant, browser_sessions.created_at,
+    browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent, api_keys.name AS key_name
+FROM browser_sessions LEFT OUTER JOIN api_keys ON api_keys.id = browser_sessions.key_id
+WHERE browser_sessions.created_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 604800000000 AND
+    browser_sessions.last_seen_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 43200000000 AND
+    api_keys.revoked_at IS NULL AND (CAST($1::VARCHAR AS TEXT) IS NULL OR browser_sessions.tenant = $1::VARCHAR) AND
+    (CAST($2::VARCHAR AS TEXT) IS NULL OR browser_sessions.key_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL
+    OR browser_sessions.id < $3::VARCHAR) ORDER BY browser_sessions.id DESC
+LIMIT 1000;
 
 -- list_bulk_items
 -- Read a page of the items of a bulk job.
@@ -5443,8 +5540,9 @@ FROM unnest($1::TEXT[], $2::INTEGER[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::T
 WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
     $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
-    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
-    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
+    $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
+    IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request;
 
 -- open_waits (one member)
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, due_at, match,
@@ -5457,8 +5555,9 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS attempt, $3::VARCHAR AS path,
 WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = $12::VARCHAR, answered_at = $13::BIGINT, answered_by =
     $14::VARCHAR, settled_at = $15::BIGINT, match = excluded.match, lookback_us = excluded.lookback_us, looked_at =
-    $16::BIGINT WHERE run_waits.settled_at IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant,
-    run_waits.target, run_waits.kind, run_waits.step_id, run_waits.name, run_waits.request;
+    $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
+    IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
+    run_waits.step_id, run_waits.name, run_waits.request;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -5982,6 +6081,10 @@ SELECT tenant_quotas.tenant, tenant_quotas.most
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name = 'collecting_keys';
 
+-- read_data_version
+-- Read a number that changes when another process changes the file; always 0 on Postgres.
+SELECT 0 AS version;
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
@@ -6001,6 +6104,12 @@ SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
+-- read_event_data
+-- Read the values of one event.
+SELECT run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq = $2::INTEGER;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -6008,11 +6117,34 @@ FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
+-- read_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
+    run_events.seq
+LIMIT $4::INTEGER;
+
+-- read_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
+    run_events.seq DESC
+LIMIT $4::INTEGER;
+
 -- read_events
 -- Read the events of a run after a sequence number.
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::BIGINT ORDER BY run_events.seq
+LIMIT $3::INTEGER;
+
+-- read_events_of_types
+-- Read the events of a run that have one of these types.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[]) ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
 -- read_failed_runs
@@ -6135,6 +6267,19 @@ FROM (SELECT $1::VARCHAR AS lane, $2::BIGINT AS at, $3::BIGINT AS virtual) AS ba
 WHERE true ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, virtual = excluded.virtual,
     earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks.virtual WHERE lane_clocks.read_at <=
     excluded.read_at - 60000000;
+
+-- read_lane_of_queued_run
+-- Read what may keep a lane and a tenant from starting a ready run.
+SELECT lanes.enabled, lanes.max_slots, coalesce(lanes.held_until, 0) > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS held, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running') AS running, (SELECT tenants.max_running
+FROM tenants
+WHERE tenants.id = $1::VARCHAR) AS max_running, (SELECT count(*) AS count_2
+FROM runs
+WHERE runs.tenant = $1::VARCHAR AND runs.status = 'running') AS tenant_running
+FROM lanes
+WHERE lanes.name = $2::VARCHAR;
 
 -- read_lane_times
 -- Read the virtual time of lanes: the start tag of the run that is next.
@@ -6340,6 +6485,16 @@ SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id = any ($1::TEXT[]);
 
+-- read_question
+-- Read one question of a run, open or not.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
+FROM run_waits
+WHERE run_waits.run_id = $1::VARCHAR AND run_waits.path = $2::VARCHAR AND run_waits.kind = 'human';
+
 -- read_quotas
 -- Read a tenant's quotas.
 SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
@@ -6383,6 +6538,13 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
+-- read_running_of_lane
+-- Read some running runs of a tenant in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.lane = $1::VARCHAR AND runs.tenant = $2::VARCHAR AND runs.status = 'running'
+LIMIT 10;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -6396,6 +6558,21 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_run
 FROM thread_runs
 WHERE thread_runs.run_id = any ($1::TEXT[]) AND (thread_runs.on_cancel = 'rollback' OR thread_runs.on_completion =
     'delete') ORDER BY thread_runs.run_id;
+
+-- read_step_facts
+-- Read the step records of a run without their values.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
+    run_steps.path
+LIMIT $2::INTEGER;
+
+-- read_step_values
+-- Read the values of one step of a run.
+SELECT run_steps.input, run_steps.output, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path = $2::VARCHAR;
 
 -- read_steps
 -- Read a page of the step records of a run.
@@ -6420,6 +6597,22 @@ WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = 'stored_bytes'
 SELECT runs.status, runs.tenant, run_results.result, run_results.error
 FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = $1::VARCHAR;
+
+-- read_typed_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
+    run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq
+LIMIT $5::INTEGER;
+
+-- read_typed_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
+    run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq DESC
+LIMIT $5::INTEGER;
 
 -- read_value_versions
 -- Read which versions of channels of a thread are stored.
@@ -6813,6 +7006,16 @@ FROM runs AS holder
 WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, runs.lane, runs.status, runs.last_seq,
     runs.attempt, runs.hooks, runs.ordering_key, runs.holds_key;
 
+-- release_question
+-- Note that a question is no longer read.
+UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=$2::BIGINT WHERE run_waits.run_id = $3::VARCHAR AND
+    run_waits.path = $4::VARCHAR AND run_waits.kind = 'human' AND run_waits.claimed_by = $5::VARCHAR RETURNING
+    run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in;
+
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
 
@@ -7157,6 +7360,12 @@ LIMIT 500 FOR UPDATE OF schedules SKIP LOCKED;
 SELECT DISTINCT schedule_firings.schedule_uid
 FROM schedule_firings
 WHERE schedule_firings.run_id = any ($1::TEXT[]) AND schedule_firings.open;
+
+-- schema_compatible_from
+-- Read the oldest revision whose code runs on the schema.
+SELECT schema_compatibility.compatible_from
+FROM schema_compatibility
+WHERE schema_compatibility.revision = $1::VARCHAR;
 
 -- schema_version
 -- Read the revision of the schema.
@@ -8666,6 +8875,12 @@ WHERE checkpoints.run_id = any ($1::TEXT[]);
 -- Read the clock for the expiry of a thread.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
 
+-- touch_browser_session
+-- Note when a session was last used, at most once per interval.
+UPDATE browser_sessions SET last_seen_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    browser_sessions.id = $1::VARCHAR AND browser_sessions.last_seen_at < (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - 60000000;
+
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
 UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source FROM unnest($1::TEXT[], $2::TEXT[],
@@ -8928,7 +9143,8 @@ LIMIT 500;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS due_in
 FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 

@@ -566,9 +566,9 @@ WHERE runs.id = ? AND runs.attempt = ? AND (runs.status || '') = 'running' AND r
 
 -- answer_wait
 -- Store the answer of an open wait.
-UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=? WHERE run_waits.run_id = ? AND run_waits.path = ? AND
-    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
-    now_us()) RETURNING path, step_id, kind;
+UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=?, note=? WHERE run_waits.run_id = ? AND run_waits.path
+    = ? AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR
+    run_waits.due_at > now_us()) RETURNING path, step_id, kind;
 
 -- any_marked_children
 -- Check whether a child run is marked for cancellation.
@@ -871,6 +871,14 @@ SELECT bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = ? AND bulk_items.state = 'changed' ORDER BY bulk_items.no;
 
+-- changed_runs
+-- Read the tenants and statuses of runs that have just changed, for open pages.
+SELECT runs.id, runs.tenant, runs.status, EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = runs.id AND run_waits.kind = 'human') AS asked
+FROM runs
+WHERE runs.id in (select value from json_each(?));
+
 -- checkpoints_of_all_threads
 -- Read a page of checkpoints of all threads.
 SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
@@ -1069,6 +1077,14 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
     tenant, json_extract(value, '$[14]') AS max_neighbors, json_extract(value, '$[15]') AS mark
 FROM json_each(?) AS changed_members) AS changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN
     run_steps ON run_steps.run_id = changed.id AND run_steps.path = 'checkpoint';
+
+-- claim_question
+-- Note who reads a question, if it is not claimed.
+UPDATE run_waits SET claimed_by=?, claimed_until=(now_us() + 600000000) WHERE run_waits.run_id = ? AND run_waits.path =
+    ? AND run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
+    (run_waits.claimed_by IS NULL OR run_waits.claimed_by = ? OR run_waits.claimed_until < now_us()) RETURNING run_id,
+    path, tenant, target, kind, step_id, name, request, opened_at, due_at, answer, answered_at, answered_by, settled_at,
+    "match", lookback_us, looked_at, note, claimed_by, claimed_until, due_at - now_us() AS due_in;
 
 -- close_firings
 -- Note that the runs of some firings have ended.
@@ -1473,6 +1489,12 @@ WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select va
     NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
     ?) = 1);
 
+-- count_unsent_deliveries
+-- Count the webhook deliveries that are not sent yet.
+SELECT count(*) AS n
+FROM webhook_deliveries
+WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT NULL;
+
 -- count_usable_keys
 -- Count the API keys that are neither revoked nor expired.
 SELECT count(*) AS n
@@ -1495,6 +1517,11 @@ WHERE webhook_sources.tenant = ?;
 INSERT INTO assistants (tenant, id, graph_id, name, description, config, context, metadata, version, created_at,
     updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, now_us(), now_us()) ON CONFLICT DO NOTHING RETURNING tenant, id,
     graph_id, name, description, config, context, metadata, version, created_at, updated_at;
+
+-- create_browser_session
+-- Add a browser session.
+INSERT INTO browser_sessions (id, hash, key_id, tenant, created_at, last_seen_at, address, agent) VALUES (?, ?, ?, ?,
+    now_us(), now_us(), ?, ?);
 
 -- create_bulk_job
 -- Create a bulk job.
@@ -1760,6 +1787,13 @@ DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
 -- delete_definitions_of_tenant
 -- Delete the definitions of a deleted tenant.
 DELETE FROM definitions WHERE definitions.tenant = ?;
+
+-- delete_ended_browser_sessions
+-- Delete sessions that ended long ago.
+DELETE FROM browser_sessions WHERE browser_sessions.id IN (SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.last_seen_at < now_us() - 604800000000 ORDER BY browser_sessions.id
+LIMIT 500 OFFSET ?) RETURNING id;
 
 -- delete_event_ids
 -- Forget ids of senders.
@@ -2236,6 +2270,12 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.value, secrets.vers
 FROM secrets
 WHERE secrets.tenant = ? AND secrets.name in (select value from json_each(?));
 
+-- end_browser_session
+-- End a browser session.
+DELETE FROM browser_sessions WHERE browser_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR browser_sessions.tenant = ?)
+    AND (CAST(? AS TEXT) IS NULL OR browser_sessions.key_id = ?) RETURNING id, key_id, tenant, created_at, last_seen_at,
+    address, agent;
+
 -- end_thread_runs
 -- Note in threads that runs of them have ended.
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -2342,6 +2382,12 @@ WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT now_us() 
     ORDER BY threads.expires_at
 LIMIT 20 OFFSET ?;
 
+-- fail_unsent_deliveries
+-- End the deliveries that a backup contains as not sent.
+UPDATE webhook_deliveries SET status='failed', next_at=?, fence=(webhook_deliveries.fence + 1), error=?,
+    ended_at=now_us() WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at IS NOT
+    NULL RETURNING id;
+
 -- failed_schedules
 -- Find schedules whose last slot did not start.
 SELECT schedules.id
@@ -2378,6 +2424,17 @@ SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_ver
     assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
 FROM assistant_versions
 WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ? AND assistant_versions.version = ?;
+
+-- find_browser_session
+-- Find the caller of a request by the hash of its session's token.
+SELECT api_keys.id, api_keys.name, api_keys.tenant, api_keys.role, api_keys.expires_at, roles.permissions,
+    browser_sessions.hash, browser_sessions.id AS session_id, browser_sessions.last_seen_at < now_us() - 60000000 AS
+    session_stale
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role JOIN browser_sessions ON browser_sessions.key_id = api_keys.id
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us()) AND
+    browser_sessions.hash = ? AND browser_sessions.created_at > now_us() - 604800000000 AND
+    browser_sessions.last_seen_at > now_us() - 43200000000;
 
 -- find_checkpoint
 -- Read a checkpoint.
@@ -2463,6 +2520,13 @@ SELECT tenants.id
 FROM tenants
 WHERE tenants.id in (select value from json_each(?)) AND NOT (tenants.enabled = 1 AND tenants.max_queued IS NULL AND
     tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0);
+
+-- find_live_sessions
+-- Read which sessions with open streams have not ended.
+SELECT browser_sessions.id
+FROM browser_sessions
+WHERE browser_sessions.id in (select value from json_each(?)) AND browser_sessions.created_at > now_us() - 604800000000
+    AND browser_sessions.last_seen_at > now_us() - 43200000000;
 
 -- find_pins
 -- Read the versions that a new run of a definition uses.
@@ -3011,14 +3075,24 @@ FROM tenants;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - now_us() AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
-    = ?) AND (run_waits.opened_at > coalesce(?, -1) OR run_waits.opened_at = ? AND run_waits.run_id > ? OR
+    = ?) AND (CAST(? AS TEXT) IS NULL OR run_waits.target = ?) AND (CAST(? AS BIGINT) IS NULL OR run_waits.due_at < ?)
+    AND (run_waits.opened_at > coalesce(?, -1) OR run_waits.opened_at = ? AND run_waits.run_id > ? OR
     run_waits.opened_at = ? AND run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.opened_at,
     run_waits.run_id, run_waits.path
 LIMIT ? OFFSET ?;
+
+-- inbox_paths
+-- Read the paths of open questions to people, to count them by kind.
+SELECT run_waits.path
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id
+WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
+    NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
+    = ?)
+LIMIT 1001 OFFSET ?;
 
 -- item_namespaces
 -- Read the namespaces below a prefix.
@@ -3169,6 +3243,17 @@ FROM audit
 WHERE (CAST(? AS TEXT) IS NULL OR audit.id < ?) AND (CAST(? AS TEXT) IS NULL OR audit.tenant = ?) AND (CAST(? AS TEXT)
     IS NULL OR audit.action = ?) AND (CAST(? AS TEXT) IS NULL OR audit.subject = ?) ORDER BY audit.id DESC
 LIMIT ? OFFSET ?;
+
+-- list_browser_sessions
+-- Read the sessions that have not ended, newest first.
+SELECT browser_sessions.id, browser_sessions.key_id, browser_sessions.tenant, browser_sessions.created_at,
+    browser_sessions.last_seen_at, browser_sessions.address, browser_sessions.agent, api_keys.name AS key_name
+FROM browser_sessions LEFT OUTER JOIN api_keys ON api_keys.id = browser_sessions.key_id
+WHERE browser_sessions.created_at > now_us() - 604800000000 AND browser_sessions.last_seen_at > now_us() - 43200000000
+    AND api_keys.revoked_at IS NULL AND (CAST(? AS TEXT) IS NULL OR browser_sessions.tenant = ?) AND (CAST(? AS TEXT) IS
+    NULL OR browser_sessions.key_id = ?) AND (CAST(? AS TEXT) IS NULL OR browser_sessions.id < ?) ORDER BY
+    browser_sessions.id DESC
+LIMIT 1000 OFFSET ?;
 
 -- list_bulk_items
 -- Read a page of the items of a bulk job.
@@ -4525,8 +4610,8 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt
 WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = excluded.request, opened_at =
     excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
-    = excluded."match", lookback_us = excluded.lookback_us, looked_at = ? WHERE run_waits.settled_at IS NOT NULL
-    RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+    = excluded."match", lookback_us = excluded.lookback_us, looked_at = ?, note = ?, claimed_by = ?, claimed_until = ?
+    WHERE run_waits.settled_at IS NOT NULL RETURNING run_id, path, tenant, target, kind, step_id, name, request;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -4954,6 +5039,10 @@ SELECT tenant_quotas.tenant, tenant_quotas.most
 FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name = 'collecting_keys';
 
+-- read_data_version
+-- Read a number that changes when another process changes the file; always 0 on Postgres.
+SELECT (select data_version from pragma_data_version) AS version;
+
 -- read_dead_letter
 -- Read a dead letter.
 SELECT dead_letters.run_id, dead_letters.target, dead_letters.lane, dead_letters.input, dead_letters.error,
@@ -4973,6 +5062,12 @@ SELECT runs.id, runs.target, runs.status, runs.tenant, runs.ended_at, run_inputs
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
+-- read_event_data
+-- Read the values of one event.
+SELECT run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq = ?;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -4980,11 +5075,32 @@ FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
+-- read_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq DESC
+LIMIT ? OFFSET ?;
+
 -- read_events
 -- Read the events of a run after a sequence number.
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_events_of_types
+-- Read the events of a run that have one of these types.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_failed_runs
@@ -5081,6 +5197,18 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ORDER BY batch.lane ON CONFLICT (lane) DO UPDATE SET read_at = excluded.read_at, "virtual" =
     excluded."virtual", earlier_at = lane_clocks.read_at, earlier_virtual = lane_clocks."virtual" WHERE
     lane_clocks.read_at <= excluded.read_at - 60000000;
+
+-- read_lane_of_queued_run
+-- Read what may keep a lane and a tenant from starting a ready run.
+SELECT lanes.enabled, lanes.max_slots, coalesce(lanes.held_until, 0) > now_us() AS held, (SELECT count(*) AS count_1
+FROM runs
+WHERE runs.lane = lanes.name AND runs.status = 'running') AS running, (SELECT tenants.max_running
+FROM tenants
+WHERE tenants.id = ?) AS max_running, (SELECT count(*) AS count_2
+FROM runs
+WHERE runs.tenant = ? AND runs.status = 'running') AS tenant_running
+FROM lanes
+WHERE lanes.name = ?;
 
 -- read_lane_times
 -- Read the virtual time of lanes: the start tag of the run that is next.
@@ -5210,6 +5338,15 @@ SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
 FROM runs
 WHERE runs.id in (select value from json_each(?));
 
+-- read_question
+-- Read one question of a run, open or not.
+SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
+    run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
+    run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
+FROM run_waits
+WHERE run_waits.run_id = ? AND run_waits.path = ? AND run_waits.kind = 'human';
+
 -- read_quotas
 -- Read a tenant's quotas.
 SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quotas.day, tenant_quotas.used,
@@ -5254,6 +5391,13 @@ FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
     'stored_bytes');
 
+-- read_running_of_lane
+-- Read some running runs of a tenant in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.lane = ? AND runs.tenant = ? AND runs.status = 'running'
+LIMIT 10 OFFSET ?;
+
 -- read_secret
 -- Read the description of a secret.
 SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.created_at, secrets.updated_at,
@@ -5267,6 +5411,21 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_run
 FROM thread_runs
 WHERE thread_runs.run_id in (select value from json_each(?)) AND (thread_runs.on_cancel = 'rollback' OR
     thread_runs.on_completion = 'delete') ORDER BY thread_runs.run_id;
+
+-- read_step_facts
+-- Read the step records of a run without their values.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
+    run_steps.path
+LIMIT ? OFFSET ?;
+
+-- read_step_values
+-- Read the values of one step of a run.
+SELECT run_steps.input, run_steps.output, run_steps.error
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path = ?;
 
 -- read_steps
 -- Read a page of the step records of a run.
@@ -5290,6 +5449,22 @@ WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
 SELECT runs.status, runs.tenant, run_results.result, run_results.error
 FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = ?;
+
+-- read_typed_event_range
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
+    json_each(?)) ORDER BY run_events.seq
+LIMIT ? OFFSET ?;
+
+-- read_typed_event_range_newest
+-- Read a part of the events of a run.
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
+    json_each(?)) ORDER BY run_events.seq DESC
+LIMIT ? OFFSET ?;
 
 -- read_value_versions
 -- Read which versions of channels of a thread are stored.
@@ -5574,6 +5749,13 @@ FROM json_each(?) AS batch_members) AS batch) AS heads WHERE runs.ordering_key =
 FROM runs AS holder
 WHERE holder.ordering_key = heads."key" AND holder.holds_key = 1)) RETURNING id, lane, status, last_seq, attempt, hooks,
     ordering_key, holds_key;
+
+-- release_question
+-- Note that a question is no longer read.
+UPDATE run_waits SET claimed_by=?, claimed_until=? WHERE run_waits.run_id = ? AND run_waits.path = ? AND run_waits.kind
+    = 'human' AND run_waits.claimed_by = ? RETURNING run_id, path, tenant, target, kind, step_id, name, request,
+    opened_at, due_at, answer, answered_at, answered_by, settled_at, "match", lookback_us, looked_at, note, claimed_by,
+    claimed_until, due_at - now_us() AS due_in;
 
 -- release_slots
 DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
@@ -5877,6 +6059,12 @@ LIMIT 500 OFFSET ?;
 SELECT DISTINCT schedule_firings.schedule_uid
 FROM schedule_firings
 WHERE schedule_firings.run_id in (select value from json_each(?)) AND schedule_firings.open = 1;
+
+-- schema_compatible_from
+-- Read the oldest revision whose code runs on the schema.
+SELECT schema_compatibility.compatible_from
+FROM schema_compatibility
+WHERE schema_compatibility.revision = ?;
 
 -- schema_version
 -- Read the revision of the schema.
@@ -7031,6 +7219,11 @@ WHERE checkpoints.run_id in (select value from json_each(?));
 -- Read the clock for the expiry of a thread.
 SELECT now_us() AS now;
 
+-- touch_browser_session
+-- Note when a session was last used, at most once per interval.
+UPDATE browser_sessions SET last_seen_at=now_us() WHERE browser_sessions.id = ? AND browser_sessions.last_seen_at <
+    now_us() - 60000000;
+
 -- touch_definitions
 -- Update origin, source and pins of unchanged definitions.
 UPDATE definitions SET origin=batch.origin, pins=batch.pins, source=batch.source FROM (SELECT json_extract(value,
@@ -7264,7 +7457,7 @@ LIMIT 500 OFFSET ?;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
-    run_waits.due_at - now_us() AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.settled_at IS NULL ORDER BY run_waits.opened_at, run_waits.path;
 

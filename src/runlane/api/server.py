@@ -26,6 +26,7 @@ from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
 from runlane.api.openai.errors import OpenAiErrors, handle_openai_problems
+from runlane.api.read_only import ReadOnly
 from runlane.api.routes import access as access_routes
 from runlane.api.routes import (
     actions,
@@ -37,6 +38,7 @@ from runlane.api.routes import (
     definitions,
     events,
     flow_control,
+    inbox,
     lane_changes,
     lanes,
     limits,
@@ -114,6 +116,8 @@ def build_api(
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
+    if settings.paused:
+        api.add_middleware(ReadOnly)
     if access is RequestAccess.OPEN_ON_LOOPBACK:
         api.add_middleware(LoopbackOnly, origins=origins)
     api.add_middleware(OpenAiErrors)
@@ -161,6 +165,8 @@ def _routers() -> list[APIRouter]:
         tasks.router,
         tasks.batches,
         orchestrations.collection,
+        inbox.router,
+        inbox.changes,
         chat.router,
         chat.changes,
         run_views.collection,

@@ -131,6 +131,8 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
     try:
         await parts.tail.start()
         await parts.revocation.start()
+        if app.settings.paused:
+            return parts
         await parts.writes.start()
         parts.maintenance = await app.maintenance_services(triggers=options is not None)
         if options is not None:

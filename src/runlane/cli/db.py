@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runlane.cli.options import Json
 from runlane.cli.output import print_json, print_result
 from runlane.cli.terminal import write_line
+
+if TYPE_CHECKING:
+    from runlane.store.recovery import Recovery
 
 app = typer.Typer()
 
@@ -60,3 +66,75 @@ def current(json: Json = False) -> None:
         f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.",
         json=json,
     )
+
+
+class CatchUpChoice(StrEnum):
+    """What happens to slots of schedules that passed since the backup."""
+
+    NONE = "none"
+    POLICY = "policy"
+
+
+class DeliveryChoice(StrEnum):
+    """What happens to webhook messages that were not delivered at the time of the backup."""
+
+    HOLD = "hold"
+    SEND = "send"
+
+
+@app.command()
+def recovered(
+    catch_up: Annotated[
+        CatchUpChoice,
+        typer.Option(help="none records the slots that passed as missed; policy applies each schedule's own catch-up."),
+    ] = CatchUpChoice.NONE,
+    webhooks: Annotated[
+        DeliveryChoice,
+        typer.Option(help="hold ends undelivered messages as failed, so that a replay sends them; send sends them."),
+    ] = DeliveryChoice.HOLD,
+    hold_lanes: Annotated[
+        bool, typer.Option("--hold-lanes", help="Hold every lane, so that no run starts before you release it.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would change, and change nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Prepare a restored database before its processes start. Safe to repeat.
+
+    By default no schedule fires for the past and no webhook message of the backup is sent. Runs that had not ended at
+    the time of the backup continue; with --hold-lanes they wait.
+    """
+    from runlane.cli.target import refuse_url
+    from runlane.settings import load_settings
+    from runlane.store.recovery import recover
+    from runlane.store.sql.migrate import open_ready
+
+    refuse_url("db recovered", _USE_DATABASE)
+    settings = load_settings()
+
+    async def run() -> Recovery:
+        database = await open_ready(settings, 2)
+        try:
+            return await recover(
+                database,
+                skip_slots=catch_up is CatchUpChoice.NONE,
+                stop_deliveries=webhooks is DeliveryChoice.HOLD,
+                hold_lanes=hold_lanes,
+                dry_run=dry_run,
+                actor="local",
+            )
+        finally:
+            await database.close()
+
+    result = asyncio.run(run())
+    if json:
+        print_json({"dry_run": dry_run, **asdict(result)})
+    else:
+        _print_recovery(result, settings.shown_database, dry_run=dry_run)
+
+
+def _print_recovery(result: Recovery, shown: str, *, dry_run: bool) -> None:
+    write_line(f"{shown}: {'would change' if dry_run else 'changed'}")
+    write_line(f"  schedules   {result.missed_slots} slots of {result.schedules} schedules are recorded as missed")
+    write_line(f"  webhooks    {result.deliveries} deliveries are ended; send them with: runlane webhooks replay")
+    write_line(f"  lanes       {len(result.held_lanes)} are held; release them with: runlane lanes release")
+    write_line(f"  runs        {result.continuing} were queued or running and continue where the backup has them")

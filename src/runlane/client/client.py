@@ -20,6 +20,7 @@ from runlane.client.event_calls import EventCalls
 from runlane.client.failures import BulkJobs, DeadLetters
 from runlane.client.http import PREFIX, Http, part
 from runlane.client.retry_policy import RetryPolicy
+from runlane.client.run_views import RunViewCalls
 from runlane.client.schedules import ScheduleCalls
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
@@ -54,7 +55,7 @@ _LONGEST_WAIT_SECONDS = 60.0
 _BATCH = 1000
 
 
-class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
+class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls):
     """A client of the server at a URL. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(
@@ -242,10 +243,6 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
         """Return the open waits of a run: people, times and events."""
         return await self._http.read_list(Question, _run(run_id, "waits"), "waits")
 
-    def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
-        """Yield everything that waits for a person, oldest first, read page by page."""
-        return self._http.pages(Question, f"{PREFIX}/inbox", "questions", {"tenant": tenant, "limit": page})
-
     def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
         """Yield every event after a number, live, until the run has ended. Broken connections are opened again.
 
@@ -278,7 +275,12 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
         return await self._act(run_id, "approve")
 
     async def resume(
-        self, run_id: str, response: Mapping[str, Any] | str | None = None, *, step: str | None = None
+        self,
+        run_id: str,
+        response: Mapping[str, Any] | str | None = None,
+        *,
+        step: str | None = None,
+        note: str | None = None,
     ) -> Status:
         """Answer a question of a run. `step` is the id or path of the step that asks, if several do.
 
@@ -287,6 +289,8 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls):
         body: dict[str, Any] = {"response": {} if response is None else response}
         if step is not None:
             body["step"] = step
+        if note is not None:
+            body["note"] = note
         answer = await self._http.change("POST", _run(run_id, "resume"), body)
         return Status(answer["status"])
 

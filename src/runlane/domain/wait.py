@@ -4,11 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import Annotated, Any, Final
 
 from pydantic import Field, with_config
 
+from runlane.domain.ids import INSIDE
 from runlane.domain.wire import WIRE, Timestamp
+
+
+class QuestionKind(StrEnum):
+    """What a question to a person is about."""
+
+    STEP = "step"
+    APPROVAL = "approval"
+    UNKNOWN_EFFECT = "unknown_effect"
+    BUDGET = "budget"
+
+
+# The part of a path after INSIDE names what a step asks in the middle of its work.
+_INSIDE_KINDS: Final = {
+    "/approve/": QuestionKind.APPROVAL,
+    "/unknown/": QuestionKind.UNKNOWN_EFFECT,
+    "/cap/": QuestionKind.BUDGET,
+}
+
+
+def question_kind(path: str) -> QuestionKind:
+    """Return what the question at a path is about."""
+    inside = path.partition(INSIDE)[2]
+    for part, kind in _INSIDE_KINDS.items():
+        if part in f"{inside}/":
+            return kind
+    return QuestionKind.STEP
 
 
 @with_config(WIRE)
@@ -40,3 +68,49 @@ class Question:
         str, Field(description="`tenant`: keys of the tenant with runs:write. `platform`: platform admins alone.")
     ] = "tenant"
     channel_id: str | None = None
+    about: Annotated[
+        QuestionKind, Field(description="`step`: a human step; a tool's `approval`; an `unknown_effect`; a `budget`.")
+    ] = QuestionKind.STEP
+    claimed_by: Annotated[str | None, Field(description="The key whose owner reads it at the moment.")] = None
+    claimed_until_us: Annotated[Timestamp | None, Field(alias="claimed_until")] = None
+
+
+class QuestionState(StrEnum):
+    """The state of a question."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    CLOSED = "closed"
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class QuestionDetail:
+    """One question, with its answer if it has one."""
+
+    question: Question
+    state: Annotated[QuestionState, Field(description="`closed`: the run has ended, or no longer needs an answer.")]
+    answer: Any = None
+    note: Annotated[str | None, Field(description="What the person who answered has noted.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class InboxCount:
+    """The number of open questions."""
+
+    total: int
+    by_kind: Mapping[QuestionKind, int]
+    exact: Annotated[bool, Field(description="False when there are more: counting stops at 1,000.")]
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class AnswerOutcome:
+    """The result of one of several answers."""
+
+    run_id: str
+    step: str | None
+    answered: bool
+    code: Annotated[str | None, Field(description="The error code, if it was not accepted.")] = None
+    message: str | None = None

@@ -35,6 +35,7 @@ RunlaneError
 │   ├── StartLimited          a rate limit of the target's flow control is reached
 │   └── BacklogFull           as many runs wait as the target's flow control allows
 ├── Unavailable               the database cannot be reached; try again
+├── Paused                    the process only reads
 ├── OutboundError             another server could not be called
 │   ├── OutboundRefused       its address, scheme or redirects are not allowed
 │   ├── OutboundTimeout       it did not answer in time

@@ -17,6 +17,7 @@ __all__ = [
     "OutboundTimeout",
     "OutboundTooLarge",
     "OutboundUnreachable",
+    "Paused",
     "SchemaOutdated",
     "SchemaTooNew",
     "SecretQuotaExceeded",
@@ -37,6 +38,19 @@ class Unavailable(RunlaneError):
     @property
     def public_message(self) -> str:
         return "The database is not available. Try again later."
+
+
+class Paused(RunlaneError):
+    """The process only reads, because RUNLANE_PAUSED is set."""
+
+    code = "paused"
+    http_status = 503
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This process only reads, because RUNLANE_PAUSED is set. Unset it, and restart the process, when the "
+            "database may be changed."
+        )
 
 
 class OutboundError(RunlaneError):

@@ -35,6 +35,11 @@ class StorageSettings(SettingsGroup):
     database_timeout_seconds: float = Field(
         default=10.0, gt=0, description="Timeout of one statement or one connection attempt."
     )
+    paused: bool = Field(
+        default=False,
+        description="Start servers that only read: they refuse every change and do no maintenance, and workers do not "
+        "start. For a restored database, until runlane db recovered has prepared it.",
+    )
     redis_url: SecretStr | None = Field(
         default=None,
         description="redis://, rediss://, redis+sentinel://host:port,host:port/service or redis+cluster://host:port,… "

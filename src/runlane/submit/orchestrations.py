@@ -171,6 +171,7 @@ async def answer_run(
     step: str | None,
     answered_by: str,
     platform: bool,
+    note: str | None = None,
 ) -> RunChange:
     """Answer the question of a run; `step` is the id or path of the step that asks, if several do.
 
@@ -190,7 +191,7 @@ async def answer_run(
     schema = wait.request.get("arguments_schema")
     if schema is not None:
         check_decision(values, wait.request["context"]["arguments"], schema)
-    return await answer_wait(database, run_id, wait.path, values, answered_by)
+    return await answer_wait(database, run_id, wait.path, values, answered_by, note)
 
 
 def _with_strings(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:

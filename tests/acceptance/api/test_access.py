@@ -72,6 +72,8 @@ BODIES: dict[str, Any] = {
     "/runs/retry": {"filter": {"target": "nothing"}},
     "/resume": {"response": {}},
     "/fork": {"from_step": "draft"},
+    "/inbox/answer": {"answers": [{"run_id": "run_none"}]},
+    "/inbox/claim": {"run_id": "run_none", "path": "ask"},
     "/events/{name}": {"data": 1},
     "/api/v2/events": {"events": [{"name": "order.paid"}]},
     "/triggers/{name}/replay": {"from": "2026-01-31T12:00:00Z"},
@@ -138,6 +140,8 @@ class Endpoint(NamedTuple):
             "{job_id}": "blk_none",
             "{kind}": "greet",
             "{hold_id}": "hold_none",
+            "{path:path}": "ask",
+            "{ref:path}": "input",
             "{schedule_id}": "hourly",
         }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")

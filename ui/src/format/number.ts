@@ -16,13 +16,15 @@ export function formatShort(value: number | null | undefined): string {
   return `${(value / 1_000_000_000).toFixed(1)}B`
 }
 
-/** A cost in US dollars; small costs keep two significant digits, because model calls cost fractions of a cent. */
+/** A cost in US dollars; below a dollar two significant digits, because model calls cost fractions of a cent. */
 export function formatCost(usd: number | null | undefined): string {
   if (usd === null || usd === undefined) return '–'
-  if (usd === 0) return '$0'
-  if (Math.abs(usd) >= 100) return `$${whole.format(Math.round(usd))}`
-  if (Math.abs(usd) >= 0.01) return `$${usd.toFixed(2)}`
-  return `$${Number(usd.toPrecision(2)).toFixed(Math.min(8, 1 - Math.floor(Math.log10(Math.abs(usd)))))}`
+  const size = Math.abs(usd)
+  if (size === 0) return '$0'
+  if (size >= 100) return `$${whole.format(Math.round(usd))}`
+  if (size >= 0.995) return `$${usd.toFixed(2)}`
+  const decimals = Math.max(2, 1 - Math.floor(Math.log10(size)))
+  return `$${usd.toFixed(Math.min(8, decimals))}`
 }
 
 export function formatBytes(bytes: number): string {

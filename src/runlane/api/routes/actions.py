@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Request
 
+from runlane.api.answering import answer_question
 from runlane.api.auth import RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
@@ -74,9 +75,7 @@ async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body
         request,
         principal,
         run_id,
-        lambda parts: parts.app.resume(
-            run_id, body.response, step=body.step, answered_by=principal.name, platform=principal.everywhere
-        ),
+        lambda parts: answer_question(parts, principal, run_id, body.response, body.step, body.note),
     )
 
 

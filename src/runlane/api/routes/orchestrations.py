@@ -1,13 +1,12 @@
-"""Runs of orchestrations: start, fork, send events, and list open waits."""
+"""Runs of orchestrations: start, fork, send events, and list the open waits of one."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Request
 
 from runlane import queries
-from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.error_responses import answers
@@ -15,12 +14,12 @@ from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency
 from runlane.api.routes.tasks import Traceparent, accept, accepted_answer
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.actions import Changed
-from runlane.api.schemas.fields import MAX_PAGE, Name
+from runlane.api.schemas.fields import Name
 from runlane.api.schemas.orchestrations import ForkRun, OrchestrationRequest, SendEvent
 from runlane.api.schemas.tasks import Links
 from runlane.api.serializers import ORCHESTRATIONS, JsonBody, ValueBody
 from runlane.api.services import parts_of
-from runlane.domain.views import InboxPage, WaitList
+from runlane.domain.views import WaitList
 from runlane.submit.orchestrations import StartRequest
 
 collection = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
@@ -88,16 +87,3 @@ async def get_waits(request: Request, principal: RunsRead, run_id: RunId) -> Val
     await require_visible(parts, principal, run_id)
     waits = await queries.get_waits(parts.database, run_id)
     return ValueBody(WaitList(run_id, tuple(waits)))
-
-
-@collection.get("/inbox", response_model=InboxPage, responses=answers())
-async def get_inbox(
-    request: Request,
-    principal: RunsRead,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
-    cursor: Annotated[str | None, Query(max_length=2200, description="`next_cursor` of the previous page.")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> ValueBody:
-    """List everything that waits for a person, oldest first. Answer with POST /api/v2/runs/{run_id}/resume."""
-    page = await queries.get_inbox(parts_of(request).database, tenant_to_list(principal, tenant), cursor, limit)
-    return ValueBody(page)

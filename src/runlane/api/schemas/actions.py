@@ -11,6 +11,7 @@ from runlane.api.schemas.fields import (
     Key,
     Moment,
     Name,
+    Note,
     Priority,
     RequestModel,
     ResponseModel,
@@ -66,6 +67,7 @@ class ResumeRun(RequestModel):
         description="The fields by name; a string answers a question with at most one field.",
     )
     step: StepPath | None = Field(default=None, description="The id or path of the step, if several steps ask.")
+    note: Note | None = Field(default=None, description="Stored with the answer, for people.")
 
 
 class BulkFilter(RequestModel):

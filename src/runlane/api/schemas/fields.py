@@ -52,6 +52,7 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_CLEAN), AfterValidator(text_only)]
 RunId = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=_CLEAN), AfterValidator(text_only)]
 StepPath = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=_CLEAN), AfterValidator(text_only)]
+Note = Annotated[str, StringConstraints(min_length=1, max_length=2000), AfterValidator(text_only)]
 Priority = Annotated[int, Field(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher runs earlier.")]
 Delay = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, description="Seconds before the run may start.")]
 FairnessKey = Annotated[

@@ -8,12 +8,10 @@ stored, as a row of kind `sent`, for the first step that waits for its name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, or_, select, update
-from sqlalchemy import cast as sql_cast
+from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
@@ -67,6 +65,10 @@ class Wait:
     answer: Any
     answered_at_us: int | None
     answered_by: str | None
+    note: str | None = None
+    claimed_by: str | None = None
+    claimed_until_us: int | None = None
+    settled_at_us: int | None = None
 
     @property
     def answerable_by(self) -> AnswerableBy:
@@ -113,6 +115,9 @@ def _open(batch: FromClause) -> Executable:
             "answered_at": None,
             "answered_by": None,
             "settled_at": None,
+            "note": None,
+            "claimed_by": None,
+            "claimed_until": None,
         },
         where=run_waits.c.settled_at.is_not(None),
     ).returning(
@@ -214,6 +219,7 @@ ANSWER = Statement(
         answer=bindparam("answer", type_=Text()),
         answered_at=now_us(),
         answered_by=bindparam("answered_by", type_=Text()),
+        note=bindparam("note", type_=Text()),
     )
     .returning(run_waits.c.path, run_waits.c.step_id, run_waits.c.kind),
     purpose="Store the answer of an open wait.",
@@ -236,57 +242,11 @@ KEEP_EVENT = Statement(
     ),
     purpose="Store an event that was sent before the run waits for it.",
 )
-_after = bindparam("after_at", type_=BigInteger())
-_after_run = bindparam("after_run", type_=Text())
-_INBOX = Statement(
-    "inbox",
-    select(run_waits, _due_in)
-    .select_from(run_waits.join(runs, runs.c.id == run_waits.c.run_id))
-    .where(
-        run_waits.c.kind == lit("human"),
-        run_waits.c.answered_at.is_(None),
-        run_waits.c.settled_at.is_(None),
-        runs.c.ended_at.is_(None),
-        or_(run_waits.c.due_at.is_(None), run_waits.c.due_at > now_us()),
-        or_(
-            sql_cast(bindparam("tenant", type_=Text()), Text).is_(None),
-            run_waits.c.tenant == bindparam("tenant", type_=Text()),
-        ),
-        or_(
-            run_waits.c.opened_at > func.coalesce(_after, lit(-1)),
-            and_(run_waits.c.opened_at == _after, run_waits.c.run_id > _after_run),
-            # Branches of one run may ask at the same time.
-            and_(
-                run_waits.c.opened_at == _after,
-                run_waits.c.run_id == _after_run,
-                run_waits.c.path > bindparam("after_path", type_=Text()),
-            ),
-        ),
-    )
-    .order_by(run_waits.c.opened_at, run_waits.c.run_id, run_waits.c.path)
-    .limit(bindparam("limit", type_=Integer())),
-    purpose="Read a page of open questions to people, oldest first.",
-)
 
 
 async def read_waits(database: Database, run_id: str) -> list[Wait]:
     """Return the waits of a run, oldest first, including answered ones that its worker has not consumed yet."""
     return [wait_of(row) for row in await database.query(WAITS_OF_RUN, run_id=run_id)]
-
-
-async def read_inbox(
-    database: Database, tenant: str | None, after: tuple[int, str, str] | None = None, limit: int = 100
-) -> Sequence[Wait]:
-    """Return open questions to people, oldest first; `after` is the time, run and path of the last one of a page."""
-    rows = await database.query(
-        _INBOX,
-        tenant=tenant,
-        after_at=None if after is None else after[0],
-        after_run=None if after is None else after[1],
-        after_path=None if after is None else after[2],
-        limit=limit,
-    )
-    return [wait_of(row) for row in rows]
 
 
 def wait_of(row: Row) -> Wait:

@@ -1,6 +1,7 @@
 """The version of the schema: checked at start, raised by `runlane db upgrade`.
 
-A process whose code does not match the schema refuses to start, because it would fail later, while it executes runs.
+A process whose code cannot run on the schema refuses to start, because it would fail later, while it executes runs.
+Code runs on a newer schema if the migrations that it lacks allow that, since a rollback of the code keeps the schema.
 The embedded SQLite file is upgraded automatically when it is opened.
 """
 
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy import Text, column, select, table
+from sqlalchemy import Text, bindparam, column, select, table
 from sqlalchemy.exc import DBAPIError
 
 from runlane.domain.ids import lock_key
@@ -22,6 +23,7 @@ from runlane.private_files import make_file
 from runlane.settings import Settings
 from runlane.store.sql.database import Database, Session, open_database
 from runlane.store.sql.migrations import HEAD, REVISIONS, UNRELEASED
+from runlane.store.sql.schema import schema_compatibility
 from runlane.store.sql.statement import Statement
 
 SCRIPTS = Path(__file__).parent / "migrations"
@@ -53,6 +55,13 @@ _TABLES = {
 }
 
 
+_COMPATIBLE_FROM = Statement(
+    "schema_compatible_from",
+    select(schema_compatibility.c.compatible_from).where(schema_compatibility.c.revision == bindparam("revision")),
+    purpose="Read the oldest revision whose code runs on the schema.",
+)
+
+
 async def read_version(database: Database) -> str | None:
     """Return the revision of the schema, or None for an empty database."""
 
@@ -68,11 +77,20 @@ async def read_version(database: Database) -> str | None:
 async def check_schema(database: Database, shown: str) -> None:
     """Raise if the schema is older or newer than this code needs."""
     version = await read_version(database)
+    if version == HEAD or await _is_compatible(database, version):
+        return
     _refuse_unknown(version, shown)
-    if version != HEAD:
-        raise SchemaOutdated(
-            f"The database {shown} has schema {version or 'none'}, this code needs {HEAD}. Run: runlane db upgrade"
-        )
+    raise SchemaOutdated(
+        f"The database {shown} has schema {version or 'none'}, this code needs {HEAD}. Run: runlane db upgrade"
+    )
+
+
+async def _is_compatible(database: Database, version: str | None) -> bool:
+    """Return whether the schema is newer than this code, and this code runs on it."""
+    if version is None or version in REVISIONS or version in UNRELEASED:
+        return False
+    found = await database.query(_COMPATIBLE_FROM, revision=version)
+    return bool(found) and found[0]["compatible_from"] in REVISIONS
 
 
 def _refuse_unknown(version: str | None, shown: str) -> None:
@@ -85,7 +103,7 @@ def _refuse_unknown(version: str | None, shown: str) -> None:
     if version is not None and version not in REVISIONS:
         raise SchemaTooNew(
             f"The database {shown} has schema {version}, which is newer than this code's schema {HEAD}. "
-            "Install the newer runlane that upgraded it; a schema cannot be downgraded."
+            "This code cannot run on it. Install the newer runlane that upgraded it; a schema cannot be downgraded."
         )
 
 
@@ -93,7 +111,7 @@ async def open_ready(settings: Settings, connections: int | None = None) -> Data
     """Open the database and check its schema. An embedded SQLite file is created or upgraded first."""
     database = await open_database(settings, connections)
     try:
-        if settings.sqlite_path is not None and await read_version(database) != HEAD:
+        if settings.sqlite_path is not None and await read_version(database) in (None, *REVISIONS[:-1]):
             await database.close()
             await upgrade(settings)
             database = await open_database(settings, connections)

@@ -44,7 +44,7 @@ function tabsOf(run: Run, store: RunStore): Tab[] {
 }
 
 function Body({ run, store, tab, span, onSelect }: { run: Run; store: RunStore; tab: string; span: string | null; onSelect: (span: string | null) => void }) {
-  if (tab === 'graph') return <GraphTab run={run} store={store} selected={span} onSelect={onSelect} />
+  if (tab === 'graph') return <GraphTab run={run} selected={span} onSelect={onSelect} />
   if (tab === 'conversation') return <ConversationTab run={run} store={store} selected={span} onSelect={onSelect} />
   if (tab === 'events') return <EventsTab run={run} store={store} />
   if (tab === 'state') return <StateTab run={run} />

@@ -11,6 +11,7 @@ from __future__ import annotations
 from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles, tenant_quotas, tenants
 from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
+from runlane.store.sql.schema.compatibility import schema_compatibility
 from runlane.store.sql.schema.dashboard import browser_sessions, saved_views, servers
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
 from runlane.store.sql.schema.events import (
@@ -127,6 +128,7 @@ __all__ = [
     "saved_views",
     "schedule_firings",
     "schedules",
+    "schema_compatibility",
     "secrets",
     "servers",
     "store_items",

@@ -301,6 +301,10 @@ run_waits = Table(
     Column("match", Text),
     Column("lookback_us", BigInteger),
     Column("looked_at", BigInteger),
+    # What the person who answered has noted, and who reads the question at the moment.
+    Column("note", Text),
+    Column("claimed_by", Text),
+    Column("claimed_until", BigInteger),
 )
 _open_match = "match is not null and answered_at is null and settled_at is null"
 Index(

@@ -1,20 +1,16 @@
 /* One execution: its name in the tree, its bar, and what it took. */
-import { Bot, Braces, ChevronRight, CircleHelp, GitBranch, type LucideIcon, MessageSquare, Repeat, Split, Timer, User, Wrench, Workflow } from 'lucide-react'
+import { ChevronRight } from 'lucide-react'
 import { formatDuration, formatTicking } from '@/format/duration'
 import { formatCost, formatShort, plural } from '@/format/number'
 import { oneLine } from '@/format/text'
 import { cx, TONE_FILL } from '@/parts/classes'
 import { StatusIcon } from '@/parts/Status'
+import { STEP_ICONS } from '@/parts/stepIcons'
 import { statusText } from '@/text/status'
 import type { Span } from '../model/types'
 import type { TimelineRow } from './rows'
 import type { Scale } from './scale'
 import type { View } from './useView'
-
-const ICONS: Record<string, LucideIcon> = {
-  llm: MessageSquare, agent: Bot, model: MessageSquare, tool: Wrench, human: User, question: User, wait: Timer, parallel: Split,
-  loop: Repeat, orchestration: Workflow, if_else: GitBranch, switch: GitBranch, evaluator: CircleHelp, task: Braces,
-}
 
 interface SpanRowProps {
   row: TimelineRow
@@ -46,7 +42,7 @@ function Bar({ span, scale, view, now }: { span: Span; scale: Scale; view: View;
         span.outcome === 'waiting' ? 'border border-dashed border-person bg-person-soft' : TONE_FILL[tone],
         span.kind === 'model' && 'opacity-60',
       )}
-      style={{ left: `${left * 100}%`, width: `max(3px, ${(right - left) * 100}%)` }}
+      style={{ left: `min(${left * 100}%, 100% - 3px)`, width: `max(3px, ${(right - left) * 100}%)` }}
     />
   )
 }
@@ -70,7 +66,7 @@ export function SpanRowView({ row, index, top, template, narrow, scale, view, no
     )
   }
   const { span } = row
-  const Icon = ICONS[span.type]
+  const Icon = STEP_ICONS[span.type]
   const seconds = span.end === null ? Math.max(0, (now - span.start) / 1_000) : (span.end - span.start) / 1_000
   const isSelected = selected === span.id
   return (

@@ -1,4 +1,4 @@
-"""Signed-in browsers, saved views, and the heartbeats of servers."""
+"""Signed-in browsers, saved views, the heartbeats of servers, and claims and notes of questions."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -40,3 +40,6 @@ def upgrade() -> None:
         sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
         sa.Column("figures", sa.Text(), nullable=False),
     )
+    op.add_column("run_waits", sa.Column("note", sa.Text()))
+    op.add_column("run_waits", sa.Column("claimed_by", sa.Text()))
+    op.add_column("run_waits", sa.Column("claimed_until", sa.BigInteger()))

@@ -1,0 +1,47 @@
+"""Answering several questions, and claiming one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from runlane.api.schemas.fields import Note, RequestModel, ResponseModel, RunId, StepPath
+from runlane.domain.wait import AnswerOutcome
+
+MAX_ANSWERS = 100
+
+
+class OneAnswer(RequestModel):
+    """The answer to one question."""
+
+    run_id: RunId
+    step: StepPath | None = Field(default=None, description="The id or path of the step, if several steps ask.")
+    response: dict[str, Any] | str = Field(default_factory=dict[str, Any], description="As for one answer.")
+
+
+class AnswerMany(RequestModel):
+    """Answers to several questions. Each is accepted or refused by itself."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"answers": [{"run_id": "run_1", "response": {"decision": "approve"}}]}]}
+    )
+
+    answers: Annotated[list[OneAnswer], Field(min_length=1, max_length=MAX_ANSWERS)]
+    note: Note | None = Field(default=None, description="Stored with each answer.")
+
+
+class AnswersGiven(ResponseModel):
+    """The outcome of each answer, in the order of the request."""
+
+    answered: int
+    refused: int
+    outcomes: list[AnswerOutcome]
+
+
+class ClaimQuestion(RequestModel):
+    """Claim a question for ten minutes, so that others see that it is being read."""
+
+    run_id: RunId
+    path: StepPath
+    release: bool = Field(default=False, description="Give it back instead.")

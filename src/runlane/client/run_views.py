@@ -1,0 +1,74 @@
+"""What pages about runs read, and the inbox."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from runlane.client import wire
+from runlane.client.http import PREFIX, Http, part
+from runlane.domain.graph_view import OrchestrationGraph, RunGraph
+from runlane.domain.timeline import Timeline
+from runlane.domain.wait import AnswerOutcome, InboxCount, Question, QuestionDetail, QuestionKind
+
+
+class RunViewCalls:
+    """Timelines, graphs, values and questions."""
+
+    _http: Http
+
+    async def timeline(
+        self, run_id: str, parent: str = "", *, cursor: str | None = None, limit: int = 2000
+    ) -> Timeline:
+        """Return the steps of a run as spans of time; with `parent`, what is inside that span."""
+        query = {"parent": parent, "cursor": cursor, "limit": limit}
+        return wire.parse(Timeline, await self._http.read(f"{PREFIX}/runs/{part(run_id)}/timeline", query))
+
+    async def run_graph(self, run_id: str, path: str = "") -> RunGraph:
+        """Return the graph of a run and what it has done with each step; with `path`, of an inner orchestration."""
+        return wire.parse(RunGraph, await self._http.read(f"{PREFIX}/runs/{part(run_id)}/graph", {"path": path}))
+
+    async def graph(
+        self, orchestration_id: str, *, version: str | None = None, tenant: str | None = None
+    ) -> OrchestrationGraph:
+        """Return the steps of an orchestration and the edges between them."""
+        query = {"version": version, "tenant": tenant}
+        path = f"{PREFIX}/orchestrations/{part(orchestration_id)}/graph"
+        return wire.parse(OrchestrationGraph, await self._http.read(path, query))
+
+    def inbox(
+        self,
+        *,
+        tenant: str | None = None,
+        about: QuestionKind | str | None = None,
+        target: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        page: int = 100,
+    ) -> AsyncGenerator[Question]:
+        """Yield everything that waits for a person, oldest first, read page by page."""
+        query = {"tenant": tenant, "about": about, "target": target, "agent": agent, "tool": tool, "limit": page}
+        return self._http.pages(Question, f"{PREFIX}/inbox", "questions", query)
+
+    async def inbox_count(self, *, tenant: str | None = None) -> InboxCount:
+        """Return the number of open questions by kind, up to 1,000."""
+        return wire.parse(InboxCount, await self._http.read(f"{PREFIX}/inbox/count", {"tenant": tenant}))
+
+    async def question(self, run_id: str, path: str) -> QuestionDetail:
+        """Return one question of a run, and its answer if it has one."""
+        return wire.parse(QuestionDetail, await self._http.read(f"{PREFIX}/inbox/{part(run_id)}/{part(path)}"))
+
+    async def answer_many(
+        self, answers: Sequence[Mapping[str, Any]], *, note: str | None = None
+    ) -> Sequence[AnswerOutcome]:
+        """Answer up to 100 questions: each has `run_id`, `response`, and `step` if several steps ask."""
+        body: dict[str, Any] = {"answers": [dict(answer) for answer in answers]}
+        if note is not None:
+            body["note"] = note
+        given = await self._http.change("POST", f"{PREFIX}/inbox/answer", body)
+        return [wire.parse(AnswerOutcome, outcome) for outcome in given["outcomes"]]
+
+    async def claim_question(self, run_id: str, path: str, *, release: bool = False) -> QuestionDetail:
+        """Claim a question for ten minutes, so that others see that it is being read; or give it back."""
+        body = {"run_id": run_id, "path": path, "release": release}
+        return wire.parse(QuestionDetail, await self._http.change("POST", f"{PREFIX}/inbox/claim", body))
