@@ -18,7 +18,7 @@ export function usePages<P extends PathsWith<'get'>>(path: P, params: Pick<Param
     queryFn: ({ pageParam, signal }) =>
       call('get', path, { ...params, query: { ...(params.query as object | undefined), limit: options.limit ?? 100, cursor: pageParam }, signal } as unknown as Params<P, 'get'>) as Promise<Page<P>>,
     initialPageParam: undefined,
-    getNextPageParam: (page) => (page as Paged).next_cursor ?? undefined,
+    getNextPageParam: (page) => (page as unknown as Paged).next_cursor ?? undefined,
     meta: { topics: options.topics },
     enabled: options.enabled,
     refetchInterval: options.pollMs,
