@@ -11,6 +11,7 @@ import { Allowed } from './Allowed'
 const RunPage = lazy(() => import('@/screens/run/RunPage'))
 const BulkJobPage = lazy(() => import('@/screens/runs/BulkJobPage'))
 const StartPage = lazy(() => import('@/screens/start/StartPage'))
+const InboxPage = lazy(() => import('@/screens/inbox/InboxPage'))
 const ChatPage = lazy(() => import('@/screens/chat/ChatPage'))
 
 interface RouteEntry {
@@ -27,6 +28,7 @@ const ROUTES: RouteEntry[] = [
   { path: '/runs/:runId', needs: ['runs:read'], page: RunPage },
   { path: '/bulk/:jobId', needs: ['runs:read'], page: BulkJobPage },
   { path: '/start', needs: ['runs:write'], page: StartPage },
+  { path: '/inbox', needs: ['runs:read'], page: InboxPage },
   { path: '/chat', needs: ['runs:read'], page: ChatPage },
   { path: '/chat/:sessionId', needs: ['runs:read'], page: ChatPage },
 ]

@@ -1,6 +1,6 @@
 /* One conversation: its turns in the order of acceptance, the open one live, and the input. */
 import { ArrowLeft, CircleStop, Trash2 } from 'lucide-react'
-import { useEffect, useMemo, useRef } from 'react'
+import { useEffect, useMemo, useRef, useState } from 'react'
 import { Link, useLocation } from 'wouter'
 import { useApi } from '@/api/query'
 import type { components } from '@/api/schema'
@@ -11,12 +11,17 @@ import { formatCost, plural } from '@/format/number'
 import { visible } from '@/format/text'
 import { type Action, request } from '@/parts/action/action'
 import { ActionButton } from '@/parts/action/ActionButtons'
+import { Button } from '@/parts/Button'
 import { CopyIconButton } from '@/parts/Copy'
 import { Loaded } from '@/parts/Loading'
 import { Status } from '@/parts/Status'
 import { isEnded } from '@/text/status'
 import { Composer } from './Composer'
 import { Turn } from './Turn'
+
+/** Turns that are loaded at first, and with each further click; the server sends at most five times as many. */
+const PAGE = 100
+const MOST = 500
 
 type Message = components['schemas']['ChatMessage']
 type State = components['schemas']['ChatState']
@@ -82,7 +87,8 @@ export function Conversation({ sessionId }: { sessionId: string }) {
   const [, navigate] = useLocation()
   const { may } = useSession()
   const status = useApi('/api/v2/chat/{session_id}/status', { path: { session_id: sessionId } }, { topics: ['chat', 'runs'] })
-  const messages = useApi('/api/v2/chat/{session_id}/messages', { path: { session_id: sessionId }, query: { limit: 1000 } }, { topics: ['chat', 'runs'] })
+  const [shown, setShown] = useState(PAGE)
+  const messages = useApi('/api/v2/chat/{session_id}/messages', { path: { session_id: sessionId }, query: { after: Math.max(0, (status.data?.turns ?? 0) - shown), limit: shown } }, { topics: ['chat', 'runs'], enabled: status.data !== undefined, keep: true })
   const turns = useMemo(() => turnsOf(messages.data?.messages ?? []), [messages.data])
   const runs = useRuns(turns)
   const isOpen = (turn: TurnMessages) => !isEnded((turn.answer ?? turn.user)?.status ?? 'queued')
@@ -110,9 +116,13 @@ export function Conversation({ sessionId }: { sessionId: string }) {
           </header>
           <div className="min-h-0 flex-1 overflow-y-auto">
             <Loaded query={messages}>
-              {(page) => (
+              {() => (
                 <ol aria-label="Messages" className="mx-auto flex max-w-[860px] flex-col gap-4 p-4">
-                  {page.next_after < page.last_turn && <li className="text-center text-xs text-wait">The first {page.next_after} of {page.last_turn} turns are shown.</li>}
+                  {session.turns > shown && (
+                    <li className="text-center text-xs text-soft">
+                      The newest {shown} of {session.turns} turns are shown. {shown < MOST ? <Button small onClick={() => setShown(shown + PAGE)}>Show older turns</Button> : 'The API lists all of them.'}
+                    </li>
+                  )}
                   {turns.map((turn) => (
                     <Turn key={turn.turn} turn={turn} run={runs.get(turn.runId)} live={turn === open[0]} />
                   ))}
