@@ -13,6 +13,15 @@ const BulkJobPage = lazy(() => import('@/screens/runs/BulkJobPage'))
 const StartPage = lazy(() => import('@/screens/start/StartPage'))
 const InboxPage = lazy(() => import('@/screens/inbox/InboxPage'))
 const ChatPage = lazy(() => import('@/screens/chat/ChatPage'))
+const LanesPage = lazy(() => import('@/screens/lanes/LanesPage'))
+const LanePage = lazy(() => import('@/screens/lanes/LanePage'))
+const WorkersPage = lazy(() => import('@/screens/workers/WorkersPage'))
+const DeadLettersPage = lazy(() => import('@/screens/deadLetters/DeadLettersPage'))
+const DeadLetterPage = lazy(() => import('@/screens/deadLetters/DeadLetterPage'))
+const SchedulesPage = lazy(() => import('@/screens/schedules/SchedulesPage'))
+const SchedulePage = lazy(() => import('@/screens/schedules/SchedulePage'))
+const WebhooksPage = lazy(() => import('@/screens/webhooks/WebhooksPage'))
+const EndpointPage = lazy(() => import('@/screens/webhooks/EndpointPage'))
 
 interface RouteEntry {
   path: string
@@ -31,6 +40,15 @@ const ROUTES: RouteEntry[] = [
   { path: '/inbox', needs: ['runs:read'], page: InboxPage },
   { path: '/chat', needs: ['runs:read'], page: ChatPage },
   { path: '/chat/:sessionId', needs: ['runs:read'], page: ChatPage },
+  { path: '/lanes', needs: ['workers:view'], page: LanesPage },
+  { path: '/lanes/:name', needs: ['workers:view'], page: LanePage },
+  { path: '/workers', needs: ['workers:view'], page: WorkersPage },
+  { path: '/dead-letters', needs: ['runs:read'], page: DeadLettersPage },
+  { path: '/dead-letters/:runId', needs: ['runs:read'], page: DeadLetterPage },
+  { path: '/schedules', needs: ['runs:read'], page: SchedulesPage },
+  { path: '/schedules/:scheduleId', needs: ['runs:read'], page: SchedulePage },
+  { path: '/webhooks', needs: ['runs:read'], page: WebhooksPage },
+  { path: '/webhooks/:endpointId', needs: ['runs:read'], page: EndpointPage },
 ]
 
 export function Routes() {
