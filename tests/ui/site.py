@@ -134,10 +134,14 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory() as folder, open_site(Path(folder), port=options.port) as site:
-        for name, run_id in populate(site).items():
-            print(f"{name:12} {site.ui}/runs/{run_id}", flush=True)
-        while True:
-            time.sleep(3600)
+        try:
+            for name, run_id in populate(site).items():
+                print(f"{name:12} {site.ui}/runs/{run_id}", flush=True)
+            while True:
+                time.sleep(3600)
+        finally:
+            # Its runs would delay an orderly end.
+            site.server.kill()
 
 
 if __name__ == "__main__":
