@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tests.server_process import ServerProcess, serving
+from tests.server_process import ServerProcess, command, serving
 
 _Value = TypeVar("_Value")
 WORKSHOP: Final = Path(__file__).parent / "workshop"
@@ -95,6 +95,22 @@ def open_site(folder: Path, *, port: int | None = None) -> Generator[Site]:
     variables = prepare_folder(folder)
     with serving(folder, variables, "dev", "tasks:app", port=port) as server:
         yield Site(server, folder, variables)
+
+
+@contextmanager
+def keyed_site(folder: Path, *, port: int | None = None) -> Generator[Site]:
+    """Run `runlane serve --worker` in a folder: a server that needs keys. The site has one of a platform admin."""
+    variables = prepare_folder(folder)
+    key = create_key(folder, variables, "boss", "platform_admin")
+    with serving(folder, variables, "serve", "tasks:app", "--worker", port=port) as server:
+        yield Site(server, folder, variables, key)
+
+
+def create_key(folder: Path, variables: Mapping[str, str], name: str, role: str) -> str:
+    """Create a key with a command and return it."""
+    made = command(folder, "keys", "create", name, "--role", role, "--json", **variables)
+    assert made.returncode == 0, made.stderr
+    return json.loads(made.stdout)["key"]
 
 
 def populate(site: Site) -> dict[str, str]:

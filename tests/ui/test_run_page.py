@@ -77,9 +77,12 @@ def test_a_person_answers_and_the_page_follows_without_a_reload(page: Page, site
 
 def test_the_graph_shows_the_state_of_each_step(page: Page, site: Site, runs: dict[str, str]) -> None:
     open_run(page, site, runs["report"], "?tab=graph")
-    node = lambda step: page.locator(f'[data-step="{step}"]')  # noqa: E731
+
+    def node(step: str) -> Locator:
+        return page.locator(f'[data-step="{step}"]')
+
     expect(node("approval")).to_have_attribute("data-outcome", "waiting")
-    expect(node("check")).to_contain_text("3×")
+    expect(node("check")).to_contain_text("3\u00d7")
     expect(node("publish")).to_have_attribute("data-outcome", "pending")
     node("sources").get_by_role("link", name="open").click()
     expect(node("look")).to_have_attribute("data-outcome", "done")
