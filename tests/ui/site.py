@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tests.server_process import ServerProcess, serving
+from tests.server_process import ServerProcess, command, serving
 
 _Value = TypeVar("_Value")
 WORKSHOP: Final = Path(__file__).parent / "workshop"
@@ -97,6 +97,22 @@ def open_site(folder: Path, *, port: int | None = None) -> Generator[Site]:
         yield Site(server, folder, variables)
 
 
+@contextmanager
+def keyed_site(folder: Path, *, port: int | None = None) -> Generator[Site]:
+    """Run `runlane serve --worker` in a folder: a server that needs keys. The site has one of a platform admin."""
+    variables = prepare_folder(folder)
+    key = create_key(folder, variables, "boss", "platform_admin")
+    with serving(folder, variables, "serve", "tasks:app", "--worker", port=port) as server:
+        yield Site(server, folder, variables, key)
+
+
+def create_key(folder: Path, variables: Mapping[str, str], name: str, role: str) -> str:
+    """Create a key with a command and return it."""
+    made = command(folder, "keys", "create", name, "--role", role, "--json", **variables)
+    assert made.returncode == 0, made.stderr
+    return json.loads(made.stdout)["key"]
+
+
 def populate(site: Site) -> dict[str, str]:
     """Start one run of each kind, wait until each has the state that a reader looks at, and return their ids."""
     runs = {
@@ -134,10 +150,14 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory() as folder, open_site(Path(folder), port=options.port) as site:
-        for name, run_id in populate(site).items():
-            print(f"{name:12} {site.ui}/runs/{run_id}", flush=True)
-        while True:
-            time.sleep(3600)
+        try:
+            for name, run_id in populate(site).items():
+                print(f"{name:12} {site.ui}/runs/{run_id}", flush=True)
+            while True:
+                time.sleep(3600)
+        finally:
+            # Its runs would delay an orderly end.
+            site.server.kill()
 
 
 if __name__ == "__main__":

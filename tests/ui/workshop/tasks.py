@@ -11,7 +11,9 @@ app = App()
 
 
 @app.task("resize", lane="media")
-async def resize(ctx: Context, picture: str, width: int = 800, mode: Literal["fit", "fill"] = "fit") -> dict[str, object]:
+async def resize(
+    ctx: Context, picture: str, width: int = 800, mode: Literal["fit", "fill"] = "fit"
+) -> dict[str, object]:
     """Resize a picture."""
     for part in range(1, 5):
         await ctx.log(f"part {part} of {picture}", part=part)

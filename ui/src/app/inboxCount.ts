@@ -1,11 +1,13 @@
 /* How many questions wait for a person, for the badge and the title of the browser tab. */
 import { useEffect } from 'react'
 import { useApi } from '@/api/query'
+import { useTenantParam } from './tenant'
 
 export function useInboxCount(): string | null {
-  const query = useApi('/api/v2/inbox', { query: { limit: 100 } }, { topics: ['inbox'], staleMs: 5_000 })
-  const count = query.data?.questions.length ?? 0
-  const text = count === 0 ? null : query.data?.next_cursor ? '100+' : String(count)
+  const tenant = useTenantParam()
+  const query = useApi('/api/v2/inbox/count', { query: tenant }, { topics: ['inbox'], staleMs: 5_000 })
+  const total = query.data?.total ?? 0
+  const text = total === 0 ? null : `${total}${query.data?.exact === false ? '+' : ''}`
   useEffect(() => {
     document.title = document.title.replace(/^(\(\d+\+?\) )?/, text === null ? '' : `(${text}) `)
   }, [text])

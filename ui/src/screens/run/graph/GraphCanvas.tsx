@@ -98,7 +98,6 @@ function Canvas({ id, nodes, edges, taken = [], steps, selected = null, onSelect
         fitViewOptions={{ padding: 0.08, maxZoom: 1.1 }}
         minZoom={0.1}
         maxZoom={2}
-        proOptions={{ hideAttribution: true }}
       >
         <Background gap={20} size={1} color="var(--line)" />
       </ReactFlow>

@@ -3,7 +3,7 @@ import { CirclePause } from 'lucide-react'
 import type { ReactNode } from 'react'
 import { Link } from 'wouter'
 import type { Question, Run } from '@/api/types'
-import { oneLine, shortId } from '@/format/text'
+import { oneLine, shortId, visible } from '@/format/text'
 import { Time } from '@/parts/Time'
 import { AnswerButton } from '@/screens/inbox/AnswerButton'
 
@@ -12,6 +12,20 @@ function RunLink({ id }: { id: string }) {
     <Link href={`/runs/${id}`} className="font-mono text-xs text-accent underline">
       {shortId(id)}
     </Link>
+  )
+}
+
+/** The sentence of the server, with its runs as links. */
+function Reason({ message, runs }: { message: string; runs: string[] }) {
+  const sentence = `${message.charAt(0).toUpperCase()}${message.slice(1)}${/[.!?]$/.test(message) ? '' : '.'}`
+  const others = runs.filter((id) => !message.includes(id))
+  return (
+    <span>
+      {sentence.split(/(run_[0-9a-f]{32})/).map((part, index) => (part.startsWith('run_') ? <RunLink key={part} id={part} /> : <span key={index}>{visible(part)}</span>))}{' '}
+      {others.map((id) => (
+        <RunLink key={id} id={id} />
+      ))}
+    </span>
   )
 }
 
@@ -38,13 +52,7 @@ function Wait({ wait }: { wait: Question }) {
 }
 
 function reasonOf(run: Run): ReactNode {
-  if (run.waiting_reason !== null) {
-    return (
-      <span>
-        {run.waiting_reason.message} {run.waiting_reason.runs.map((id) => <RunLink key={id} id={id} />)}
-      </span>
-    )
-  }
+  if (run.waiting_reason !== null) return <Reason message={run.waiting_reason.message} runs={run.waiting_reason.runs} />
   if (run.status === 'awaiting_approval') return 'It is held until a person approves the start.'
   if (run.status === 'scheduled') return <span>It is due at <Time at={run.due_at} style="exact" /> (<Time at={run.due_at} style="relative" />).</span>
   if (run.status === 'blocked' && run.blocked_by !== null) return <span>It waits for its ordering key “{run.ordering_key}”, which <RunLink id={run.blocked_by} /> holds.</span>
