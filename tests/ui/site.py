@@ -90,9 +90,9 @@ def prepare_folder(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def open_site(folder: Path, *, port: int | None = None) -> Generator[Site]:
+def open_site(folder: Path, *, port: int | None = None, **settings: str) -> Generator[Site]:
     """Run `runlane dev` in a folder: API, dashboard and worker in one process, open on this machine."""
-    variables = prepare_folder(folder)
+    variables = {**prepare_folder(folder), **settings}
     with serving(folder, variables, "dev", "tasks:app", port=port) as server:
         yield Site(server, folder, variables)
 

@@ -2,6 +2,7 @@
 import { useMutation } from '@tanstack/react-query'
 import { SendHorizontal } from 'lucide-react'
 import { useEffect, useMemo, useRef, useState } from 'react'
+import { flushSync } from 'react-dom'
 import { type ApiError, toApiError } from '@/api/errors'
 import { formatJson } from '@/api/json'
 import { queryClient } from '@/api/query'
@@ -80,8 +81,10 @@ export function QuestionForm({ question, closed, onAnswered }: QuestionFormProps
       if (decisionField === undefined || closed) return
       const option = decisionField.options.find((candidate) => candidate.startsWith(wanted))
       if (option === undefined) return
-      setDraft((old) => ({ ...old, decision: option }))
-      requestAnimationFrame(() => (option === 'approve' ? send.current : (box.current?.querySelector<HTMLElement>('textarea, input[type=text]') ?? send.current))?.focus())
+      // The button can have the focus once the decision is shown.
+      flushSync(() => setDraft((old) => ({ ...old, decision: option })))
+      const target = option === 'approve' ? send.current : (box.current?.querySelector<HTMLElement>('textarea, input[type=text]') ?? send.current)
+      target?.focus()
     }
     document.addEventListener('runlane:decide', choose)
     return () => document.removeEventListener('runlane:decide', choose)
