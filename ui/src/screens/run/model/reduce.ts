@@ -168,6 +168,25 @@ const RULES: Record<string, Rule> = {
   done,
 }
 
+const SPOKEN: Record<string, Rule> = {
+  model_response: (model, event, at, path) => recordAnswer(model, event, at, path),
+  tool_execution: (model, event, at, path) => recordCall(model, event, at, path),
+  tool_result: (model, event, at, path) => recordResult(model, event, at, path),
+  human_input_required: (model, event, at, path) => recordQuestion(model, event, at, path),
+  resumed: (model, event, _at, path) => recordResumed(model, event, path),
+  step_warning: RULES.step_warning!,
+  llm_reasoning: RULES.llm_reasoning!,
+}
+export const SPOKEN_TYPES = Object.keys(SPOKEN)
+
+/** Read what was said in one step of a long run, from its events. */
+export function applySpoken(model: RunModel, path: string, events: readonly RunEvent[]): void {
+  const conversation = openConversation(model, path, path)
+  conversation.items = []
+  conversation.loaded = true
+  for (const event of events) SPOKEN[event.type]?.(model, event, Date.parse(event.at ?? ''), text(event.path))
+}
+
 /** Apply events. Those that the model has are skipped, so pages and the stream may overlap. Returns whether it changed. */
 export function applyEvents(model: RunModel, events: readonly RunEvent[]): boolean {
   let changed = false
