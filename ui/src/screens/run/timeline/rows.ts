@@ -7,7 +7,7 @@ export interface SpanRow {
   depth: number
   folded: boolean
   foldable: boolean
-  /** Of a group with many parts: what became of them. */
+  /** Of a group with many parts: the outcomes of them. */
   summary: Record<string, number> | null
 }
 
