@@ -1,7 +1,6 @@
 /* Runs that ended in each part of a window, by outcome. Each bar links to its runs. */
 import { Link } from 'wouter'
 import { useApi } from '@/api/query'
-import type { components } from '@/api/schema'
 import { useAddress } from '@/app/address'
 import { useTenantParam } from '@/app/tenant'
 import { formatDuration } from '@/format/duration'
@@ -11,8 +10,7 @@ import { Select } from '@/parts/form/Field'
 import { Loaded } from '@/parts/Loading'
 import { Panel } from '@/parts/Panel'
 import { useZone } from '@/parts/Time'
-
-type Point = components['schemas']['SeriesPoint']
+import { everyBucket, type Point } from './buckets'
 
 /** Seconds of the window and of one bar. */
 const WINDOWS: Record<string, { label: string; seconds: number; step: number }> = {
@@ -79,7 +77,7 @@ export function Throughput() {
     >
       <Loaded query={query} rows={3}>
         {(series) => {
-          const points = series.groups[0]?.points ?? []
+          const points = everyBucket(series.groups[0]?.points ?? [], Date.parse(from), to, series.step_seconds)
           const most = Math.max(1, ...points.map((point) => point.completed + point.failed + point.cancelled))
           return (
             <div className="flex flex-col gap-2">
@@ -89,9 +87,9 @@ export function Throughput() {
                 ))}
               </div>
               <div className="flex justify-between text-2xs text-faint">
-                <span>{formatClock(series.from, zone)}</span>
+                <span>{formatClock(from, zone)}</span>
                 <span>at most {formatCount(most)} in {formatDuration(series.step_seconds)}</span>
-                <span>{formatClock(series.to, zone)}</span>
+                <span>{formatClock(new Date(to).toISOString(), zone)}</span>
               </div>
               <Totals points={points} />
               {series.counted_until !== null && !series.complete && <p className="text-2xs text-faint">Counted until {formatClock(series.counted_until, zone)}; a minute is counted after it has ended.</p>}
