@@ -64,7 +64,7 @@ def test_a_person_answers_and_the_page_follows_without_a_reload(page: Page, site
     run_id = site.orchestrate("report", "the answered one")
     open_run(page, site, run_id)
     page.locator("[data-why]").get_by_role("button", name="Answer").click()
-    dialog = page.get_by_role("dialog", name="Answer approval")
+    dialog = page.get_by_role("dialog", name="Answer: approval")
     expect(dialog).to_contain_text("The run continues with this answer.")
     expect(dialog.get_by_role("button", name="Send the answer")).to_be_disabled()
     dialog.get_by_label("decision").select_option("publish")
