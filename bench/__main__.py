@@ -31,6 +31,7 @@ from bench.measures import (
     drain,
     fairness,
     flow_control,
+    footprint,
     http,
     idle,
     idle_followers,
@@ -77,6 +78,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "schedules": schedules.measure,
     "lists": lists.measure,
     "webhooks": webhooks.measure,
+    "footprint": footprint.measure,
 }
 
 _KNOWN = [*SYSTEMS, STEP_PEER]

@@ -16,6 +16,7 @@ from bench.measures import (
     concurrency,
     fairness,
     flow_control,
+    footprint,
     http,
     idle,
     lists,
@@ -93,6 +94,7 @@ def _rows(report: Report) -> Iterator[Row]:
     for name, lines in (
         ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("steps", _steps),
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("idle", _idle), ("long", _long),
+        ("footprint", _footprint),
         ("http", _http), ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
         ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("fairness", _fairness),
         ("concurrency", _concurrency), ("flow_control", _flow_control),
@@ -332,6 +334,17 @@ def _idle(report: Report) -> Iterator[Row]:
         "≤ 160",
         None if rate is None else rate <= 160,
     )
+
+
+def _footprint(report: Report) -> Iterator[Row]:
+    for variant in (footprint.RUN, footprint.STEP, footprint.EVENT):
+        wal = report.median("footprint", RUNLANE, f"{variant} {footprint.WAL}")
+        disk = report.median("footprint", RUNLANE, f"{variant} {footprint.DISK}")
+        yield Row(
+            f"WAL / disk bytes of one {variant}", ["" if wal is None or disk is None else f"{wal:,.0f} / {disk:,.0f}"]
+        )
+    slot = report.median("footprint", RUNLANE, footprint.SLOT)
+    yield Row("memory of one slot whose run waits, kB", ["" if slot is None else f"{slot:.1f}"])
 
 
 def _http(report: Report) -> Iterator[Row]:

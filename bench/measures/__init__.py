@@ -67,6 +67,7 @@ class Sizes:
     idle_seconds: float = 5.0
     idle_workers: int = 50
     idle_servers: int = 4
+    footprint_runs: int = 20_000
     limit: int = 50_000
     flows: int = 2_000
     peer_flows: int = 300
@@ -110,6 +111,7 @@ QUICK = Sizes(
     idle_seconds=0.5,
     idle_workers=2,
     idle_servers=1,
+    footprint_runs=500,
     limit=500,
     flows=40,
     peer_flows=5,

@@ -95,6 +95,10 @@ class RunlaneClient:
     async def accept_many(self, count: int) -> None:
         await self._app.enqueue_many([("noop", {"key": key}) for key in range(count)])
 
+    async def talk(self, lines: int) -> None:
+        """Start a run that logs lines, a hundred at a time."""
+        await self._app.enqueue("talk", {"count": lines, "together": 100})
+
     async def start_many(self, flow: str, count: int) -> None:
         """Start runs of an orchestration of ten steps."""
         await self.start(FLOWS[flow], count)

@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
     from runlane.domain.graph_registry import GraphSource, StoreOptions
+    from runlane.domain.graph_view import OrchestrationGraph, RunGraph
     from runlane.domain.lane import Lane, LaneHold
     from runlane.domain.options import RunOptions
     from runlane.domain.quota import QuotaUse
@@ -34,9 +35,11 @@ if typing.TYPE_CHECKING:
     from runlane.domain.scaling import Demand
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
     from runlane.domain.secret import RotatedSecrets, Secret
+    from runlane.domain.series import RunSeries
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
     from runlane.domain.tenant_event import EventReceipt, TenantEvent, TriggerOutcome, TriggerReplay
+    from runlane.domain.timeline import Span, Timeline
     from runlane.domain.usage import UsageReport, UsageRow
     from runlane.domain.views import (
         Attempt,
@@ -52,7 +55,7 @@ if typing.TYPE_CHECKING:
         Step,
         WorkerInfo,
     )
-    from runlane.domain.wait import Question
+    from runlane.domain.wait import AnswerOutcome, InboxCount, Question, QuestionDetail, QuestionKind
     from runlane.domain.webhook import (
         WebhookAttempt,
         WebhookDelivery,
@@ -78,6 +81,7 @@ if typing.TYPE_CHECKING:
 __all__: list[str] = [
     "Accepted",
     "Administration",
+    "AnswerOutcome",
     "ApiKey",
     "App",
     "Attempt",
@@ -108,21 +112,27 @@ __all__: list[str] = [
     "FlowKeyUse",
     "GraphSource",
     "GroupVersion",
+    "InboxCount",
     "Lane",
     "LaneHold",
     "LiveEvent",
     "LogLine",
     "Logs",
     "ModelRegistry",
+    "OrchestrationGraph",
     "PeriodicService",
     "Question",
+    "QuestionDetail",
+    "QuestionKind",
     "QuotaUse",
     "Resources",
     "RetryPolicy",
     "Role",
     "RotatedSecrets",
     "Run",
+    "RunGraph",
     "RunOptions",
+    "RunSeries",
     "Schedule",
     "ScheduleCalls",
     "SchedulePreview",
@@ -135,6 +145,7 @@ __all__: list[str] = [
     "Settings",
     "SharedLimit",
     "SourceAccess",
+    "Span",
     "StartRequest",
     "StartResult",
     "Status",
@@ -145,6 +156,7 @@ __all__: list[str] = [
     "TaskRequest",
     "Tenant",
     "TenantEvent",
+    "Timeline",
     "TriggerOutcome",
     "TriggerReplay",
     "UpcomingSlot",
@@ -167,6 +179,15 @@ __all__ += errors.__all__
 
 # The modules that define the names that are not errors.
 _HOMES = {
+    "AnswerOutcome": "runlane.domain.wait",
+    "InboxCount": "runlane.domain.wait",
+    "OrchestrationGraph": "runlane.domain.graph_view",
+    "QuestionDetail": "runlane.domain.wait",
+    "QuestionKind": "runlane.domain.wait",
+    "RunGraph": "runlane.domain.graph_view",
+    "RunSeries": "runlane.domain.series",
+    "Span": "runlane.domain.timeline",
+    "Timeline": "runlane.domain.timeline",
     "Accepted": "runlane.domain.run",
     "Administration": "runlane.client.administration",
     "ApiKey": "runlane.domain.access",

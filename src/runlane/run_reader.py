@@ -12,7 +12,7 @@ from runlane.domain.lane import Lane
 from runlane.domain.log_pages import LOG_PAGE, read_log_lines
 from runlane.domain.run import Run, Status
 from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, StartResult, StatusCount, Step, WorkerInfo
-from runlane.domain.wait import Question
+from runlane.domain.wait import Question, QuestionKind
 from runlane.errors import Unavailable
 from runlane.store.orchestration.inbox import InboxFilter
 from runlane.store.queue.lanes import list_lanes
@@ -169,11 +169,22 @@ class RunReader:
         """Return what a run waits for, oldest first, including answers that no worker has read yet."""
         return await queries.get_waits(await self.database(), run_id)
 
-    async def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
+    async def inbox(
+        self,
+        *,
+        tenant: str | None = None,
+        about: QuestionKind | str | None = None,
+        target: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        page: int = 100,
+    ) -> AsyncGenerator[Question]:
         """Yield the open questions to people, oldest first, read page by page; of every tenant without one."""
         cursor: str | None = None
+        kinds = () if about is None else (QuestionKind(about),)
+        wanted = InboxFilter(tenant, target, kinds=kinds, agent=agent, tool=tool)
         while True:
-            found = await queries.get_inbox(await self.database(), InboxFilter(tenant), cursor, page)
+            found = await queries.get_inbox(await self.database(), wanted, cursor, page)
             for question in found.questions:
                 yield question
             cursor = found.next_cursor

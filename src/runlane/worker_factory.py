@@ -15,7 +15,8 @@ import structlog
 from runlane.domain.graph_registry import GraphRegistry
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
-from runlane.errors import ConfigurationError, Paused, StartLimited
+from runlane.errors import Paused, StartLimited
+from runlane.extras import requires_extra
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
 from runlane.llm.scripted import scripted
@@ -90,16 +91,9 @@ class WorkerFactory:
 
     async def _graph_executor(self, connection: Resources) -> GraphExecutor:
         """Load the graphs and register them. A worker without graphs does not import LangGraph."""
-        try:
+        with requires_extra("langgraph", f"Hosting {len(self._graphs.graphs)} graphs"):
             # In a thread, because the process may have other work.
             hosting = await asyncio.to_thread(import_module, "runlane.graphs.hosting")
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] not in ("langgraph", "langchain_core"):
-                raise
-            raise ConfigurationError(
-                f"{len(self._graphs.graphs)} graphs are configured and LangGraph is not installed. "
-                "Install it: pip install 'runlane[langgraph]'"
-            ) from None
         registry, max_run_bytes = self._graphs, self._settings.max_run_bytes
         sources = list(registry.graphs.values())
         return await hosting.host_graphs(connection.database, sources, registry.graph_store, max_run_bytes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 from tests import forking
 from tests.ui.browser import ARGUMENTS, find_chromium, with_environment
@@ -30,12 +30,16 @@ class PageProblems:
     def watch(self, page: Page, origin: str) -> None:
         page.on("console", self._console)
         page.on("pageerror", lambda error: self._add(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self._add(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._dialog)
         page.on("request", lambda request: self._request(request, origin))
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
             self._add(f"console: {message.text}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self._add(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _request(self, request: Request, origin: str) -> None:
         if not request.url.startswith((origin, "data:", "blob:")):
@@ -97,7 +101,8 @@ def open_context(browser: Browser) -> Generator[OpenContext]:
     opened: list[BrowserContext] = []
 
     def make(**options: Any) -> BrowserContext:
-        context = browser.new_context(**{"viewport": DESKTOP, "color_scheme": "light", **options})
+        chosen: dict[str, Any] = {"viewport": DESKTOP, "color_scheme": "light", **options}
+        context = browser.new_context(**chosen)
         context.set_default_timeout(WAIT_MS)
         opened.append(context)
         return context

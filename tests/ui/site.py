@@ -148,7 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the site of the browser tests.")
     parser.add_argument("--port", type=int, default=8123)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     with tempfile.TemporaryDirectory() as folder, open_site(Path(folder), port=options.port) as site:
         try:
             for name, run_id in populate(site).items():

@@ -94,7 +94,8 @@ def test_a_bulk_cancel_counts_first_and_lists_what_was_refused(page: Page, site:
     expect(dialog).to_contain_text("5 runs will be changed; 1 selected run cannot be and stays as it is.")
     dialog.get_by_role("button", name="Cancel: 5 runs").click()
     expect(page).to_have_url(re.compile("/bulk/"))
-    expect(page.get_by_text("5 of 5")).to_be_visible()
+    expect(page.get_by_text("5 of 6")).to_be_visible()
+    expect(page.get_by_role("link", name=ended)).to_be_visible()
     for run_id in ids:
         site.wait_for(run_id, "cancelled")
     assert site.get_run(ended)["status"] == "completed"

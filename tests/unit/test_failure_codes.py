@@ -45,6 +45,7 @@ NOT_OF_STEPS = {
     "graph_not_loaded",
     "invalid_definitions",
     "invalid_settings",
+    "missing_extra",
     "paused",
     "outbound_timeout",  # reported as tool_timeout
     "run_not_found",

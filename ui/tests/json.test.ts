@@ -24,7 +24,7 @@ describe('the tree', () => {
 })
 
 describe('the diff', () => {
-  test('equal texts have no change', () => expect(diffLines('a\nb', 'a\nb').every((line) => line.kind === 'same')).toBe(true))
+  test('equal strings have no change', () => expect(diffLines('a\nb', 'a\nb').every((line) => line.kind === 'same')).toBe(true))
   test('it turns the first text into the second', () => {
     const text = fc.array(fc.constantFrom('a', 'b', 'c', 'd'), { maxLength: 30 }).map((lines) => lines.join('\n'))
     fc.assert(fc.property(text, text, (before, after) => {

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { withChanges } from '@/app/address'
 import { readFrame } from '@/live/hints'
 import { draftOf, fieldsOf, questionFields, readDraft } from '@/parts/form/schema'
+import { everyBucket, type Point } from '@/screens/overview/buckets'
 import { csvCell } from '@/screens/runs/exportRows'
 import { type RunFilters, readFilters, setFilters, toBulkFilter, toQuery, without, writeFilters } from '@/screens/runs/filters'
 
@@ -61,4 +62,12 @@ describe('forms', () => {
 describe('export', () => {
   test.each([['=1+1', `'=1+1`], ['-2', `'-2`], ['a,b', '"a,b"'], [null, ''], [-2, '-2'], [['x', 'y'], 'x y'], ['say "hi"', '"say ""hi"""']])('%s', (value, cell) =>
     expect(csvCell(value)).toBe(cell))
+})
+
+describe('the chart', () => {
+  test('has a bar for each part of the window', () => {
+    const point = { at: '2026-11-17T09:02:00Z', accepted: 3 } as Point
+    const bars = everyBucket([point], Date.parse('2026-11-17T09:00:00Z'), Date.parse('2026-11-17T09:05:00Z'), 60)
+    expect(bars.map((bar) => bar.accepted)).toEqual([0, 0, 3, 0, 0])
+  })
 })

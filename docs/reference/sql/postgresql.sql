@@ -1868,6 +1868,12 @@ WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_s
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
 
+-- count_accepted_runs
+-- Count the runs that were accepted within a time, by tenant, lane and target.
+SELECT runs.tenant, runs.lane, runs.target, count(*) AS runs
+FROM runs
+WHERE runs.id >= $1::VARCHAR AND runs.id < $2::VARCHAR GROUP BY runs.tenant, runs.lane, runs.target;
+
 -- count_active_schedules
 -- Count active schedules, and those that are overdue.
 SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < (date_part('epoch', clock_timestamp()) *
@@ -2077,6 +2083,34 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
 FROM run_dependencies
 WHERE run_dependencies.run_id = any ($1::TEXT[]) GROUP BY run_dependencies.run_id;
 
+-- count_ended_runs
+-- Count the runs that ended within a time, by tenant, lane, target and status.
+SELECT ended.tenant, ended.lane, ended.target, ended.status, count(*) AS runs, sum(CASE WHEN (ended.bad > 0) THEN 1 ELSE
+    0 END) AS retried, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 100000) THEN 1 ELSE 0 END) AS wait0,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 500000) THEN 1 ELSE 0 END) AS wait1, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 1000000) THEN 1 ELSE 0 END) AS wait2, sum(CASE WHEN (ended.started_at -
+    ended.accepted_at <= 5000000) THEN 1 ELSE 0 END) AS wait3, sum(CASE WHEN (ended.started_at - ended.accepted_at <=
+    15000000) THEN 1 ELSE 0 END) AS wait4, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 60000000) THEN 1 ELSE
+    0 END) AS wait5, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 300000000) THEN 1 ELSE 0 END) AS wait6,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 1800000000) THEN 1 ELSE 0 END) AS wait7, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 7200000000) THEN 1 ELSE 0 END) AS wait8, count(ended.started_at -
+    ended.accepted_at) AS wait_all, sum(CASE WHEN (ended.ended_at - ended.started_at <= 100000) THEN 1 ELSE 0 END) AS
+    took0, sum(CASE WHEN (ended.ended_at - ended.started_at <= 500000) THEN 1 ELSE 0 END) AS took1, sum(CASE WHEN
+    (ended.ended_at - ended.started_at <= 1000000) THEN 1 ELSE 0 END) AS took2, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 5000000) THEN 1 ELSE 0 END) AS took3, sum(CASE WHEN (ended.ended_at - ended.started_at <=
+    15000000) THEN 1 ELSE 0 END) AS took4, sum(CASE WHEN (ended.ended_at - ended.started_at <= 60000000) THEN 1 ELSE 0
+    END) AS took5, sum(CASE WHEN (ended.ended_at - ended.started_at <= 300000000) THEN 1 ELSE 0 END) AS took6, sum(CASE
+    WHEN (ended.ended_at - ended.started_at <= 1800000000) THEN 1 ELSE 0 END) AS took7, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 7200000000) THEN 1 ELSE 0 END) AS took8, count(ended.ended_at - ended.started_at) AS took_all
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, runs.status AS status, runs.failures +
+    runs.losses AS bad, runs.accepted_at AS accepted_at, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, runs.ended_at AS
+    ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT) AS ended GROUP BY
+    ended.tenant, ended.lane, ended.target, ended.status;
+
 -- count_evicting_runs
 -- Count the waiting runs that cancel an admitted run of their key.
 SELECT batch.key, (SELECT count(*) AS count_1
@@ -2095,6 +2129,34 @@ FROM (SELECT $1::VARCHAR AS key) AS batch;
 SELECT count(*) AS count
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR;
+
+-- count_open_by_lane
+-- Count open runs by lane and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant =
+    $1::VARCHAR)
+LIMIT 100001) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant = $1::VARCHAR)
+LIMIT 100001) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
+
+-- count_open_by_target
+-- Count open runs by target and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant =
+    $1::VARCHAR)
+LIMIT 100001) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR runs.tenant = $1::VARCHAR)
+LIMIT 100001) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
 
 -- count_open_letters
 -- Count the open dead letters of all tenants.
@@ -3686,6 +3748,10 @@ WHERE limit_waits.key = limit_turns.key));
 DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
 
+-- forget_run_series
+-- Delete the figures of minutes, or hours, that are too old.
+DELETE FROM run_series WHERE run_series.seconds = $1::INTEGER AND run_series.bucket < $2::BIGINT;
+
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
 DELETE FROM lane_shares WHERE lane_shares.finish_tag < ((date_part('epoch', clock_timestamp()) * 1000000)::bigint -
@@ -4029,6 +4095,13 @@ FROM lanes ORDER BY lanes.name;
 SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16;
+
+-- last_counted_bucket
+-- Read the last minute, or hour, that was counted.
+SELECT max(run_series.bucket) AS bucket
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.lane = $2::VARCHAR AND
+    run_series.target = $2::VARCHAR;
 
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT (date_part('epoch',
@@ -6538,6 +6611,28 @@ SELECT tenant_quotas.tenant, tenant_quotas.name, tenant_quotas.most, tenant_quot
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes');
 
+-- read_run_series
+-- Read the figures of a tenant, or of all, within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
+    run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR run_series.target = $6::VARCHAR) ORDER BY run_series.bucket
+LIMIT 100000;
+
+-- read_run_series_of_tenants
+-- Read the figures of every tenant within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = $1::INTEGER AND run_series.tenant != $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
+    run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR run_series.target = $6::VARCHAR)
+LIMIT 100000;
+
 -- read_running_of_lane
 -- Read some running runs of a tenant in a lane.
 SELECT runs.id
@@ -8199,12 +8294,50 @@ UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 10000
 -- Store the empty result of a cancelled run.
 INSERT INTO run_results (run_id) VALUES ($1::VARCHAR);
 
+-- store_run_series
+-- Store the figures of a minute or an hour.
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM unnest($1::INTEGER[], $2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::INTEGER[], $7::INTEGER[],
+    $8::INTEGER[], $9::INTEGER[], $10::INTEGER[], $11::FLOAT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[]) AS
+    batch(seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried, cost_usd, tokens,
+    waits, durations)
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
+
+-- store_run_series (one member)
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM (SELECT $1::INTEGER AS seconds, $2::VARCHAR AS tenant, $3::BIGINT AS bucket, $4::VARCHAR AS lane, $5::VARCHAR AS
+    target, $6::INTEGER AS accepted, $7::INTEGER AS completed, $8::INTEGER AS failed, $9::INTEGER AS cancelled,
+    $10::INTEGER AS retried, $11::FLOAT AS cost_usd, $12::BIGINT AS tokens, $13::VARCHAR AS waits, $14::VARCHAR AS
+    durations) AS batch
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
+
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, answered_at,
     answered_by) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::VARCHAR,
     $8::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $9::VARCHAR, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint, $10::VARCHAR);
+
+-- sum_costs_of_ended_runs
+-- Sum what the runs that ended within a time have used of models.
+SELECT runs.tenant, runs.lane, runs.target, coalesce(sum(run_calls.cost_usd), 0) AS cost,
+    coalesce(sum(run_calls.tokens_in + run_calls.tokens_out), 0) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT AND (substr(runs.target,
+    $3::INTEGER, $4::INTEGER) = $5::VARCHAR OR substr(runs.target, $6::INTEGER, $7::INTEGER) = $8::VARCHAR) GROUP BY
+    runs.tenant, runs.lane, runs.target;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.

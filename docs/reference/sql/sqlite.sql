@@ -1203,6 +1203,12 @@ WHERE 1 = 1 ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_
     tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
     excluded.tokens END;
 
+-- count_accepted_runs
+-- Count the runs that were accepted within a time, by tenant, lane and target.
+SELECT runs.tenant, runs.lane, runs.target, count(*) AS runs
+FROM runs
+WHERE runs.id >= ? AND runs.id < ? GROUP BY runs.tenant, runs.lane, runs.target;
+
 -- count_active_schedules
 -- Count active schedules, and those that are overdue.
 SELECT count(*) AS active, coalesce(sum(CASE WHEN (schedules.next_due_at < now_us() - 60000000) THEN 1 ELSE 0 END), 0)
@@ -1416,6 +1422,34 @@ SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, coun
 FROM run_dependencies
 WHERE run_dependencies.run_id in (select value from json_each(?)) GROUP BY run_dependencies.run_id;
 
+-- count_ended_runs
+-- Count the runs that ended within a time, by tenant, lane, target and status.
+SELECT ended.tenant, ended.lane, ended.target, ended.status, count(*) AS runs, sum(CASE WHEN (ended.bad > 0) THEN 1 ELSE
+    0 END) AS retried, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 100000) THEN 1 ELSE 0 END) AS wait0,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 500000) THEN 1 ELSE 0 END) AS wait1, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 1000000) THEN 1 ELSE 0 END) AS wait2, sum(CASE WHEN (ended.started_at -
+    ended.accepted_at <= 5000000) THEN 1 ELSE 0 END) AS wait3, sum(CASE WHEN (ended.started_at - ended.accepted_at <=
+    15000000) THEN 1 ELSE 0 END) AS wait4, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 60000000) THEN 1 ELSE
+    0 END) AS wait5, sum(CASE WHEN (ended.started_at - ended.accepted_at <= 300000000) THEN 1 ELSE 0 END) AS wait6,
+    sum(CASE WHEN (ended.started_at - ended.accepted_at <= 1800000000) THEN 1 ELSE 0 END) AS wait7, sum(CASE WHEN
+    (ended.started_at - ended.accepted_at <= 7200000000) THEN 1 ELSE 0 END) AS wait8, count(ended.started_at -
+    ended.accepted_at) AS wait_all, sum(CASE WHEN (ended.ended_at - ended.started_at <= 100000) THEN 1 ELSE 0 END) AS
+    took0, sum(CASE WHEN (ended.ended_at - ended.started_at <= 500000) THEN 1 ELSE 0 END) AS took1, sum(CASE WHEN
+    (ended.ended_at - ended.started_at <= 1000000) THEN 1 ELSE 0 END) AS took2, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 5000000) THEN 1 ELSE 0 END) AS took3, sum(CASE WHEN (ended.ended_at - ended.started_at <=
+    15000000) THEN 1 ELSE 0 END) AS took4, sum(CASE WHEN (ended.ended_at - ended.started_at <= 60000000) THEN 1 ELSE 0
+    END) AS took5, sum(CASE WHEN (ended.ended_at - ended.started_at <= 300000000) THEN 1 ELSE 0 END) AS took6, sum(CASE
+    WHEN (ended.ended_at - ended.started_at <= 1800000000) THEN 1 ELSE 0 END) AS took7, sum(CASE WHEN (ended.ended_at -
+    ended.started_at <= 7200000000) THEN 1 ELSE 0 END) AS took8, count(ended.ended_at - ended.started_at) AS took_all
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, runs.status AS status, runs.failures +
+    runs.losses AS bad, runs.accepted_at AS accepted_at, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at, runs.ended_at AS
+    ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ?) AS ended GROUP BY ended.tenant,
+    ended.lane, ended.target, ended.status;
+
 -- count_evicting_runs
 -- Count the waiting runs that cancel an admitted run of their key.
 SELECT batch."key", (SELECT count(*) AS count_1
@@ -1429,6 +1463,32 @@ FROM json_each(?) AS batch_members) AS batch;
 SELECT count(*) AS count
 FROM bulk_items
 WHERE bulk_items.job_id = ?;
+
+-- count_open_by_lane
+-- Count open runs by lane and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.lane AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
+
+-- count_open_by_target
+-- Count open runs by target and status, up to a bound.
+SELECT open_runs.name, open_runs.status, count(*) AS count
+FROM (SELECT anon_1.name AS name, anon_1.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.ended_at IS NULL AND runs.status != 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_1 UNION ALL SELECT anon_2.name AS name, anon_2.status AS status
+FROM (SELECT runs.target AS name, runs.status AS status
+FROM runs
+WHERE runs.status = 'running' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+LIMIT 100001 OFFSET ?) AS anon_2) AS open_runs GROUP BY open_runs.name, open_runs.status;
 
 -- count_open_letters
 -- Count the open dead letters of all tenants.
@@ -2900,6 +2960,10 @@ WHERE limit_waits."key" = limit_turns."key"));
 DELETE FROM provider_seconds WHERE provider_seconds.credential = ? AND provider_seconds.second < (SELECT now_us() AS
     now_us_1) / 1000000 - 60;
 
+-- forget_run_series
+-- Delete the figures of minutes, or hours, that are too old.
+DELETE FROM run_series WHERE run_series.seconds = ? AND run_series.bucket < ?;
+
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
 DELETE FROM lane_shares WHERE lane_shares.finish_tag < (now_us() - 604800000000) * 1000;
@@ -3194,6 +3258,12 @@ FROM lanes ORDER BY lanes.name;
 SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16 OFFSET ?;
+
+-- last_counted_bucket
+-- Read the last minute, or hour, that was counted.
+SELECT max(run_series.bucket) AS bucket
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.lane = ? AND run_series.target = ?;
 
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
@@ -5391,6 +5461,27 @@ FROM tenant_quotas
 WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas.name IN ('runs_per_day',
     'stored_bytes');
 
+-- read_run_series
+-- Read the figures of a tenant, or of all, within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
+    AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?) ORDER BY
+    run_series.bucket
+LIMIT 100000 OFFSET ?;
+
+-- read_run_series_of_tenants
+-- Read the figures of every tenant within a time.
+SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
+    run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+FROM run_series
+WHERE run_series.seconds = ? AND run_series.tenant != ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
+    AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?)
+LIMIT 100000 OFFSET ?;
+
 -- read_running_of_lane
 -- Read some running runs of a tenant in a lane.
 SELECT runs.id
@@ -6724,10 +6815,36 @@ FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key"
 -- Store the empty result of a cancelled run.
 INSERT INTO run_results (run_id) VALUES (?);
 
+-- store_run_series
+-- Store the figures of a minute or an hour.
+INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
+    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
+    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
+    batch.waits, batch.durations
+FROM (SELECT json_extract(value, '$[0]') AS seconds, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]')
+    AS bucket, json_extract(value, '$[3]') AS lane, json_extract(value, '$[4]') AS target, json_extract(value, '$[5]')
+    AS accepted, json_extract(value, '$[6]') AS completed, json_extract(value, '$[7]') AS failed, json_extract(value,
+    '$[8]') AS cancelled, json_extract(value, '$[9]') AS retried, json_extract(value, '$[10]') AS cost_usd,
+    json_extract(value, '$[11]') AS tokens, json_extract(value, '$[12]') AS waits, json_extract(value, '$[13]') AS
+    durations
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
+    completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
+    excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
+    excluded.durations;
+
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.
 INSERT INTO run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, answered_at,
     answered_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?);
+
+-- sum_costs_of_ended_runs
+-- Sum what the runs that ended within a time have used of models.
+SELECT runs.tenant, runs.lane, runs.target, coalesce(sum(run_calls.cost_usd), 0) AS cost,
+    coalesce(sum(run_calls.tokens_in + run_calls.tokens_out), 0) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ? AND (substr(runs.target, ?, ?) = ? OR
+    substr(runs.target, ?, ?) = ?) GROUP BY runs.tenant, runs.lane, runs.target;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.

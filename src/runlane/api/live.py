@@ -1,9 +1,9 @@
-"""The live hub: tells open pages what has changed, so that they read it again.
+"""The live hub: sends open pages hints about what has changed, so that they read it again.
 
 A frame says which topics changed and has no content of its own, so a lost frame costs time and a wrong one nothing. The
 hub listens to the bus only while a page is open. Hints are collected and sent to each page at most every quarter of a
 second. Where no bus connects the processes, the hub looks every two seconds whether anything may have changed.
-Frames are numbered; a page that reconnects gets what it has missed, or is told to read everything again.
+Frames are numbered; a page that reconnects gets what it has missed, or a hint to read everything again.
 """
 
 from __future__ import annotations

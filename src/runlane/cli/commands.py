@@ -37,6 +37,7 @@ _COMMANDS: Final = {
     "serve": ("serve:serve", "Serve the HTTP API and the dashboard until SIGTERM."),
     "db": ("db", "Upgrade the database schema, or show its revision."),
     "doctor": ("doctor:doctor", "Check the installation; report each problem with its fix."),
+    "plan": ("plan:plan", "Estimate workers, connections and disk for a load."),
     "workers": ("workers:workers", "List the workers."),
     "schedules": ("schedules", "Manage schedules: runs that start by themselves."),
     "admin": ("admin", "Show what the whole cluster does at one moment."),

@@ -8,6 +8,7 @@ from typing import Any
 from runlane.client import wire
 from runlane.client.http import PREFIX, Http, part
 from runlane.domain.graph_view import OrchestrationGraph, RunGraph
+from runlane.domain.series import RunSeries
 from runlane.domain.timeline import Timeline
 from runlane.domain.wait import AnswerOutcome, InboxCount, Question, QuestionDetail, QuestionKind
 
@@ -72,3 +73,20 @@ class RunViewCalls:
         """Claim a question for ten minutes, so that others see that it is being read; or give it back."""
         body = {"run_id": run_id, "path": path, "release": release}
         return wire.parse(QuestionDetail, await self._http.change("POST", f"{PREFIX}/inbox/claim", body))
+
+    async def series(
+        self,
+        step: int = 60,
+        *,
+        group: str = "none",
+        since: str | None = None,
+        to: str | None = None,
+        target: str | None = None,
+        lane: str | None = None,
+        tenant: str | None = None,
+    ) -> RunSeries:
+        """Return runs accepted and ended over time, in buckets of `step` seconds; times are RFC 3339."""
+        query = {
+            "step": step, "group": group, "from": since, "to": to, "target": target, "lane": lane, "tenant": tenant,
+        }  # fmt: skip
+        return wire.parse(RunSeries, await self._http.read(f"{PREFIX}/runs/series", query))

@@ -56,10 +56,19 @@ class StatusCount:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCount:
+    """The number of open runs of a lane or a target, by status."""
+
+    name: str
+    counts: tuple[StatusCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunCounts:
-    """The number of runs in each status."""
+    """The number of runs in each status; with `group`, also of the open runs of each lane or target."""
 
     counts: tuple[StatusCount, ...]
+    groups: tuple[GroupCount, ...] = ()
 
 
 @with_config(WIRE)

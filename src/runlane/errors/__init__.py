@@ -52,6 +52,7 @@ RunlaneError
 │   ├── GraphNotLoaded        a graph does not import, or is not a graph
 │   ├── AppNotFound           the app path does not import
 │   ├── InvalidSettings
+│   ├── MissingExtra          an optional package is not installed
 │   ├── NoSecretKey           no encryption key for secrets is configured
 │   ├── SchemaOutdated        the database is older than the code
 │   └── SchemaTooNew          the database is newer than the code

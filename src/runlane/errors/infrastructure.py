@@ -11,6 +11,7 @@ __all__ = [
     "DuplicateTask",
     "GraphNotLoaded",
     "InvalidSettings",
+    "MissingExtra",
     "NoSecretKey",
     "OutboundError",
     "OutboundRefused",
@@ -183,6 +184,15 @@ class NoSecretKey(ConfigurationError):
             "No encryption key for secrets is configured. Create one: runlane secrets new-key. Give it to every server "
             "and worker as RUNLANE_SECRET_KEY, or in a file named by RUNLANE_SECRET_KEY_FILE, and keep a copy."
         )
+
+
+class MissingExtra(ConfigurationError):
+    """An optional package is not installed."""
+
+    code = "missing_extra"
+
+    def __init__(self, purpose: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs a package that is not installed. Install it: pip install 'runlane[{extra}]'")
 
 
 class SchemaOutdated(ConfigurationError):

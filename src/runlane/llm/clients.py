@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from runlane.extras import requires_extra
 from runlane.settings import Price
 
 if TYPE_CHECKING:
@@ -94,17 +95,13 @@ class ProviderClients:
                 await http.aclose()
 
     def _make(self, endpoint: Endpoint, access: Credential, name: str) -> Model[Any]:
-        from pydantic_ai.models import create_async_httpx2_client
+        extra, make = _MAKERS.get(endpoint.api, ("openai", _openai))
+        with requires_extra(extra, f'The model "{endpoint.prefix}:{name}"'):
+            from pydantic_ai.models import create_async_httpx2_client
 
-        if self._http is None:
-            self._http = create_async_httpx2_client()
-        match endpoint.api:
-            case "anthropic":
-                return _anthropic(endpoint, access, name, self._http)
-            case "google":
-                return _google(endpoint, access, name, self._http)
-            case _:
-                return _openai(endpoint, access, name, self._http)
+            if self._http is None:
+                self._http = create_async_httpx2_client()
+            return make(endpoint, access, name, self._http)
 
 
 def _openai(endpoint: Endpoint, access: Credential, name: str, http: httpx2.AsyncClient) -> Model[Any]:
@@ -161,3 +158,7 @@ def _google(endpoint: Endpoint, access: Credential, name: str, http: httpx2.Asyn
 
     provider = GoogleProvider(api_key=access.key or _NO_KEY, base_url=endpoint.base_url, http_client=http)
     return GoogleModel(name, provider=provider)
+
+
+# The extra and the function of each wire format; the others are compatible with OpenAI's.
+_MAKERS: Final = {"anthropic": ("anthropic", _anthropic), "google": ("google", _google)}

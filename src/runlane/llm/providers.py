@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from runlane.errors import MissingExtra
 from runlane.fairness import FairGate
 from runlane.llm.adapter import ResponseFold, calls_of, to_messages, to_parameters, to_raw, to_settings, with_own_ids
 from runlane.llm.clients import MAX_CONNECTIONS, Credential, Endpoint, ProviderClients
@@ -115,11 +116,8 @@ class ProviderModel:
                 asyncio.timeout(request.settings.timeout_seconds),
             ):
                 response = await _stream(model, names.translate_request(request), fold)
-        except ImportError:
-            extra = f"runlane[{self._endpoint.provider}]"
-            raise ModelFailed(
-                "unknown_model", f'{self.name} needs a package that is not installed here: pip install "{extra}"'
-            ) from None
+        except MissingExtra as error:
+            raise ModelFailed("unknown_model", str(error)) from None
         except Exception as error:  # noqa: BLE001 - every error of a provider or its SDK gets a code
             raise failure_of(error, self.name, self._redactor, own_key=access.own) from None
         self._check(response)

@@ -10,6 +10,7 @@ from runlane.maintenance.child_canceller import ChildCanceller
 from runlane.maintenance.dependents import DependentSettler
 from runlane.maintenance.reaper import Reaper
 from runlane.maintenance.retention import Retention
+from runlane.maintenance.run_series import EVERY_SECONDS, SeriesCounter
 from runlane.maintenance.schedules import MAX_SECONDS, Planner, ScheduleService
 from runlane.maintenance.service import PeriodicService
 from runlane.maintenance.survey import Survey
@@ -43,5 +44,6 @@ def maintenance_services(
     return [
         *woken.values(),
         Survey(settings, database, bus, woken),
+        PeriodicService("run_series", EVERY_SECONDS, SeriesCounter(settings, database).run_once),
         PeriodicService("retention", settings.retention_seconds, Retention(settings, database).run_once),
     ]

@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
+from runlane.extras import requires_extra
 from runlane.redaction import LOGS
 from runlane.settings import Settings
 from runlane.version import VERSION
@@ -28,10 +29,11 @@ def start_tracing(settings: Settings, service: str) -> None:
     global _provider  # noqa: PLW0603 - a process has one exporter, like its log
     if settings.otlp_endpoint is None or _provider is not None:
         return
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    with requires_extra("otel", "RUNLANE_OTLP_ENDPOINT"):
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = TracerProvider(resource=Resource.create({"service.name": service, "service.version": VERSION}))
     endpoint = f"{settings.otlp_endpoint.rstrip('/')}/v1/traces"

@@ -18,7 +18,7 @@ export function oneLine(text: string, limit = 200): string {
   return line.length > limit ? `${line.slice(0, limit - 1)}…` : line
 }
 
-/** The part of an id that tells runs apart: ids begin with their time, so the end differs. */
+/** The part of an id that differs between runs: ids begin with their time. */
 export function shortId(id: string): string {
   const bare = id.replace(/^[a-z]+_/, '')
   return bare.length <= 10 ? bare : bare.slice(-8)

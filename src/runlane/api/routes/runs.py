@@ -18,8 +18,7 @@ from runlane.api.services import parts_of
 from runlane.domain.ids import RUN_ID_PREFIX
 from runlane.domain.run import Run, Status
 from runlane.domain.tags import MAX_TAGS
-from runlane.domain.views import AttemptList, Logs, RunCounts, RunPage, RunStatus, StartResult, StepPage
-from runlane.store.queue import run_counts
+from runlane.domain.views import AttemptList, Logs, RunPage, RunStatus, StartResult, StepPage
 from runlane.store.queue.search import RunFilter
 
 collection = APIRouter(tags=["runs"])
@@ -80,19 +79,6 @@ async def list_runs(
         if release is not None:
             release()
     return ValueBody(page)
-
-
-@collection.get("/runs/counts", response_model=RunCounts, responses=answers())
-async def count_runs(
-    request: Request,
-    principal: RunsRead,
-    target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
-    lane: Annotated[Name | None, Query()] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
-) -> ValueBody:
-    """Count the runs in each status, up to 1,000 of each."""
-    only = tenant_to_list(principal, tenant)
-    return ValueBody(RunCounts(await run_counts.count_runs(parts_of(request).database, only, target=target, lane=lane)))
 
 
 @single.get("/{run_id}", response_model=Run, responses=answers(404))

@@ -60,7 +60,7 @@ def _paused(waits: Sequence[Wait]) -> WaitingReason:
 
 
 async def _provider_limit(database: Database, run: Run) -> WaitingReason | None:
-    """Return the limit that a running agent waits for, if its last event says so."""
+    """Return the limit that a running agent waits for, if its last event names one."""
     for line in await read_page(database, run.id, run.last_seq - 1, 1):
         if line.type == EventType.WAITING:
             reason = load_json(line.data).get("reason")

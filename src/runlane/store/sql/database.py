@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import select
 
 from runlane.errors import Unavailable
+from runlane.extras import requires_extra
 from runlane.settings import Settings
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.expressions import now_us
@@ -128,7 +129,8 @@ async def open_database(settings: Settings, connections: int | None = None) -> D
         from runlane.store.sql.sqlite import SqliteDatabase
 
         return await SqliteDatabase.open(settings.sqlite_path, settings.database_timeout_seconds)
-    from runlane.store.sql.postgres import PostgresDatabase
+    with requires_extra("postgres", "A Postgres database"):
+        from runlane.store.sql.postgres import PostgresDatabase
 
     return await PostgresDatabase.open(settings, connections or settings.database_connections)
 

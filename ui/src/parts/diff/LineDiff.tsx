@@ -1,4 +1,4 @@
-/* A diff of two texts or JSON values, with unchanged parts folded. */
+/* A diff of two strings or JSON values, with unchanged parts folded. */
 import { useMemo, useState } from 'react'
 import { formatJson } from '@/api/json'
 import { visible } from '@/format/text'

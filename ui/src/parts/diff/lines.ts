@@ -1,4 +1,4 @@
-/* A line diff: the shortest edit script (Myers), bounded so that two unrelated texts do not stop the page. */
+/* A line diff: the shortest edit script (Myers), bounded so that two unrelated strings do not stop the page. */
 
 export interface DiffLine {
   kind: 'same' | 'removed' | 'added'

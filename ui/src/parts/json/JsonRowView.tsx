@@ -1,6 +1,7 @@
 /* One row of a JSON tree. */
 import { ChevronRight } from 'lucide-react'
 import { useState } from 'react'
+import { apiUrl } from '@/api/client'
 import { ExactNumber, formatJson } from '@/api/json'
 import { formatBytes, plural } from '@/format/number'
 import { visible } from '@/format/text'
@@ -23,6 +24,13 @@ function LongString({ text }: { text: string }) {
       )}
     </>
   )
+}
+
+/** A value that the server has cut. The address counts only if it is one of this API: anyone can write such an object. */
+function cutOf(value: unknown): { bytes: number; href: string } | null {
+  const { $cut: bytes, href } = (typeof value === 'object' && value !== null ? value : {}) as { $cut?: unknown; href?: unknown }
+  if (typeof bytes !== 'number' || typeof href !== 'string' || !/^\/api\/v2\/runs\/run_[0-9a-f]+\/values\//.test(href)) return null
+  return { bytes, href: apiUrl(href) }
 }
 
 export function Scalar({ value }: { value: unknown }) {
@@ -52,6 +60,17 @@ export function JsonRowView({ row, found, onToggle, onMore }: RowProps) {
     )
   }
   const name = row.key === null ? null : <span className="text-soft">{typeof row.key === 'number' ? row.key : visible(row.key)}: </span>
+  const cut = cutOf(row.value)
+  if (cut !== null) {
+    return (
+      <div style={indent} className="font-mono text-xs leading-5">
+        {name}
+        <a href={cut.href} download className="text-accent underline">
+          {formatBytes(cut.bytes)}, download
+        </a>
+      </div>
+    )
+  }
   const brackets = Array.isArray(row.value) ? ['[', ']'] : ['{', '}']
   return (
     <div

@@ -30,7 +30,7 @@ export function answerAction(question: Question, response: unknown): Action {
     id: 'answer',
     label: 'Answer',
     icon: MessageSquareReply,
-    title: `Answer ${question.step_id}`,
+    title: `Answer: ${question.name}`,
     consequence: 'The run continues with this answer. It is recorded with your name and cannot be changed. If another answer was taken first, yours is refused.',
     verb: 'Send the answer',
     request: request('post', '/api/v2/runs/{run_id}/resume', {

@@ -11,6 +11,7 @@ import { FirstSteps } from './FirstSteps'
 import { Figures } from './Figures'
 import { LanesNow } from './LanesNow'
 import { RecentRuns } from './RecentRuns'
+import { Throughput } from './Throughput'
 
 export function OverviewPage() {
   useTitle('Overview')
@@ -28,6 +29,7 @@ export function OverviewPage() {
             <>
               <Figures counts={found} />
               {may('workers:view') && <BackingOff />}
+              <Throughput />
               <div className="grid gap-3 lg:grid-cols-2">
                 {may('workers:view') && <LanesNow />}
                 <Errors />

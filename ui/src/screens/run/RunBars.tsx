@@ -1,4 +1,5 @@
 /* Bars about what is not shown: deleted events, events that are not loaded, a stream that is being restored. */
+import { toApiError } from '@/api/errors'
 import { formatCount } from '@/format/number'
 import { Button } from '@/parts/Button'
 import type { RunStore } from './model/store'
@@ -11,18 +12,18 @@ export function TruncatedBar({ store }: { store: RunStore }) {
 }
 
 export function IncompleteBar({ store }: { store: RunStore }) {
-  if (!store.incomplete) return null
-  return (
-    <p className={BAR}>
-      Timeline, graph and conversation show events 1 to {formatCount(store.model.last)} of {formatCount(store.lastSeq)}.
-      <Button small disabled={store.loading} onClick={() => void store.more(5_000)}>
-        Load 5,000 more
-      </Button>
-      <Button small disabled={store.loading} onClick={() => void store.more(1_000_000)}>
-        Load all
-      </Button>
-    </p>
-  )
+  if (store.error !== null) {
+    return (
+      <p role="alert" className={BAR}>
+        The events could not be read: {toApiError(store.error).message}
+        <Button small onClick={() => void store.start()}>
+          Try again
+        </Button>
+      </p>
+    )
+  }
+  if (store.complete) return null
+  return <p className={BAR}>This run has more steps than the timeline reads. The list of events has all of them.</p>
 }
 
 export function StreamBar({ store }: { store: RunStore }) {

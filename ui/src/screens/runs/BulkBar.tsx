@@ -1,6 +1,7 @@
 /* What can be done with the selected rows, or with everything that matches the filter. */
 import { X } from 'lucide-react'
 import { useState } from 'react'
+import type { RunSummary } from '@/api/types'
 import { plural } from '@/format/number'
 import { Button } from '@/parts/Button'
 import type { Selection } from '@/parts/table/selection'
@@ -10,14 +11,15 @@ import type { BulkFilter } from './filters'
 
 interface BulkBarProps {
   selection: Selection
-  loaded: number
+  rows: RunSummary[]
   /** Null if the filter cannot be used for a bulk job. */
   filter: BulkFilter | null
 }
 
-export function BulkBar({ selection, loaded, filter }: BulkBarProps) {
+export function BulkBar({ selection, rows, filter }: BulkBarProps) {
   const [everything, setEverything] = useState(false)
   const [action, setAction] = useState<BulkName | null>(null)
+  const chosen = rows.filter((run) => selection.has(run.run_id))
   const clear = () => {
     setEverything(false)
     selection.clear()
@@ -25,7 +27,7 @@ export function BulkBar({ selection, loaded, filter }: BulkBarProps) {
   return (
     <div role="toolbar" aria-label="Selected runs" className="flex flex-wrap items-center gap-1.5 border-b border-line bg-selected px-3 py-1.5">
       <span className="mr-2 font-medium">{everything ? 'All runs that match the filter' : `${plural(selection.ids.size, 'run')} selected`}</span>
-      {!everything && filter !== null && selection.ids.size >= loaded && (
+      {!everything && filter !== null && selection.ids.size >= rows.length && (
         <Button small look="quiet" onClick={() => setEverything(true)}>
           Select all that match the filter
         </Button>
@@ -41,7 +43,7 @@ export function BulkBar({ selection, loaded, filter }: BulkBarProps) {
       {action !== null && (
         <BulkDialog
           action={action}
-          selected={everything && filter !== null ? { filter } : { ids: [...selection.ids] }}
+          selected={everything && filter !== null ? { filter } : { ids: chosen.map((run) => run.run_id), statuses: chosen.map((run) => run.status) }}
           onClose={() => setAction(null)}
           onStarted={clear}
         />

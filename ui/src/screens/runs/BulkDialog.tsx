@@ -9,7 +9,7 @@ import { useApi } from '@/api/query'
 import { ActionDialog } from '@/parts/action/ActionDialog'
 import { Check, Field, Select, TextInput } from '@/parts/form/Field'
 import { ErrorNote } from '@/parts/Loading'
-import { BULK_LABELS, type BulkName, type BulkOptions, bulkRequest, consequence, type Selected, TYPED_FROM } from './bulk'
+import { BULK_LABELS, type BulkName, type BulkOptions, bulkRequest, changeable, consequence, type Selected, TYPED_FROM } from './bulk'
 
 const EMPTY: BulkOptions = { priority: 0, lane: '', add: [], remove: [], latest: false }
 
@@ -75,7 +75,7 @@ export function BulkDialog({ action, selected, onClose, onStarted }: { action: B
     staleTime: 0,
     retry: false,
   })
-  const total = counted.data?.total
+  const total = counted.data === undefined ? undefined : (changeable(action, selected) ?? counted.data.total)
   const size = 'ids' in selected ? selected.ids.length : null
   return (
     <ActionDialog

@@ -102,7 +102,7 @@ export function RunsPage() {
       </PageHeader>
       <FilterBar filters={filters} onChange={onChange} />
       <section className="flex min-h-0 flex-1 flex-col overflow-hidden rounded-lg border border-line bg-surface">
-        {held && writes && <BulkBar selection={selection} loaded={rows.length} filter={toBulkFilter(filters, serverNow())} />}
+        {held && writes && <BulkBar selection={selection} rows={rows} filter={toBulkFilter(filters, serverNow())} />}
         {fresh > 0 && (
           <button type="button" onClick={showNew} className="flex h-7 shrink-0 items-center justify-center gap-1 border-b border-line bg-accent-soft font-medium text-accent">
             <ArrowUp size={14} aria-hidden />

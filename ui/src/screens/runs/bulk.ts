@@ -2,11 +2,25 @@
 import { asCli } from '@/format/command'
 import { plural } from '@/format/number'
 import type { ActionRequest } from '@/parts/action/action'
+import { isEnded } from '@/text/status'
 import type { BulkFilter } from './filters'
 
 export type BulkName = 'cancel' | 'retry' | 'priority' | 'lane' | 'tag'
 
-export type Selected = { ids: string[] } | { filter: BulkFilter }
+/** Chosen runs with the statuses that the page has read, or everything that matches a filter. */
+export type Selected = { ids: string[]; statuses: string[] } | { filter: BulkFilter }
+
+/** How many of the chosen runs the action can change; null if the server has to count. */
+export function changeable(action: BulkName, selected: Selected): number | null {
+  if (!('ids' in selected)) return null
+  return selected.statuses.filter((status) => mayChange(action, status)).length
+}
+
+function mayChange(action: BulkName, status: string): boolean {
+  if (action === 'tag') return true
+  if (action === 'retry') return status === 'failed'
+  return !isEnded(status) && (action === 'cancel' || status !== 'running')
+}
 
 export interface BulkOptions {
   priority: number

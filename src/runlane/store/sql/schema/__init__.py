@@ -12,7 +12,7 @@ from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles,
 from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
 from runlane.store.sql.schema.compatibility import schema_compatibility
-from runlane.store.sql.schema.dashboard import browser_sessions, saved_views, servers
+from runlane.store.sql.schema.dashboard import browser_sessions, run_series, saved_views, servers
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
 from runlane.store.sql.schema.events import (
     dependency_work,
@@ -120,6 +120,7 @@ __all__ = [
     "run_inputs",
     "run_listeners",
     "run_results",
+    "run_series",
     "run_steps",
     "run_tags",
     "run_waits",

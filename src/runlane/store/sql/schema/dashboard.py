@@ -1,8 +1,8 @@
-"""The dashboard: signed-in browsers, saved views, and the heartbeats of servers."""
+"""The dashboard: signed-in browsers, saved views, the heartbeats of servers, and figures of runs over time."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table, Text
 
 from runlane.store.sql.schema.base import metadata
 
@@ -45,4 +45,26 @@ servers = Table(
     Column("started_at", BigInteger, nullable=False),
     Column("heartbeat_at", BigInteger, nullable=False),
     Column("figures", Text, nullable=False),
+)
+
+# What the runs of a tenant, a lane and a target did within a minute or an hour (`seconds`) that began at `bucket`, in
+# seconds since the epoch. Waits and durations are JSON lists of counts.
+run_series = Table(
+    "run_series",
+    metadata,
+    Column("seconds", Integer, primary_key=True, autoincrement=False),
+    Column("tenant", Text, primary_key=True),
+    Column("bucket", BigInteger, primary_key=True, autoincrement=False),
+    Column("lane", Text, primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("accepted", Integer, nullable=False),
+    Column("completed", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("cancelled", Integer, nullable=False),
+    Column("retried", Integer, nullable=False),
+    Column("cost_usd", Float, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("waits", Text, nullable=False),
+    Column("durations", Text, nullable=False),
+    sqlite_with_rowid=False,
 )

@@ -1,5 +1,5 @@
 /* What models, tools and people said, step by step, with live text while it is written. */
-import { useMemo } from 'react'
+import { useEffect, useMemo } from 'react'
 import type { Run } from '@/api/types'
 import { cx } from '@/parts/classes'
 import { Empty } from '@/parts/Empty'
@@ -68,6 +68,10 @@ export function ConversationTab({ run, store, selected, onSelect }: Conversation
   const { model, version } = store
   const conversations = useMemo(() => [...model.conversations.values()], [version]) // eslint-disable-line react-hooks/exhaustive-deps
   const current = conversations.find((conversation) => conversation.path === selected) ?? conversations.at(-1)
+  const unread = model.partial && current !== undefined && current.loaded !== true ? current.path : null
+  useEffect(() => {
+    if (unread !== null) void store.readConversation(unread)
+  }, [unread, store])
   if (current === undefined) {
     return <Empty title="No model has been called yet">Steps that call a model, and agents, show their messages, thoughts, tool calls and questions here.</Empty>
   }

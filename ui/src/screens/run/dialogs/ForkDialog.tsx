@@ -38,7 +38,7 @@ export function ForkDialog({ run, step, onClose }: { run: Run; step: string | nu
         icon: GitFork,
         refused: from === '' ? 'The run has no recorded step to begin at.' : problem,
         title: `Fork run ${shortId(run.run_id)}`,
-        consequence: `A new run with its own id begins at ${from}. ${plural(Math.max(0, index), 'recorded step is', 'recorded steps are')} copied with their outputs and not executed again, and cost nothing. ${from} and everything after it is executed again, including its tools and model calls. ${
+        consequence: `A new run with its own id begins at ${from}. ${plural(Math.max(0, index), 'recorded step is', 'recorded steps are')} copied and not executed again, which costs nothing. ${from} and everything after it is executed again, including its tools and model calls. ${
           Object.keys(changes).length === 0 ? 'The state is not changed.' : `Changed in the state: ${Object.keys(changes).join(', ')}.`
         } This run does not change.`,
         verb: 'Start the fork',
@@ -55,7 +55,7 @@ export function ForkDialog({ run, step, onClose }: { run: Run; step: string | nu
         {(ids) => <Select {...ids} value={from} options={recorded.map((entry) => [entry.path, `${entry.path} (${entry.kind}, ${entry.outcome})`])} onChange={(event) => (setChosen(event.target.value), setEdited(null))} />}
       </Field>
       <Field label="State at that step" hint="JSON. Changed and added keys are sent; a fork cannot remove keys." problem={problem}>
-        {(ids) => <TextArea {...ids} mono rows={9} value={text} onChange={(event) => setEdited(event.target.value)} />}
+        {(ids) => <TextArea {...ids} mono rows={9} disabled={history.loading} value={text} onChange={(event) => setEdited(event.target.value)} />}
       </Field>
       {edited !== null && problem === null && <LineDiff before={before} after={{ ...before, ...changes }} label="Changes of the state" />}
       <Check label="On the current versions of the definitions, where the recorded steps fit them" checked={latest} onChange={(event) => setLatest(event.target.checked)} />

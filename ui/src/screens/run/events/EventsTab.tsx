@@ -9,7 +9,7 @@ import { formatCount } from '@/format/number'
 import { Button } from '@/parts/Button'
 import { Select, TextInput } from '@/parts/form/Field'
 import { Loaded } from '@/parts/Loading'
-import type { RunStore } from '../model/store'
+import { MAX_VALUE_BYTES, type RunStore } from '../model/store'
 import type { RunEvent } from '../model/types'
 import { EventRow } from './EventRow'
 
@@ -29,7 +29,7 @@ function useEvents(run: Run, from: number) {
     initialPageParam: from,
     queryFn: async ({ pageParam, signal }) => {
       const after = pageParam as number
-      const page = await call('get', '/api/v2/runs/{run_id}/events', { path: { run_id: run.run_id }, query: { after, limit: PAGE }, signal })
+      const page = await call('get', '/api/v2/runs/{run_id}/events', { path: { run_id: run.run_id }, query: { after, limit: PAGE, max_value_bytes: MAX_VALUE_BYTES }, signal })
       return { events: page.events as unknown as RunEvent[], after, next: page.next_after }
     },
     getNextPageParam: (page) => (page.events.length < PAGE ? undefined : page.next),

@@ -7,7 +7,7 @@ const COMMON = new Set(['type', 'seq', 'run_id', 'attempt', 'at', 'path', 'orch_
 
 const str = (value: unknown): string => (typeof value === 'string' ? value : value === undefined || value === null ? '' : JSON.stringify(value))
 
-const TEXTS: Record<string, (event: RunEvent) => string> = {
+const SUMMARIES: Record<string, (event: RunEvent) => string> = {
   worker_picked_up: (event) => `${str(event.worker_id)}, try ${str(event.tries)}`,
   worker_lost: (event) => `${str(event.worker_id)} died; the run is ${str(event.status)}`,
   log: (event) => str(event.message),
@@ -25,7 +25,7 @@ const TEXTS: Record<string, (event: RunEvent) => string> = {
 }
 
 export function summaryOf(event: RunEvent): string {
-  const known = TEXTS[event.type]
+  const known = SUMMARIES[event.type]
   if (known !== undefined) return oneLine(known(event), 240)
   const rest = Object.entries(event).filter(([key]) => !COMMON.has(key))
   return oneLine(rest.map(([key, value]) => `${key}: ${str(value)}`).join('  '), 240)

@@ -71,7 +71,7 @@ export function RunButtons({ run }: { run: Run }) {
       {writes && simpleActions(run).map((action) => <ActionButton key={action.id} action={action} />)}
       <Menu label="More actions" icon={MoreHorizontal} iconOnly items={items} />
       {open === 'priority' && <PriorityDialog run={run} onClose={close} />}
-      {open === 'lane' && <BulkDialog action="lane" selected={{ ids: [run.run_id] }} onClose={close} onStarted={close} />}
+      {open === 'lane' && <BulkDialog action="lane" selected={{ ids: [run.run_id], statuses: [run.status] }} onClose={close} onStarted={close} />}
       {open === 'tags' && <TagsDialog run={run} onClose={close} />}
       {open === 'fork' && <ForkDialog run={run} step={null} onClose={close} />}
       {open === 'event' && <SendEventDialog run={run} onClose={close} />}

@@ -20,7 +20,6 @@ const pickedUp: Rule = (model, event, at) => {
   model.live.clear()
   model.ended = false
   model.attempts.push({ attempt: event.attempt, worker: text(event.worker_id), start: at, end: null, outcome: 'running' })
-  for (const span of model.spans.values()) if (span.outcome === 'waiting' && span.kind === 'question') span.outcome = 'waiting'
 }
 
 function endAttempt(model: RunModel, at: number, outcome: string): void {
@@ -31,8 +30,7 @@ function endAttempt(model: RunModel, at: number, outcome: string): void {
 }
 
 const stepStart: Rule = (model, event, at, path) => {
-  const span = openStep(model, path, text(event.step_type), text(event.step_name), at, event.attempt, event.seq ?? 0)
-  if (span.type === 'human' || span.type === 'wait') span.outcome = 'running'
+  openStep(model, path, text(event.step_type), text(event.step_name), at, event.attempt, event.seq ?? 0)
 }
 
 function addUsage(model: RunModel, path: string, event: RunEvent): void {
@@ -103,9 +101,21 @@ const question: Rule = (model, event, at, path) => {
   recordQuestion(model, event, at, path)
 }
 
+const paused: Rule = (model, event, at) => {
+  endAttempt(model, at, 'paused')
+  for (const path of Array.isArray(event.waiting_for) ? event.waiting_for : []) {
+    const owner = model.spans.get(ownerOf(text(path)))
+    if (owner !== undefined && owner.end === null) owner.outcome = 'waiting'
+  }
+}
+
 const resumed: Rule = (model, event, at, path) => {
   if (path === '') return
-  if (ownerOf(path) !== path) closeSpan(model, path, at, 'done')
+  const owner = model.spans.get(ownerOf(path))
+  if (ownerOf(path) !== path) {
+    closeSpan(model, path, at, 'done')
+    if (owner?.outcome === 'waiting') owner.outcome = 'running'
+  }
   recordResumed(model, event, path)
 }
 
@@ -157,7 +167,7 @@ const RULES: Record<string, Rule> = {
   tool_result: toolResult,
   human_input_required: question,
   resumed,
-  paused: (model, _event, at) => endAttempt(model, at, 'paused'),
+  paused,
   attempt_failed: (model, _event, at) => endAttempt(model, at, 'failed'),
   retry_later: (model, _event, at) => endAttempt(model, at, 'retrying'),
   handed_back: (model, _event, at) => endAttempt(model, at, 'released'),
@@ -166,6 +176,25 @@ const RULES: Record<string, Rule> = {
     model.ended = false
   },
   done,
+}
+
+const SPOKEN: Record<string, Rule> = {
+  model_response: (model, event, at, path) => recordAnswer(model, event, at, path),
+  tool_execution: (model, event, at, path) => recordCall(model, event, at, path),
+  tool_result: (model, event, at, path) => recordResult(model, event, at, path),
+  human_input_required: (model, event, at, path) => recordQuestion(model, event, at, path),
+  resumed: (model, event, _at, path) => recordResumed(model, event, path),
+  step_warning: RULES.step_warning!,
+  llm_reasoning: RULES.llm_reasoning!,
+}
+export const SPOKEN_TYPES = Object.keys(SPOKEN)
+
+/** Read what was said in one step of a long run, from its events. */
+export function applySpoken(model: RunModel, path: string, events: readonly RunEvent[]): void {
+  const conversation = openConversation(model, path, path)
+  conversation.items = []
+  conversation.loaded = true
+  for (const event of events) SPOKEN[event.type]?.(model, event, Date.parse(event.at ?? ''), text(event.path))
 }
 
 /** Apply events. Those that the model has are skipped, so pages and the stream may overlap. Returns whether it changed. */

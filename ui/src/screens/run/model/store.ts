@@ -1,12 +1,15 @@
 /* The model of an open run: pages of events first, then its stream. Components read it; it notifies them once a frame. */
 import { call } from '@/api/client'
 import { followRun } from '@/live/runStream'
-import { applyEvents } from './reduce'
+import { applyEvents, applySpoken, SPOKEN_TYPES } from './reduce'
+import { addSpans, seedModel } from './seed'
 import { emptyModel, type RunEvent, type RunModel } from './types'
 
 const PAGE = 1_000
-/** Events that are loaded without being asked for: enough for almost every run, little for a huge one. */
-export const FIRST_LOAD = 4_000
+/** A run with more events is opened with the timeline of the server. */
+const MANY = 4_000
+/** Longer values are cut in pages of events and read when they are opened. */
+export const MAX_VALUE_BYTES = 65_536
 
 export class RunStore {
   readonly runId: string
@@ -17,7 +20,8 @@ export class RunStore {
   connected = true
   loading = true
   error: unknown = null
-  private limit = FIRST_LOAD
+  /** False if the run has more steps than the server's timeline reads. */
+  complete = true
   private listeners = new Set<() => void>()
   private stopStream: (() => void) | undefined
   private stopped = false
@@ -38,42 +42,69 @@ export class RunStore {
     for (const listener of this.listeners) listener()
   }
 
-  /** Whether events exist that are not loaded. */
-  get incomplete(): boolean {
-    return this.model.last < this.lastSeq && this.model.last >= this.limit
-  }
-
   async start(): Promise<void> {
     this.stopped = false
-    await this.load()
-  }
-
-  /** Load this many further events. */
-  async more(count: number): Promise<void> {
-    this.limit = this.model.last + count
-    await this.load()
-  }
-
-  private async load(): Promise<void> {
     this.loading = true
     this.notify()
     try {
-      do {
-        const page = await call('get', '/api/v2/runs/{run_id}/events', { path: { run_id: this.runId }, query: { after: this.model.last, limit: PAGE } })
-        if (this.stopped) return
-        this.lastSeq = Math.max(this.lastSeq, page.last_seq)
-        if (this.model.last === 0 && page.first_seq > 1) this.model = emptyModel(page.first_seq)
-        applyEvents(this.model, page.events as unknown as RunEvent[])
-        this.notify()
-        if (page.count < PAGE) break
-      } while (this.model.last < Math.min(this.limit, this.lastSeq))
+      await this.load()
       this.error = null
     } catch (error) {
       this.error = error
     }
     this.loading = false
     this.notify()
-    if (!this.incomplete && this.error === null) this.follow()
+    if (this.error === null) this.follow()
+  }
+
+  private async load(): Promise<void> {
+    const path = { run_id: this.runId }
+    for (;;) {
+      const page = await call('get', '/api/v2/runs/{run_id}/events', { path, query: { after: this.model.last, limit: PAGE, max_value_bytes: MAX_VALUE_BYTES } })
+      if (this.stopped) return
+      this.lastSeq = Math.max(this.lastSeq, page.last_seq)
+      if (this.model.last === 0 && this.lastSeq - page.first_seq > MANY) return this.seed(page.first_seq)
+      if (this.model.last === 0 && page.first_seq > 1) this.model = emptyModel(page.first_seq)
+      applyEvents(this.model, page.events as unknown as RunEvent[])
+      this.notify()
+      if (page.count < PAGE) return
+    }
+  }
+
+  /** The number comes first: events after it are read from the stream, even if the timeline has some of them. */
+  private async seed(first: number): Promise<void> {
+    const path = { run_id: this.runId }
+    const last = this.lastSeq
+    const [timeline, { attempts }] = await Promise.all([
+      call('get', '/api/v2/runs/{run_id}/timeline', { path, query: { limit: 2_000 } }),
+      call('get', '/api/v2/runs/{run_id}/attempts', { path }),
+    ])
+    if (this.stopped) return
+    this.model = seedModel(timeline, attempts, first, last)
+    this.complete = timeline.complete
+  }
+
+  /** Read the children of a span of a long run. */
+  async expand(id: string): Promise<void> {
+    let cursor: string | undefined
+    do {
+      const page = await call('get', '/api/v2/runs/{run_id}/timeline', { path: { run_id: this.runId }, query: { parent: id, cursor, limit: 2_000 } })
+      if (this.stopped) return
+      addSpans(this.model, page.spans, id)
+      cursor = page.next_cursor ?? undefined
+      this.notify()
+    } while (cursor !== undefined)
+  }
+
+  /** Read what was said in a step of a long run. */
+  async readConversation(path: string): Promise<void> {
+    const page = await call('get', '/api/v2/runs/{run_id}/events', {
+      path: { run_id: this.runId },
+      query: { path_prefix: path, type: SPOKEN_TYPES, limit: PAGE, max_value_bytes: MAX_VALUE_BYTES },
+    })
+    if (this.stopped) return
+    applySpoken(this.model, path, page.events as unknown as RunEvent[])
+    this.notify()
   }
 
   /** Follow the run. Called again when an ended run was revived. */

@@ -25,6 +25,8 @@ export interface Span {
   error: string | null
   seq: number
   children: string[]
+  /** Of a long run: children that are not loaded yet. */
+  hidden?: { count: number; outcomes: Record<string, number> }
 }
 
 export interface AttemptBand {
@@ -89,6 +91,8 @@ export interface Conversation {
   path: string
   name: string
   items: ConversationItem[]
+  /** The answers of a long run are read when they are looked at. */
+  loaded?: boolean
 }
 
 export interface LiveAnswer {
@@ -113,6 +117,8 @@ export interface RunModel {
   attempt: number
   progress: { share: number; note: string | null } | null
   ended: boolean
+  /** The model began with the timeline of the server, because the run has very many events. */
+  partial: boolean
   /** Edges that were taken, as `from>to`, for the graph. */
   taken: Map<string, number>
   /** How often each step was executed, and its latest outcome. */
@@ -134,6 +140,7 @@ export function emptyModel(first = 1): RunModel {
     attempt: 0,
     progress: null,
     ended: false,
+    partial: false,
     taken: new Map(),
     steps: new Map(),
     lastStep: null,

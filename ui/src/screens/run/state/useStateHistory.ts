@@ -33,8 +33,8 @@ export function useStateHistory(run: Run): StateHistory {
     return {
       initial,
       entries: stateHistory(initial, steps.data?.steps ?? [], definitions as never),
-      loading: steps.data === undefined,
+      loading: steps.data === undefined || (kind === 'orchestration' && definition.isPending),
       more: (steps.data?.next_cursor ?? null) !== null,
     }
-  }, [run, steps.data, definition.data])
+  }, [run, kind, steps.data, definition.data, definition.isPending])
 }

@@ -13,6 +13,7 @@ interface TimeAxisProps {
 }
 
 const TICKS = [0, 0.25, 0.5, 0.75, 1]
+const FEW_TICKS = [0, 1]
 
 function placeOf(event: PointerEvent<HTMLDivElement>): number {
   const box = event.currentTarget.getBoundingClientRect()
@@ -39,7 +40,7 @@ export function TimeAxis({ scale, view, template, narrow, start }: TimeAxisProps
         onPointerMove={(event) => brush !== null && setBrush({ ...brush, to: placeOf(event) })}
         onPointerUp={up}
       >
-        {TICKS.map((place) => (
+        {(narrow ? FEW_TICKS : TICKS).map((place) => (
           <span
             key={place}
             className="tabular absolute top-1 px-0.5 whitespace-nowrap"

@@ -49,6 +49,11 @@ export function TimelineTab({ run, store, selected, onSelect }: TimelineTabProps
   const virtualizer = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW, overscan: 20 })
 
   const toggle = (id: string) => {
+    // The children of a long run are read when they are unfolded.
+    if (model.spans.get(id)?.hidden !== undefined) {
+      void store.expand(id)
+      return
+    }
     const next = new Set(toggled)
     if (!next.delete(id)) next.add(id)
     setToggled(next)

@@ -7,7 +7,7 @@ export interface SpanRow {
   depth: number
   folded: boolean
   foldable: boolean
-  /** Of a group with many parts: what became of them. */
+  /** Of a group with many parts: the outcomes of them. */
   summary: Record<string, number> | null
 }
 
@@ -51,9 +51,10 @@ export function timelineRows(model: RunModel, folding: Folding): TimelineRow[] {
   const walk = (id: string, depth: number) => {
     const span = model.spans.get(id)
     if (span === undefined) return
-    const foldable = span.children.length > 0
-    const folded = foldable && foldedAtFirst(span, folding.hideDone) !== folding.toggled.has(id)
-    rows.push({ kind: 'span', span, depth, folded, foldable, summary: span.children.length > MANY ? summarize(model, span) : null })
+    const foldable = span.children.length > 0 || span.hidden !== undefined
+    const folded = foldable && (span.hidden !== undefined || foldedAtFirst(span, folding.hideDone)) !== folding.toggled.has(id)
+    const summary = span.hidden?.outcomes ?? (span.children.length > MANY ? summarize(model, span) : null)
+    rows.push({ kind: 'span', span, depth, folded, foldable, summary })
     if (folded) return
     const shown = span.children.length > MANY ? PAGE + (folding.more.get(id) ?? 0) : span.children.length
     for (const child of span.children.slice(0, shown)) walk(child, depth + 1)

@@ -1,4 +1,5 @@
-"""Signed-in browsers, saved views, the heartbeats of servers, and claims and notes of questions."""
+"""Signed-in browsers, saved views, the heartbeats of servers, figures of runs, claims and notes of
+questions."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -39,6 +40,24 @@ def upgrade() -> None:
         sa.Column("started_at", sa.BigInteger(), nullable=False),
         sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
         sa.Column("figures", sa.Text(), nullable=False),
+    )
+    op.create_table(
+        "run_series",
+        sa.Column("seconds", sa.Integer(), primary_key=True, autoincrement=False),
+        sa.Column("tenant", sa.Text(), primary_key=True),
+        sa.Column("bucket", sa.BigInteger(), primary_key=True, autoincrement=False),
+        sa.Column("lane", sa.Text(), primary_key=True),
+        sa.Column("target", sa.Text(), primary_key=True),
+        sa.Column("accepted", sa.Integer(), nullable=False),
+        sa.Column("completed", sa.Integer(), nullable=False),
+        sa.Column("failed", sa.Integer(), nullable=False),
+        sa.Column("cancelled", sa.Integer(), nullable=False),
+        sa.Column("retried", sa.Integer(), nullable=False),
+        sa.Column("cost_usd", sa.Float(), nullable=False),
+        sa.Column("tokens", sa.BigInteger(), nullable=False),
+        sa.Column("waits", sa.Text(), nullable=False),
+        sa.Column("durations", sa.Text(), nullable=False),
+        sqlite_with_rowid=False,
     )
     op.add_column("run_waits", sa.Column("note", sa.Text()))
     op.add_column("run_waits", sa.Column("claimed_by", sa.Text()))

@@ -1,0 +1,98 @@
+"""Figures of runs over time: each run is counted once, in the minute in which it was accepted and in which it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from runlane.domain.series import BUCKETS, SeriesCounts, percentile, point_of
+from runlane.errors import InvalidRequest
+from runlane.maintenance.run_series import SeriesCounter
+from runlane.store.queue.group_counts import count_open_by
+from runlane.store.queue.run_series import HOUR, MINUTE
+from runlane.store.queue.series_reading import SeriesBy, SeriesQuery, read_run_series
+from runlane.store.sql.database import read_clock
+from tests.harness import Store
+
+_SECOND = 1_000_000
+
+
+async def ended(store: Store, seconds_ago: int, *, status: str = "completed", tenant: str = "default") -> str:
+    """Store a run that was accepted 3 s before its end and started 1 s before it."""
+    run_id = await store.add()
+    now = await read_clock(store.database)
+    at = now - seconds_ago * _SECOND
+    await store.sql(
+        f"update runs set status = '{status}', tenant = '{tenant}', ended_at = {at}, claimed_at = {at - _SECOND}, "
+        f"accepted_at = {at - 3 * _SECOND}, attempt = 1 where id = '{run_id}'"
+    )
+    return run_id
+
+
+async def count(store: Store) -> None:
+    counter = SeriesCounter(store.settings, store.database)
+    while await counter.run_once():
+        pass
+
+
+async def test_ended_runs_are_counted_once_per_minute(store: Store) -> None:
+    for status in ("completed", "completed", "failed", "cancelled"):
+        await ended(store, 300, status=status)
+    await ended(store, 300, tenant="acme")
+    for _ in range(2):
+        await count(store)
+        whole = await read_run_series(store.database, SeriesQuery(None, None, MINUTE))
+        (group,) = whole.groups
+        (point,) = [point for point in group.points if point.completed]
+        assert (point.completed, point.failed, point.cancelled) == (3, 1, 1)
+        assert (point.wait_p50_seconds, point.duration_p95_seconds) == (5.0, 1.0)
+        # Counting again replaces what was counted.
+        await store.sql("delete from run_series where lane = '' and target = ''")
+    one = await read_run_series(store.database, SeriesQuery(None, None, MINUTE, tenant="acme"))
+    assert sum(point.completed for point in one.groups[0].points) == 1
+    nothing = await read_run_series(store.database, SeriesQuery(None, None, MINUTE, tenant="other"))
+    assert nothing.groups == ()
+    by_tenant = await read_run_series(store.database, SeriesQuery(None, None, HOUR, by=SeriesBy.TENANT))
+    assert {
+        group.name: sum(p.completed + p.failed + p.cancelled for p in group.points) for group in by_tenant.groups
+    } == {
+        "default": 4,
+        "acme": 1,
+    }
+
+
+async def test_hours_are_added_up_and_continue_with_minutes(store: Store) -> None:
+    await ended(store, 3 * HOUR)
+    await ended(store, 200)
+    await count(store)
+    day = await read_run_series(store.database, SeriesQuery(None, None, HOUR, by=SeriesBy.LANE))
+    assert sum(point.completed for point in day.groups[0].points) == 2
+    assert day.counted_until_us is not None
+    assert len(await store.sql("select 1 from run_series where seconds = 3600 and lane = '' and tenant = ''")) >= 23
+
+
+async def test_a_time_without_bounds_is_refused(store: Store) -> None:
+    now = await read_clock(store.database)
+    for wanted in (
+        SeriesQuery(0, now, MINUTE),
+        SeriesQuery(now, now - 1, MINUTE),
+        SeriesQuery(now - 49 * HOUR * _SECOND, now - 48 * HOUR * _SECOND, MINUTE),
+    ):
+        with pytest.raises(InvalidRequest):
+            await read_run_series(store.database, wanted)
+
+
+async def test_open_runs_are_counted_by_lane_and_target(store: Store) -> None:
+    for _ in range(3):
+        await store.add()
+    await ended(store, 10)
+    (group,) = await count_open_by(store.database, "lane", "default")
+    assert [(count.status, count.count, count.exact) for count in group.counts] == [("queued", 3, True)]
+    assert await count_open_by(store.database, "target", "acme") == ()
+
+
+def test_percentiles_are_bounds_of_buckets() -> None:
+    assert percentile([0] * BUCKETS, 0.5) is None
+    assert percentile([5, 0, 0, 5, *[0] * (BUCKETS - 4)], 0.5) == 0.1
+    assert percentile([5, 0, 0, 5, *[0] * (BUCKETS - 4)], 0.95) == 5.0
+    assert percentile([*[0] * (BUCKETS - 1), 3], 0.5) is None
+    assert point_of(0, SeriesCounts(accepted=2)).accepted == 2

@@ -1,0 +1,81 @@
+"""The estimate of `runlane plan`: it follows from the load, and its figures are those that the benchmarks published."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from runlane.cli.commands import cli
+from runlane.domain import capacity
+from runlane.domain.capacity import Load, plan
+
+BENCH = (Path(__file__).parents[2] / "bench" / "README.md").read_text()
+AGENTS = Load(runs_per_second=5, run_seconds=60, steps=10, events=20, followers=1000)
+
+
+def test_slots_follow_littles_law_and_workers_their_slots() -> None:
+    needed = plan(AGENTS)
+    assert needed.slots == 400
+    assert needed.workers == 8
+    assert (needed.servers, needed.connections) == (2, 100)
+    assert needed.wal_bytes_per_second == 5 * (3_500 + 9 * 1_690 + 20 * 292)
+
+
+def test_short_runs_need_workers_for_their_computing_not_for_their_slots() -> None:
+    needed = plan(Load(runs_per_second=20_000, run_seconds=0.001))
+    assert needed.slots == 27
+    assert needed.workers == 6
+
+
+@given(
+    rate=st.floats(0.001, 10_000),
+    seconds=st.floats(0, 3600),
+    more=st.floats(1, 10),
+    steps=st.integers(1, 100),
+    followers=st.integers(0, 100_000),
+)
+def test_a_larger_load_never_needs_less(rate: float, seconds: float, more: float, steps: int, followers: int) -> None:
+    load = Load(rate, seconds, steps=steps, followers=followers)
+    small, large = plan(load), plan(replace(load, runs_per_second=rate * more))
+    for name in ("slots", "workers", "servers", "connections", "wal_bytes_per_second", "disk_bytes_kept"):
+        assert getattr(small, name) <= getattr(large, name)
+
+
+def test_the_figures_are_published() -> None:
+    for figure in (capacity.RUNS_PER_SECOND, capacity.STEPS_PER_SECOND, capacity.ACCEPTS_PER_SECOND):
+        assert f"{figure:,.0f}" in BENCH
+    footprint = {
+        name: tuple(int(value.replace(",", "")) for value in figures)
+        for name, *figures in re.findall(r"^\| an? (run|step|event) \| ([\d,]+) \| ([\d,]+) \|", BENCH, re.MULTILINE)
+    }
+    assert footprint == {
+        "run": (capacity.RUN_WAL_BYTES, capacity.RUN_DISK_BYTES),
+        "step": (capacity.STEP_WAL_BYTES, capacity.STEP_DISK_BYTES),
+        "event": (capacity.EVENT_WAL_BYTES, capacity.EVENT_DISK_BYTES),
+    }
+
+
+def test_the_command_prints_what_the_model_computes() -> None:
+    options = [
+        "--runs-per-second",
+        "5",
+        "--run-seconds",
+        "60",
+        "--steps",
+        "10",
+        "--events",
+        "20",
+        "--followers",
+        "1000",
+    ]
+    printed = CliRunner().invoke(cli, ["plan", *options])
+    assert printed.exit_code == 0
+    assert re.search(r"^workers +8 ", printed.stdout, re.MULTILINE)
+    needed = json.loads(CliRunner().invoke(cli, ["plan", *options, "--json"]).stdout)
+    assert needed["connections"] == plan(AGENTS).connections
