@@ -22,6 +22,9 @@ const SchedulesPage = lazy(() => import('@/screens/schedules/SchedulesPage'))
 const SchedulePage = lazy(() => import('@/screens/schedules/SchedulePage'))
 const WebhooksPage = lazy(() => import('@/screens/webhooks/WebhooksPage'))
 const EndpointPage = lazy(() => import('@/screens/webhooks/EndpointPage'))
+const DefinitionsPage = lazy(() => import('@/screens/definitions/DefinitionsPage'))
+const DefinitionPage = lazy(() => import('@/screens/definitions/DefinitionPage'))
+const EditorPage = lazy(() => import('@/screens/definitions/editor/EditorPage'))
 
 interface RouteEntry {
   path: string
@@ -49,6 +52,9 @@ const ROUTES: RouteEntry[] = [
   { path: '/schedules/:scheduleId', needs: ['runs:read'], page: SchedulePage },
   { path: '/webhooks', needs: ['runs:read'], page: WebhooksPage },
   { path: '/webhooks/:endpointId', needs: ['runs:read'], page: EndpointPage },
+  { path: '/definitions', needs: ['runs:read'], page: DefinitionsPage },
+  { path: '/definitions/:kind/:id', needs: ['runs:read'], page: DefinitionPage },
+  { path: '/definitions/:kind/:id/edit', needs: ['definitions:write'], page: EditorPage },
 ]
 
 export function Routes() {
