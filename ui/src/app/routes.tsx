@@ -25,6 +25,9 @@ const EndpointPage = lazy(() => import('@/screens/webhooks/EndpointPage'))
 const DefinitionsPage = lazy(() => import('@/screens/definitions/DefinitionsPage'))
 const DefinitionPage = lazy(() => import('@/screens/definitions/DefinitionPage'))
 const EditorPage = lazy(() => import('@/screens/definitions/editor/EditorPage'))
+const UsagePage = lazy(() => import('@/screens/usage/UsagePage'))
+const SecretsPage = lazy(() => import('@/screens/secrets/SecretsPage'))
+const AccessPage = lazy(() => import('@/screens/access/AccessPage'))
 
 interface RouteEntry {
   path: string
@@ -55,6 +58,9 @@ const ROUTES: RouteEntry[] = [
   { path: '/definitions', needs: ['runs:read'], page: DefinitionsPage },
   { path: '/definitions/:kind/:id', needs: ['runs:read'], page: DefinitionPage },
   { path: '/definitions/:kind/:id/edit', needs: ['definitions:write'], page: EditorPage },
+  { path: '/usage', needs: ['runs:read'], page: UsagePage },
+  { path: '/secrets', needs: ['secrets:manage'], page: SecretsPage },
+  { path: '/access', needs: ['keys:manage', 'audit:read'], page: AccessPage },
 ]
 
 export function Routes() {

@@ -15,7 +15,7 @@ import { type Action, type ActionRequest, perform } from './action'
 
 /** The request as commands. The key is never part of them. */
 export function RequestCommands({ request }: { request: ActionRequest }) {
-  const curl = asCurl(request.method, request.path, request.body)
+  const curl = asCurl(request.method, request.path, request.shownBody ?? request.body)
   return (
     <details className="mt-3 text-xs text-soft">
       <summary className="w-fit rounded-sm select-none">As a command</summary>

@@ -8,6 +8,8 @@ export interface ActionRequest {
   /** The path with its parameters filled in. */
   path: string
   body?: unknown
+  /** What commands show in place of a body with a secret. */
+  shownBody?: unknown
   /** The same as a command of the `runlane` program. */
   cli?: string
   headers?: Record<string, string>

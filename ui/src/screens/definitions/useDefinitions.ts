@@ -51,10 +51,10 @@ export interface Use {
   id: string
 }
 
-/** Definitions that mention this one. At most a few hundred definitions are read; the page states a cut. */
+/** Definitions that mention this one, found in the bundle of all of them. */
 export function useUsedBy(kind: Kind, id: string) {
   const tenant = useTenantParam()
-  return useQuery<{ uses: Use[]; cut: boolean }, ApiError>({
+  return useQuery<{ uses: Use[] }, ApiError>({
     queryKey: ['definitions', 'used-by', kind, id, tenant],
     meta: { topics: TOPICS },
     staleTime: 30_000,
@@ -68,7 +68,7 @@ export function useUsedBy(kind: Kind, id: string) {
           if (!(other === kind && name === id) && mentions(definition).has(id)) uses.push({ kind: other, id: name })
         }
       }
-      return { uses, cut: false }
+      return { uses }
     },
   })
 }
