@@ -12,9 +12,28 @@ ROUNDS = scaled(1_100, 12_500)
 MAX_ROWS = 120
 
 
+LONG = {
+    "id": "long",
+    "name": "Many rounds",
+    "steps": [
+        {
+            "id": "rounds",
+            "type": "loop",
+            "loop_step_ids": ["round"],
+            "loop_count": ROUNDS,
+            "collect": False,
+            "next_step_id": "last",
+        },
+        {"id": "round", "type": "print", "print_content": "One more."},
+        {"id": "last", "type": "print", "print_content": "All rounds are done."},
+    ],
+}
+
+
 @pytest.fixture(scope="module")
 def long_run(site: Site) -> str:
-    run_id = site.orchestrate("long", "many rounds", input={"rounds": list(range(ROUNDS))})
+    site.call("POST", "/sync", {"orchestrations": [LONG], "source": "long"})
+    run_id = site.orchestrate("long", "many rounds")
     site.wait_for(run_id, "completed")
     return run_id
 
