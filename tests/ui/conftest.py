@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,9 +125,3 @@ def phone(open_context: OpenContext, site: Site, problems: PageProblems) -> Page
     found = open_context(viewport={"width": 360, "height": 740}).new_page()
     problems.watch(found, site.url)
     return found
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """A folder for pictures of a test."""
-    return tmp_path

@@ -36,7 +36,7 @@ SCREENS = {
     "run-waiting": ("/runs/{report}", "Publish the report"),
     "run-graph": ("/runs/{report}?tab=graph", "dropped"),
     "run-conversation": ("/runs/{agent}?tab=conversation", "I will send a confirmation."),
-    "run-events": ("/runs/{published}?tab=events", "orchestration_start"),
+    "run-events": ("/runs/{published}?tab=events", "orchestration_id: report"),
     "run-state": ("/runs/{published}?tab=state&step=approval", "State after this step"),
     "run-attempts": ("/runs/{failed}?tab=attempts", "Attempt 1"),
     "run-input": ("/runs/{completed}?tab=io", "harbour.png"),

@@ -38,6 +38,7 @@ from runlane.api.routes import (
     definitions,
     events,
     figures,
+    finding,
     flow_control,
     inbox,
     lane_changes,
@@ -172,6 +173,8 @@ def _routers() -> list[APIRouter]:
         chat.changes,
         run_views.collection,
         figures.router,
+        finding.router,
+        finding.changes,
         runs.collection,
         actions.collection,
         bulk.router,
@@ -245,4 +248,4 @@ def _telemetry() -> Any:
 
 def _untraced(scope: Any) -> bool:
     path = str(scope.get("path", ""))
-    return path.endswith("/stream") or path in ("/health", "/ready", "/metrics")
+    return path.endswith(("/stream", "/live")) or path in ("/health", "/ready", "/metrics")

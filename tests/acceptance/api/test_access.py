@@ -72,6 +72,7 @@ BODIES: dict[str, Any] = {
     "/runs/retry": {"filter": {"target": "nothing"}},
     "/resume": {"response": {}},
     "/fork": {"from_step": "draft"},
+    "/views/{page}/{name}": {"query": "status=failed"},
     "/inbox/answer": {"answers": [{"run_id": "run_none"}]},
     "/inbox/claim": {"run_id": "run_none", "path": "ask"},
     "/events/{name}": {"data": 1},
@@ -140,6 +141,7 @@ class Endpoint(NamedTuple):
             "{job_id}": "blk_none",
             "{kind}": "greet",
             "{hold_id}": "hold_none",
+            "{page}": "runs",
             "{path:path}": "ask",
             "{ref:path}": "input",
             "{schedule_id}": "hourly",
@@ -147,7 +149,7 @@ class Endpoint(NamedTuple):
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():
             path = path.replace(name, value)
-        queries = {"/priority": "?priority=1", "/store/items": "?key=k"}
+        queries = {"/priority": "?priority=1", "/store/items": "?key=k", "/search": "?q=x"}
         return path + next((query for end, query in queries.items() if path.endswith(end)), "")
 
 
@@ -235,6 +237,11 @@ async def test_every_endpoint_requires_its_permission(idle_api: Api, role: str) 
             run_id = (await idle_api.run("greet", wait=False))["run_id"]
             if endpoint.path.endswith(("/stream", "/wait")):
                 await idle_api.post(f"/runs/{run_id}/cancel")
+        if admitted and endpoint.path == f"{API}/live":
+            # It does not end by itself.
+            async with idle_api.client.stream("GET", endpoint.path, headers=headers) as answer:
+                assert answer.status_code == 200
+            continue
         answer = await idle_api.client.request(
             endpoint.method, endpoint.url(run_id), json=endpoint.body(), headers=headers
         )

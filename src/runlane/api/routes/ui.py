@@ -34,7 +34,7 @@ router = APIRouter(tags=["dashboard"])
 SessionId = Annotated[str, Path(description="The session's id.", max_length=64)]
 
 
-@public.get("/info", response_model=ServerInfo, response_model_exclude_none=False)
+@public.get("/info", response_model=ServerInfo, responses=answers())
 async def get_server_info(request: Request) -> JsonBody:
     """Return the version and whether a key is needed; with a valid key also features, limits and retention."""
     parts = parts_of(request)

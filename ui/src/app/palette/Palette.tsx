@@ -1,12 +1,15 @@
 /* The command palette: pages, pasted ids, actions of the current page, definitions. */
-import { ArrowRight, Bot, CornerDownLeft, Workflow } from 'lucide-react'
+import { Activity, ArrowRight, Bot, CornerDownLeft, type LucideIcon, Rows3, Server, Workflow, Wrench } from 'lucide-react'
 import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 'react'
 import { useLocation } from 'wouter'
 import { useApi } from '@/api/query'
 import { cx } from '@/parts/classes'
 import { allowedItems } from '../navigation'
 import { useSession } from '../session'
-import { type PaletteCommand, pageCommands, pathOfId } from './commands'
+import { useTenantParam } from '../tenant'
+import { type PaletteCommand, pageCommands, pathOfHit, pathOfId } from './commands'
+
+const HIT_ICONS: Record<string, LucideIcon> = { run: Activity, orchestration: Workflow, agent: Bot, tool: Wrench, lane: Rows3, worker: Server }
 
 function matches(command: PaletteCommand, text: string): boolean {
   const all = `${command.label} ${command.words ?? ''}`.toLowerCase()
@@ -16,14 +19,26 @@ function matches(command: PaletteCommand, text: string): boolean {
     .every((word) => all.includes(word))
 }
 
-function useDefinitions(navigate: (path: string) => void): PaletteCommand[] {
-  const orchestrations = useApi('/api/v2/orchestrations', { query: { limit: 200 } }, { staleMs: 60_000 })
-  const agents = useApi('/api/v2/agents', { query: { limit: 200 } }, { staleMs: 60_000 })
-  return useMemo(() => {
-    const of = (kind: string, icon: typeof Bot, rows: { id: string }[] | undefined) =>
-      (rows ?? []).map((row) => ({ label: row.id, words: kind, hint: kind, icon, onSelect: () => navigate(`/definitions/${kind}s/${encodeURIComponent(row.id)}`) }))
-    return [...of('orchestration', Workflow, orchestrations.data?.orchestrations as { id: string }[] | undefined), ...of('agent', Bot, agents.data?.agents as { id: string }[] | undefined)]
-  }, [orchestrations.data, agents.data, navigate])
+/** What the server finds by name or by the beginning of an id. */
+function useFound(text: string, navigate: (path: string) => void): PaletteCommand[] {
+  const [settled, setSettled] = useState('')
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(text.trim()), 200)
+    return () => clearTimeout(timer)
+  }, [text])
+  const tenant = useTenantParam()
+  const query = useApi('/api/v2/search', { query: { ...tenant, q: settled } }, { enabled: settled.length >= 2, staleMs: 30_000, keep: true })
+  return useMemo(
+    () =>
+      (settled.length < 2 ? [] : (query.data?.hits ?? [])).map((hit) => ({
+        label: hit.title || hit.id,
+        words: `${hit.id} ${text}`,
+        hint: hit.kind.replaceAll('_', ' '),
+        icon: HIT_ICONS[hit.kind] ?? ArrowRight,
+        onSelect: () => navigate(pathOfHit(hit.kind, hit.id)),
+      })),
+    [query.data, settled, text, navigate],
+  )
 }
 
 export function Palette({ onClose }: { onClose: () => void }) {
@@ -33,7 +48,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
   const { may } = useSession()
   const list = useId()
   const dialog = useRef<HTMLDialogElement>(null)
-  const definitions = useDefinitions(navigate)
+  const hits = useFound(text, navigate)
   useEffect(() => {
     const before = document.activeElement
     dialog.current?.showModal()
@@ -48,10 +63,10 @@ export function Palette({ onClose }: { onClose: () => void }) {
       .map((item) => ({ label: item.title, words: 'go page', icon: item.icon, hint: item.key === undefined ? undefined : `g ${item.key}`, onSelect: () => navigate(item.path) }))
     const pasted = pathOfId(text)
     if (pasted !== null) return [{ label: pasted.label, icon: ArrowRight, onSelect: () => navigate(pasted.path) }]
-    const found = [...pageCommands(), ...pages, ...definitions].filter((command) => matches(command, text))
+    const found = [...pageCommands(), ...pages, ...hits].filter((command) => matches(command, text))
     if (text.trim() !== '') found.push({ label: `Find runs with “${text.trim()}”`, icon: ArrowRight, onSelect: () => navigate(`/runs?text=${encodeURIComponent(text.trim())}`) })
     return found.slice(0, 50)
-  }, [text, may, navigate, definitions])
+  }, [text, may, navigate, hits])
 
   const run = (command: PaletteCommand | undefined) => {
     if (command === undefined) return

@@ -39,3 +39,18 @@ export function pathOfId(text: string): { path: string; label: string } | null {
   for (const [pattern, path, label] of PREFIXES) if (pattern.test(id)) return { path: path(id), label: `${label} ${id}` }
   return null
 }
+
+/** The page of something that a search has found. */
+export function pathOfHit(kind: string, id: string): string {
+  const name = encodeURIComponent(id)
+  const paths: Record<string, string> = {
+    run: `/runs/${name}`,
+    lane: `/lanes?lane=${name}`,
+    worker: `/workers?worker=${name}`,
+    session: `/chat/${name}`,
+    conversation: `/chat/${name}`,
+    schedule: `/schedules/${name}`,
+    task: `/runs?target=${name}&window=all`,
+  }
+  return paths[kind] ?? `/definitions/${kind.replaceAll('_', '-')}s/${name}`
+}

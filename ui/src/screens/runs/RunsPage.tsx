@@ -1,5 +1,5 @@
 /* The list of runs. */
-import { Activity, ArrowUp, Download } from 'lucide-react'
+import { Activity, ArrowUp } from 'lucide-react'
 import { useCallback, useEffect, useMemo, useRef } from 'react'
 import type { RunSummary } from '@/api/types'
 import { useAddress } from '@/app/address'
@@ -11,14 +11,13 @@ import { ActionMenu } from '@/parts/action/ActionButtons'
 import { Button, ButtonLink } from '@/parts/Button'
 import { Empty } from '@/parts/Empty'
 import { Loaded } from '@/parts/Loading'
-import { Menu } from '@/parts/Menu'
 import { Page, PageHeader } from '@/parts/Panel'
 import { ColumnMenu } from '@/parts/table/ColumnMenu'
 import { useSelection } from '@/parts/table/selection'
 import { Table } from '@/parts/table/Table'
 import { simpleActions } from '../run/runActions'
 import { BulkBar } from './BulkBar'
-import { exportRows } from './exportRows'
+import { ExportMenu } from './ExportMenu'
 import { FilterBar } from './FilterBar'
 import { readFilters, type RunFilters, setFilters, toBulkFilter, toQuery, without, writeFilters } from './filters'
 import { RUN_COLUMNS } from './runColumns'
@@ -90,14 +89,7 @@ export function RunsPage() {
     <Page fill>
       <PageHeader title="Runs">
         <SavedViews />
-        <Menu
-          label="Export"
-          icon={Download}
-          items={[
-            { label: `CSV of the ${rows.length} loaded runs`, onSelect: () => exportRows(rows, 'csv') },
-            { label: `JSON lines of the ${rows.length} loaded runs`, onSelect: () => exportRows(rows, 'jsonl') },
-          ]}
-        />
+        <ExportMenu query={query} rows={rows} />
         <ColumnMenu name="runs" columns={RUN_COLUMNS} />
       </PageHeader>
       <FilterBar filters={filters} onChange={onChange} />

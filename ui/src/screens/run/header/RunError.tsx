@@ -18,10 +18,11 @@ export function RunError({ error, brief = false }: { error: Record<string, unkno
       </p>
       <p className={brief ? 'line-clamp-3 break-words text-bad' : 'break-words whitespace-pre-wrap text-bad'}>{visible(message)}</p>
       {!brief && typeof error.traceback === 'string' && (
-        <details open className="mt-2">
-          <summary className="flex w-fit items-center gap-1 text-soft">
-            Traceback <CopyIconButton text={error.traceback} label="Copy the traceback" />
-          </summary>
+        <details open className="relative mt-2">
+          <summary className="w-fit text-soft">Traceback</summary>
+          <span className="absolute top-6 right-1">
+            <CopyIconButton text={error.traceback} label="Copy the traceback" />
+          </span>
           <pre tabIndex={0} className="mt-1 max-h-96 overflow-auto rounded-md bg-sunken p-2 font-mono text-xs">{visible(error.traceback)}</pre>
         </details>
       )}

@@ -1,0 +1,124 @@
+"""Finding things: search by name, saved views, and lists of runs as files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from runlane.access.policy import tenant_to_list, tenant_to_use
+from runlane.api.auth import RunsRead, RunsWrite
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.run_export import MAX_EXPORTED, export_runs
+from runlane.api.schemas.fields import Key, Moment, Name, Tag, moment_us
+from runlane.api.schemas.views import VIEWS, SaveView
+from runlane.api.serializers import JsonBody, ValueBody
+from runlane.api.services import parts_of
+from runlane.domain.access import Permission
+from runlane.domain.run import Status
+from runlane.domain.saved_view import SavedView
+from runlane.domain.search_hit import SearchHits
+from runlane.domain.tags import MAX_TAGS
+from runlane.store.access.saved_views import delete_view, list_views, save_view
+from runlane.store.queue.name_search import search_names
+from runlane.store.queue.search import RunFilter
+
+router = APIRouter(tags=["dashboard"])
+changes = APIRouter(tags=["dashboard"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+
+Page = Annotated[str, Path(pattern=r"^[a-z][a-z-]{0,40}$", description="The page, such as `runs`.", examples=["runs"])]
+ViewName = Annotated[str, Path(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f/]+$")]
+Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+
+
+@router.get("/search", response_model=SearchHits, responses=answers())
+async def search(
+    request: Request,
+    principal: RunsRead,
+    q: Annotated[Name, Query(description="An id, the beginning of the id of a run, or a part of a name.")],
+    tenant: Tenant = None,
+) -> ValueBody:
+    """Find runs, conversations, definitions, schedules, and for platform admins lanes and workers; at most 20."""
+    hits = await search_names(
+        parts_of(request).database,
+        q.strip(),
+        tenant=tenant_to_list(principal, tenant),
+        home=tenant_to_use(principal, tenant),
+        operator=principal.everywhere and Permission.WORKERS_VIEW in principal.permissions,
+    )
+    return ValueBody(SearchHits(tuple(hits)))
+
+
+@router.get("/views", response_model=VIEWS.schema, responses=answers())
+async def get_views(
+    request: Request,
+    principal: RunsRead,
+    page: Annotated[Name | None, Query(description="Only views of this page.")] = None,
+    tenant: Tenant = None,
+) -> JsonBody:
+    """List the saved views of the tenant."""
+    return VIEWS.all(await list_views(parts_of(request).database, tenant_to_use(principal, tenant), page))
+
+
+@changes.put("/views/{page}/{name}", response_model=SavedView, responses=answers(404, 409))
+async def put_view(request: Request, principal: RunsWrite, page: Page, name: ViewName, body: SaveView) -> ValueBody:
+    """Save the filters of a page for everyone in the tenant, or replace those with this name; at most 200."""
+    tenant = tenant_to_use(principal, body.tenant)
+    database = parts_of(request).database
+    return ValueBody(await save_view(database, tenant, page, name, body.query, actor=principal.name))
+
+
+@changes.delete("/views/{page}/{name}", response_model=SavedView, responses=answers(404, 409))
+async def remove_view(
+    request: Request, principal: RunsWrite, page: Page, name: ViewName, tenant: Tenant = None
+) -> ValueBody:
+    """Delete a saved view."""
+    return ValueBody(await delete_view(parts_of(request).database, tenant_to_use(principal, tenant), page, name))
+
+
+@router.get(
+    "/runs/export",
+    response_class=Response,
+    responses={
+        **answers(429),
+        200: {
+            "description": "One run per line, newest first.",
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}, "text/csv": {}},
+        },
+    },
+)
+async def get_export(
+    request: Request,
+    principal: RunsRead,
+    format: Annotated[Literal["jsonl", "csv"], Query(description="One JSON object per line, or CSV.")] = "jsonl",  # noqa: A002
+    status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
+    target: Annotated[Name | None, Query()] = None,
+    lane: Annotated[Name | None, Query()] = None,
+    tenant: Tenant = None,
+    key: Annotated[Key | None, Query(description="The ordering key.")] = None,
+    accepted_from: Annotated[Moment | None, Query()] = None,
+    accepted_before: Annotated[Moment | None, Query()] = None,
+    tag: Annotated[list[Tag] | None, Query(max_length=MAX_TAGS)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED)] = MAX_EXPORTED,
+) -> Response:
+    """Download the matching runs without inputs and results, up to 100,000, with the filters of the list."""
+    wanted = RunFilter(
+        statuses=tuple(status or ()),
+        target=target,
+        lane=lane,
+        tenant=tenant_to_list(principal, tenant),
+        ordering_key=key,
+        accepted_from_us=None if accepted_from is None else moment_us(accepted_from),
+        accepted_before_us=None if accepted_before is None else moment_us(accepted_before),
+        tags=tuple(tag or ()),
+    )
+    as_csv = format == "csv"
+    lines = export_runs(parts_of(request).database, wanted, limit, as_csv=as_csv)
+    headers = {
+        "Content-Disposition": f'attachment; filename="runs.{format}"',
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+    return StreamingResponse(lines, headers=headers, media_type="text/csv" if as_csv else "application/x-ndjson")
