@@ -937,6 +937,13 @@ INSERT INTO run_webhooks (run_id, tenant, url) SELECT batch.run_id, batch.tenant
 FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS tenant, $3::VARCHAR AS url) AS batch
 WHERE true ON CONFLICT (run_id) DO NOTHING;
 
+-- add_saved_view
+-- Add a saved view.
+INSERT INTO saved_views (tenant, page, name, query, created_by, updated_at) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING
+    saved_views.tenant, saved_views.page, saved_views.name, saved_views.query, saved_views.created_by,
+    saved_views.updated_at;
+
 -- add_tags
 -- Add runs to the lists of their tags.
 INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
@@ -2188,6 +2195,12 @@ UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT $1::VARCHAR
     $3::INTEGER AS day, $4::BIGINT AS used) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
     batch.name RETURNING tenant_quotas.tenant;
 
+-- count_saved_views
+-- Count the saved views of a tenant.
+SELECT count(*) AS n
+FROM saved_views
+WHERE saved_views.tenant = $1::VARCHAR;
+
 -- count_schedules
 -- Count the schedules of a tenant.
 SELECT count(*) AS count
@@ -2480,6 +2493,14 @@ FROM definitions
 WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.kind = $2::VARCHAR ORDER BY
     definitions.id
 LIMIT $3::INTEGER;
+
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.pins LIKE $2::VARCHAR ESCAPE
+    '\' ORDER BY definitions.kind, definitions.id
+LIMIT 500;
 
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
@@ -2814,6 +2835,12 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- delete_runs
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NOT NULL;
+
+-- delete_saved_view
+-- Delete a saved view.
+DELETE FROM saved_views WHERE saved_views.tenant = $1::VARCHAR AND saved_views.page = $2::VARCHAR AND saved_views.name =
+    $3::VARCHAR RETURNING saved_views.tenant, saved_views.page, saved_views.name, saved_views.query,
+    saved_views.created_by, saved_views.updated_at;
 
 -- delete_schedule
 -- Delete a schedule.
@@ -3751,6 +3778,10 @@ DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND
 -- forget_run_series
 -- Delete the figures of minutes, or hours, that are too old.
 DELETE FROM run_series WHERE run_series.seconds = $1::INTEGER AND run_series.bucket < $2::BIGINT;
+
+-- forget_servers
+-- Delete the rows of servers that ended.
+DELETE FROM servers WHERE servers.heartbeat_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
 
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
@@ -4874,6 +4905,14 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
+-- list_saved_views
+-- Read the saved views of a tenant.
+SELECT saved_views.tenant, saved_views.page, saved_views.name, saved_views.query, saved_views.created_by,
+    saved_views.updated_at
+FROM saved_views
+WHERE saved_views.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR saved_views.page = $2::VARCHAR) ORDER
+    BY saved_views.page, saved_views.name;
+
 -- list_schedules
 -- Read a page of schedules, by id.
 SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
@@ -4898,6 +4937,14 @@ FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR secrets.name > $2::VARCHAR) ORDER BY
     secrets.name
 LIMIT $3::INTEGER;
+
+-- list_servers
+-- Read the serving processes.
+SELECT servers.id, servers.hostname, servers.pid, servers.version, servers.started_at, servers.heartbeat_at,
+    servers.figures
+FROM servers
+WHERE servers.heartbeat_at >= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000 ORDER BY servers.id
+LIMIT 1000;
 
 -- list_sessions
 -- Read a page of a tenant's chat sessions, newest first.
@@ -7153,9 +7200,20 @@ DELETE FROM limit_waits WHERE limit_waits.run_id = any ($1::TEXT[]);
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = $2::VARCHAR;
 
+-- remove_server
+-- Delete the row of a server that stops.
+DELETE FROM servers WHERE servers.id = $1::VARCHAR;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id = any ($1::TEXT[]) AND run_tags.tag = any ($2::TEXT[]);
+
+-- renew_server
+-- Note that a serving process runs.
+INSERT INTO servers (id, hostname, pid, version, started_at, heartbeat_at, figures) VALUES ($1::VARCHAR, $2::VARCHAR,
+    $3::INTEGER, $4::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint, $5::VARCHAR) ON CONFLICT (id) DO UPDATE SET heartbeat_at =
+    excluded.heartbeat_at, figures = excluded.figures;
 
 -- reopen_thread
 -- Note in a thread that a failed run of it is retried.
@@ -7596,6 +7654,34 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @>
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistants.updated_at DESC, assistants.id
 LIMIT $5::INTEGER OFFSET $6::INTEGER;
+
+-- search_definitions
+-- Find definitions of a tenant by a part of their id or name.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE $2 ESCAPE '\'
+    OR lower(definitions.name) LIKE $2 ESCAPE '\') ORDER BY definitions.id
+LIMIT $3::INTEGER;
+
+-- search_lanes
+-- Find lanes by a part of their name.
+SELECT lanes.name
+FROM lanes
+WHERE lower(lanes.name) LIKE $1 ESCAPE '\' ORDER BY lanes.name
+LIMIT $2::INTEGER;
+
+-- search_schedules
+-- Find schedules of a tenant by a part of their id.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND lower(schedules.id) LIKE $2 ESCAPE '\' ORDER BY schedules.id
+LIMIT $3::INTEGER;
+
+-- search_session
+-- Find a conversation by its id.
+SELECT chat_sessions.id, chat_sessions.agent
+FROM chat_sessions
+WHERE chat_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR chat_sessions.tenant = $2::VARCHAR);
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.

@@ -434,6 +434,11 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
 
+-- add_saved_view
+-- Add a saved view.
+INSERT INTO saved_views (tenant, page, name, "query", created_by, updated_at) VALUES (?, ?, ?, ?, ?, now_us()) RETURNING
+    tenant, page, name, "query", created_by, updated_at;
+
 -- add_tags
 -- Add runs to the lists of their tags.
 INSERT INTO run_tags (tenant, tag, run_id) SELECT batch.tenant, batch.tag, batch.run_id
@@ -1516,6 +1521,12 @@ UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extrac
 FROM json_each(?) AS batch_members) AS batch WHERE tenant_quotas.tenant = batch.tenant AND tenant_quotas.name =
     batch.name RETURNING tenant;
 
+-- count_saved_views
+-- Count the saved views of a tenant.
+SELECT count(*) AS n
+FROM saved_views
+WHERE saved_views.tenant = ?;
+
 -- count_schedules
 -- Count the schedules of a tenant.
 SELECT count(*) AS count
@@ -1749,6 +1760,14 @@ SELECT definitions.id
 FROM definitions
 WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.kind = ? ORDER BY definitions.id
 LIMIT ? OFFSET ?;
+
+-- definitions_that_use
+-- Find the definitions of a tenant whose runs may use a definition.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.pins LIKE ? ESCAPE '\' ORDER BY
+    definitions.kind, definitions.id
+LIMIT 500 OFFSET ?;
 
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
@@ -2063,6 +2082,11 @@ WHERE webhook_deliveries.run_id = run_webhooks.run_id AND webhook_deliveries.sta
 -- delete_runs
 -- Delete ended runs.
 DELETE FROM runs WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NOT NULL;
+
+-- delete_saved_view
+-- Delete a saved view.
+DELETE FROM saved_views WHERE saved_views.tenant = ? AND saved_views.page = ? AND saved_views.name = ? RETURNING tenant,
+    page, name, "query", created_by, updated_at;
 
 -- delete_schedule
 -- Delete a schedule.
@@ -2963,6 +2987,10 @@ DELETE FROM provider_seconds WHERE provider_seconds.credential = ? AND provider_
 -- forget_run_series
 -- Delete the figures of minutes, or hours, that are too old.
 DELETE FROM run_series WHERE run_series.seconds = ? AND run_series.bucket < ?;
+
+-- forget_servers
+-- Delete the rows of servers that ended.
+DELETE FROM servers WHERE servers.heartbeat_at < now_us() - 60000000;
 
 -- forget_shares
 -- Delete the finish tags of tenants and keys without new runs for a week.
@@ -3985,6 +4013,14 @@ FROM lanes ORDER BY lanes.name;
 SELECT roles.name, roles.permissions, roles.created_at, roles.updated_at
 FROM roles ORDER BY roles.name;
 
+-- list_saved_views
+-- Read the saved views of a tenant.
+SELECT saved_views.tenant, saved_views.page, saved_views.name, saved_views."query", saved_views.created_by,
+    saved_views.updated_at
+FROM saved_views
+WHERE saved_views.tenant = ? AND (CAST(? AS TEXT) IS NULL OR saved_views.page = ?) ORDER BY saved_views.page,
+    saved_views.name;
+
 -- list_schedules
 -- Read a page of schedules, by id.
 SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
@@ -4008,6 +4044,14 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.cr
 FROM secrets
 WHERE secrets.tenant = ? AND (CAST(? AS TEXT) IS NULL OR secrets.name > ?) ORDER BY secrets.name
 LIMIT ? OFFSET ?;
+
+-- list_servers
+-- Read the serving processes.
+SELECT servers.id, servers.hostname, servers.pid, servers.version, servers.started_at, servers.heartbeat_at,
+    servers.figures
+FROM servers
+WHERE servers.heartbeat_at >= now_us() - 60000000 ORDER BY servers.id
+LIMIT 1000 OFFSET ?;
 
 -- list_sessions
 -- Read a page of a tenant's chat sessions, newest first.
@@ -5885,10 +5929,19 @@ DELETE FROM limit_waits WHERE limit_waits.run_id in (select value from json_each
 -- Remove a quota of a tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = ?;
 
+-- remove_server
+-- Delete the row of a server that stops.
+DELETE FROM servers WHERE servers.id = ?;
+
 -- remove_tags
 -- Remove runs from the lists of their tags.
 DELETE FROM run_tags WHERE run_tags.run_id in (select value from json_each(?)) AND run_tags.tag in (select value from
     json_each(?));
+
+-- renew_server
+-- Note that a serving process runs.
+INSERT INTO servers (id, hostname, pid, version, started_at, heartbeat_at, figures) VALUES (?, ?, ?, ?, now_us(),
+    now_us(), ?) ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, figures = excluded.figures;
 
 -- reopen_thread
 -- Note in a thread that a failed run of it is retried.
@@ -6281,6 +6334,34 @@ WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id 
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) ORDER BY assistants.updated_at DESC, assistants.id
 LIMIT ? OFFSET ?;
+
+-- search_definitions
+-- Find definitions of a tenant by a part of their id or name.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE ? ESCAPE '\' OR
+    lower(definitions.name) LIKE ? ESCAPE '\') ORDER BY definitions.id
+LIMIT ? OFFSET ?;
+
+-- search_lanes
+-- Find lanes by a part of their name.
+SELECT lanes.name
+FROM lanes
+WHERE lower(lanes.name) LIKE ? ESCAPE '\' ORDER BY lanes.name
+LIMIT ? OFFSET ?;
+
+-- search_schedules
+-- Find schedules of a tenant by a part of their id.
+SELECT schedules.id
+FROM schedules
+WHERE schedules.tenant = ? AND lower(schedules.id) LIKE ? ESCAPE '\' ORDER BY schedules.id
+LIMIT ? OFFSET ?;
+
+-- search_session
+-- Find a conversation by its id.
+SELECT chat_sessions.id, chat_sessions.agent
+FROM chat_sessions
+WHERE chat_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR chat_sessions.tenant = ?);
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.

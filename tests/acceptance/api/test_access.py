@@ -72,6 +72,8 @@ BODIES: dict[str, Any] = {
     "/runs/retry": {"filter": {"target": "nothing"}},
     "/resume": {"response": {}},
     "/fork": {"from_step": "draft"},
+    "/definitions/check": {"kind": "agents", "definition": {"id": "writer"}},
+    "/definitions/{kind}/{name}": {"definition": {"id": "default"}},
     "/views/{page}/{name}": {"query": "status=failed"},
     "/inbox/answer": {"answers": [{"run_id": "run_none"}]},
     "/inbox/claim": {"run_id": "run_none", "path": "ask"},
