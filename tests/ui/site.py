@@ -98,9 +98,9 @@ def open_site(folder: Path, *, port: int | None = None, **settings: str) -> Gene
 
 
 @contextmanager
-def keyed_site(folder: Path, *, port: int | None = None) -> Generator[Site]:
+def keyed_site(folder: Path, *, port: int | None = None, **settings: str) -> Generator[Site]:
     """Run `runlane serve --worker` in a folder: a server that needs keys. The site has one of a platform admin."""
-    variables = prepare_folder(folder)
+    variables = {**prepare_folder(folder), **settings}
     key = create_key(folder, variables, "boss", "platform_admin")
     with serving(folder, variables, "serve", "tasks:app", "--worker", port=port) as server:
         yield Site(server, folder, variables, key)

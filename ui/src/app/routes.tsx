@@ -28,6 +28,7 @@ const EditorPage = lazy(() => import('@/screens/definitions/editor/EditorPage'))
 const UsagePage = lazy(() => import('@/screens/usage/UsagePage'))
 const SecretsPage = lazy(() => import('@/screens/secrets/SecretsPage'))
 const AccessPage = lazy(() => import('@/screens/access/AccessPage'))
+const SystemPage = lazy(() => import('@/screens/system/SystemPage'))
 
 interface RouteEntry {
   path: string
@@ -61,6 +62,7 @@ const ROUTES: RouteEntry[] = [
   { path: '/usage', needs: ['runs:read'], page: UsagePage },
   { path: '/secrets', needs: ['secrets:manage'], page: SecretsPage },
   { path: '/access', needs: ['keys:manage', 'audit:read'], page: AccessPage },
+  { path: '/system', needs: ['workers:view'], page: SystemPage },
 ]
 
 export function Routes() {

@@ -52,7 +52,7 @@ function DefinitionView({ kind, id }: { kind: Kind; id: string }) {
             {tab === 'graph' && kind === 'orchestrations' && <DefinitionGraph id={id} version={version} selected={address.get('step')} onSelect={(step) => address.set({ step })} />}
             {tab === 'json' && <div className="p-3"><JsonView value={found.definition} label="the definition" openDepth={3} /></div>}
             {tab === 'versions' && <VersionsTab kind={kind} id={id} address={address} />}
-            {tab === 'uses' && <UsesTab kind={kind} definition={found} />}
+            {tab === 'uses' && <UsesTab kind={kind} id={id} />}
           </section>
         </>
       )}

@@ -1,28 +1,38 @@
-/* What a definition uses, and what uses it. */
+/* What uses a definition, directly or through others. */
 import { Link } from 'wouter'
+import { visible } from '@/format/text'
+import { Empty } from '@/parts/Empty'
 import { Loaded } from '@/parts/Loading'
-import { type Kind, KINDS } from './kinds'
-import { mentions, useUsedBy, type Version } from './useDefinitions'
+import type { Kind } from './kinds'
+import { kindOf, useUsedBy } from './useDefinitions'
 
-export function UsesTab({ kind, definition }: { kind: Kind; definition: Version }) {
-  const usedBy = useUsedBy(kind, definition.id)
-  const uses = [...mentions(definition.definition)].sort()
+const MOST = 500
+
+export function UsesTab({ kind, id }: { kind: Kind; id: string }) {
+  const query = useUsedBy(kind, id)
   return (
-    <div className="grid gap-4 p-3 md:grid-cols-2">
-      <section>
-        <h2 className="mb-1 font-semibold">Used by</h2>
-        <Loaded query={usedBy} rows={3}>
-          {({ uses: found }) =>
-            found.length === 0 ? <p className="text-soft">No definition mentions it. Schedules and programs may still start it.</p> : (
-              <ul>{found.map((use) => <li key={`${use.kind} ${use.id}`} className="py-0.5"><Link href={`/definitions/${use.kind}/${encodeURIComponent(use.id)}`} className="text-accent underline">{use.id}</Link> <span className="text-soft">{KINDS[use.kind].one.replace('_', ' ')}</span></li>)}</ul>
-            )
-          }
-        </Loaded>
-      </section>
-      <section>
-        <h2 className="mb-1 font-semibold">Uses</h2>
-        {uses.length === 0 ? <p className="text-soft">It names no other definition.</p> : <ul>{uses.map((name) => <li key={name} className="py-0.5"><Link href={`/definitions?text=${encodeURIComponent(name)}`} className="text-accent underline">{name}</Link></li>)}</ul>}
-      </section>
-    </div>
+    <Loaded query={query} rows={3}>
+      {({ used_by: users }) =>
+        users.length === 0 ? (
+          <Empty title="No definition uses it">Schedules and programs may still start it.</Empty>
+        ) : (
+          <>
+            <ul aria-label="Used by" className="divide-y divide-line">
+              {users.map((user) => {
+                const found = kindOf(user.kind)
+                return (
+                  <li key={`${user.kind} ${user.id}`} className="flex gap-3 px-3 py-1.5">
+                    {found === undefined ? <span>{visible(user.id)}</span> : <Link href={`/definitions/${found}/${encodeURIComponent(user.id)}`} className="text-accent underline">{visible(user.id)}</Link>}
+                    <span className="text-soft">{user.kind.replace('_', ' ')}</span>
+                    <span className="min-w-0 truncate text-soft">{visible(user.name)}</span>
+                  </li>
+                )
+              })}
+            </ul>
+            {users.length >= MOST && <p className="px-3 py-2 text-soft">The first {MOST} are shown.</p>}
+          </>
+        )
+      }
+    </Loaded>
   )
 }

@@ -2,7 +2,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { send } from '@/api/client'
 import type { ApiError } from '@/api/errors'
-import type { Topic } from '@/api/query'
+import { type Topic, useApi } from '@/api/query'
 import type { components } from '@/api/schema'
 import { useTenantParam } from '@/app/tenant'
 import { type Kind, KINDS, LIST_FIELDS } from './kinds'
@@ -33,42 +33,12 @@ export function useVersions(kind: Kind, id: string) {
   return useRead<Versions>(`/api/v2/${kind}/${encodeURIComponent(id)}/versions`)
 }
 
-/** The names that a definition mentions: tools and agents it uses, orchestrations it starts. */
-export function mentions(definition: unknown): Set<string> {
-  const found = new Set<string>()
-  const visit = (value: unknown, key: string) => {
-    if (typeof value === 'string') {
-      if (/(^|_)(tool|tools|agent|agent_id|orchestration_id|task|mcp_server|mcp_servers|target|server)$/.test(key)) found.add(value)
-    } else if (Array.isArray(value)) for (const item of value) visit(item, key)
-    else if (typeof value === 'object' && value !== null) for (const [name, item] of Object.entries(value)) visit(item, name === 'name' || name === 'id' ? key : name)
-  }
-  visit(definition, '')
-  return found
-}
-
-export interface Use {
-  kind: Kind
-  id: string
-}
-
-/** Definitions that mention this one, found in the bundle of all of them. */
+/** Definitions whose runs may use this one, directly or through others. */
 export function useUsedBy(kind: Kind, id: string) {
-  const tenant = useTenantParam()
-  return useQuery<{ uses: Use[] }, ApiError>({
-    queryKey: ['definitions', 'used-by', kind, id, tenant],
-    meta: { topics: TOPICS },
-    staleTime: 30_000,
-    queryFn: async ({ signal }) => {
-      const bundle = (await send('post', '/api/v2/bundles/export', { body: { ...tenant } as never, signal })) as Record<string, unknown>
-      const uses: Use[] = []
-      for (const other of Object.keys(KINDS) as Kind[]) {
-        const field = other === 'tools' ? 'custom_tools' : LIST_FIELDS[other]
-        for (const definition of (bundle[field] as Record<string, unknown>[] | undefined) ?? []) {
-          const name = String(definition.id ?? definition.name ?? '')
-          if (!(other === kind && name === id) && mentions(definition).has(id)) uses.push({ kind: other, id: name })
-        }
-      }
-      return { uses }
-    },
-  })
+  return useApi('/api/v2/definitions/{kind}/{name}/used-by', { path: { kind, name: id }, query: useTenantParam() }, { topics: TOPICS })
+}
+
+/** The kind as addresses name it. */
+export function kindOf(singular: string): Kind | undefined {
+  return (Object.keys(KINDS) as Kind[]).find((kind) => KINDS[kind].one === singular)
 }

@@ -4,7 +4,6 @@ import { useApi } from '@/api/query'
 import { targetParts } from '@/api/types'
 import { useTenantParam } from '@/app/tenant'
 import type { JsonSchema } from '@/parts/form/schema'
-import { schemaOfSignature } from './signature'
 
 export interface StartTarget {
   /** As runs name it: `orchestration:article`, `agent:helper`, or the name of a task. */
@@ -37,30 +36,13 @@ export function useTargets(): { targets: StartTarget[]; loading: boolean } {
   return { targets, loading: tasks.isPending || orchestrations.isPending || agents.isPending }
 }
 
-interface StateField {
-  type?: string
-  default?: unknown
-  description?: string
-}
-
-const STATE_TYPES: Record<string, string | undefined> = { string: 'string', number: 'number', integer: 'integer', boolean: 'boolean', list: 'array', object: 'object' }
-
-/** The declared keys of an orchestration's state; all of them have a default or are optional. */
-export function schemaOfState(fields: Record<string, StateField>): JsonSchema {
-  const properties = Object.entries(fields).map(([name, field]): [string, JsonSchema] => [
-    name,
-    { type: STATE_TYPES[field.type ?? 'any'], default: field.default ?? undefined, description: field.description || undefined },
-  ])
-  return { type: 'object', properties: Object.fromEntries(properties) }
-}
-
 /** The form of a target's input; undefined while it is loading. */
 export function useInputForm(target: string | null): InputForm | undefined {
   const parts = target === null ? null : targetParts(target)
   const tenant = useTenantParam()
   const tasks = useApi('/api/v2/tasks', {}, { topics: ['definitions'], enabled: parts?.kind === 'task' })
   const orchestration = useApi(
-    '/api/v2/orchestrations/{name}',
+    '/api/v2/orchestrations/{name}/input',
     { path: { name: parts?.name ?? '' }, query: tenant },
     { topics: ['definitions'], enabled: parts?.kind === 'orchestration' },
   )
@@ -68,12 +50,12 @@ export function useInputForm(target: string | null): InputForm | undefined {
     if (parts?.kind === 'agent') return { schema: { type: 'object', properties: {} }, message: 'required', note: '' }
     if (parts?.kind === 'orchestration') {
       if (orchestration.data === undefined) return undefined
-      const state = (orchestration.data.definition.state_schema ?? {}) as Record<string, StateField>
-      return { schema: schemaOfState(state), message: 'optional', note: 'The steps read the message as {state.user_input}.' }
+      return { schema: orchestration.data.input_schema as JsonSchema, message: 'optional', note: 'The steps read the message as {state.user_input}.' }
     }
-    const task = tasks.data?.tasks.find((candidate) => candidate.name === parts?.name) as ({ signature: string; input_schema?: JsonSchema | null } | undefined)
+    const task = tasks.data?.tasks.find((candidate) => candidate.name === parts?.name)
     if (task === undefined) return undefined
-    return { schema: task.input_schema ?? schemaOfSignature(task.signature), message: 'none', note: task.signature }
+    // A task whose arguments have no schema is filled in as JSON.
+    return { schema: task.input_schema as JsonSchema, message: 'none', note: task.signature }
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [target, tasks.data, orchestration.data])
 }

@@ -5,12 +5,14 @@ import { useLocation, useParams } from 'wouter'
 import { formatJson } from '@/api/json'
 import { useApi } from '@/api/query'
 import { useTitle } from '@/app/inboxCount'
+import { useTenantParam } from '@/app/tenant'
 import { NotFound } from '@/app/NotFound'
 import { asCli } from '@/format/command'
 import { plural } from '@/format/number'
 import { request } from '@/parts/action/action'
 import { ActionDialog } from '@/parts/action/ActionDialog'
 import { Button, ButtonLink } from '@/parts/Button'
+import { cx } from '@/parts/classes'
 import { LineDiff } from '@/parts/diff/LineDiff'
 import { Loaded, Skeleton } from '@/parts/Loading'
 import { Chip } from '@/parts/Meter'
@@ -21,14 +23,14 @@ import { DefinitionGraph } from '../DefinitionGraph'
 import { EDITOR_SOURCE, isKind, type Kind, KINDS } from '../kinds'
 import { type Summary, useDefinition, useDefinitionList, type Version } from '../useDefinitions'
 import { vocabularyOf } from './complete'
-import { type Checked, syncBody, useCheck } from './useCheck'
+import { type Checked, useCheck } from './useCheck'
 
 const JsonEditor = lazy(() => import('./JsonEditor'))
 
 const EMPTY: Record<Kind, object> = {
   orchestrations: { id: 'new_orchestration', name: 'New orchestration', steps: [{ id: 'say', type: 'print', print_content: 'Hello {state.user_input}.' }] },
   agents: { id: 'new_agent', name: 'New agent', system_prompt: 'You help people. Be brief.' },
-  tools: { name: 'new_tool', description: 'What the tool does, for the model.', tool_type: 'task', task: 'task_name', input_schema: { type: 'object', properties: {} } },
+  tools: { id: 'new_tool', name: 'new_tool', description: 'What the tool does, for the model.', tool_type: 'task', task: 'task_name', input_schema: { type: 'object', properties: {} } },
   'mcp-servers': { id: 'new_server', name: 'New server', transport: 'http', url: 'https://example.com/mcp' },
   triggers: { id: 'new_trigger', event: 'order.created', target: { kind: 'task', name: 'task_name' } },
 }
@@ -46,25 +48,29 @@ function CheckState({ checked }: { checked: Checked }) {
   if (checked.state === 'checking') return <Chip tone="idle">checking …</Chip>
   if (checked.state === 'unknown') return <Chip tone="wait" title={checked.problem ?? undefined}>not checked</Chip>
   if (checked.state === 'invalid') return <Chip tone="bad">{plural(Math.max(1, errors), 'error')}</Chip>
+  if (checked.state === 'unchanged') return <Chip tone="idle">no change</Chip>
   return checked.findings.length > 0 ? <Chip tone="wait">valid, {plural(checked.findings.length, 'warning')}</Chip> : <Chip tone="ok">valid</Chip>
 }
 
 function SaveDialog({ kind, base, definition, onClose }: { kind: Kind; base: Version | null; definition: Record<string, unknown>; onClose: () => void }) {
   const [, navigate] = useLocation()
-  const id = String(definition.id ?? definition.name ?? '')
-  const current = useDefinition(kind, base === null ? null : base.id)
-  const moved = base !== null && current.data !== undefined && current.data.version !== base.version
+  const tenant = useTenantParam()
+  const id = String(definition.id ?? '')
   return (
     <ActionDialog
       wide
       onClose={onClose}
       action={{
         id: 'save', label: 'Save', icon: Save,
-        refused: moved ? 'The definition was changed meanwhile. Reload the page and apply your change again.' : null,
         title: base === null ? `Create ${id}` : `Save ${id}`,
-        consequence: base === null ? 'The definition is stored with its first version and can be started at once.' : 'A new version is stored and used by runs that are started from now on. Runs that have been started stay on their version.',
+        consequence: base === null ? 'The definition is stored with its first version and can be used at once.' : 'A new version is stored and used by runs that are started from now on. Runs that have been started stay on their version. If another version was stored meanwhile, the server refuses this one.',
         verb: base === null ? 'Create' : 'Save the new version',
-        request: request('post', '/api/v2/sync', { body: syncBody(kind, definition) as never, cli: asCli('sync', '--dir', 'definitions', '--source', EDITOR_SOURCE) }),
+        request: request('put', '/api/v2/definitions/{kind}/{name}', {
+          path: { kind, name: id },
+          body: { definition, ...tenant },
+          headers: base === null ? undefined : { 'if-match': `"${base.version}"` },
+          cli: asCli('sync', '--dir', 'definitions', '--source', EDITOR_SOURCE),
+        }),
         done: 'The definition is stored.',
         after: () => navigate(`/definitions/${kind}/${encodeURIComponent(id)}`),
       }}
@@ -79,9 +85,9 @@ function Findings({ checked, onStep }: { checked: Checked; onStep: (step: string
   return (
     <ul aria-label="Findings" className="max-h-40 overflow-y-auto border-t border-line">
       {checked.findings.map((finding) => (
-        <li key={finding.place + finding.message} className="border-b border-line px-3 py-1.5 last:border-b-0">
-          <button type="button" onClick={() => onStep(/step "([^"]+)"/.exec(finding.place)?.[1] ?? null)} className="text-left">
-            <span className={finding.severity === 'error' ? 'font-medium text-bad' : 'font-medium text-wait'}>{finding.place || finding.severity}</span> <span className="break-words">{finding.message}</span>
+        <li key={finding.pointer + finding.message} className="border-b border-line px-3 py-1.5 last:border-b-0">
+          <button type="button" onClick={() => onStep(finding.step)} className="text-left">
+            <code className={cx('font-mono text-xs', finding.severity === 'error' ? 'text-bad' : 'text-wait')}>{finding.pointer || '/'}</code> <span className="break-words">{finding.message}</span>
           </button>
         </li>
       ))}
@@ -100,7 +106,7 @@ function Editor({ kind, base, summary }: { kind: Kind; base: Version | null; sum
   const locked = owner !== null && owner !== EDITOR_SOURCE
   const name = base?.id ?? 'new'
   const copy = () => {
-    const definition = { ...base?.definition, ...(kind === 'tools' ? { name: `${name}_copy` } : { id: `${name}_copy` }) }
+    const definition = { ...base?.definition, id: `${name}_copy`, ...(kind === 'tools' ? { name: `${name}_copy` } : {}) }
     setText(formatJson(definition))
     setCopied(true)
   }

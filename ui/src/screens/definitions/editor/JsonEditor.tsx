@@ -10,7 +10,9 @@ import { complete, type Vocabulary } from './complete'
 import { findStep, locate, stepAt } from './locate'
 
 export interface Finding {
-  place: string
+  /** JSON Pointer of its place. */
+  pointer: string
+  step: string | null
   message: string
   severity: 'error' | 'warning'
 }
@@ -43,7 +45,7 @@ const THEME = EditorView.theme({
 })
 
 function diagnosticsOf(text: string, findings: Finding[]): Diagnostic[] {
-  return findings.map((finding) => ({ ...locate(text, finding.place), severity: finding.severity, message: `${finding.place}: ${finding.message}` }))
+  return findings.map((finding) => ({ ...locate(text, finding.pointer), severity: finding.severity, message: finding.message }))
 }
 
 export default function JsonEditor({ text, onChange, findings, vocabulary, readOnly, step, onStep }: JsonEditorProps) {

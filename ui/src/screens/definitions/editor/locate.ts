@@ -1,60 +1,98 @@
-/* Where a finding of the server belongs in the text. */
+/* Where a JSON Pointer and a step are in the text. */
 
 export interface Range {
   from: number
   to: number
 }
 
-/** The object that contains a position, by its braces outside of strings. */
-export function objectAround(text: string, at: number): Range | null {
-  const open: number[] = []
-  let inString = false
-  let start: number | null = null
-  for (let index = 0; index < text.length; index++) {
-    const character = text[index]
-    if (inString) {
-      if (character === '\\') index += 1
-      else if (character === '"') inString = false
-      continue
-    }
-    if (character === '"') inString = true
-    else if (character === '{') open.push(index)
-    else if (character === '}') {
-      const from = open.pop()
-      if (from !== undefined && from <= at && index >= at) {
-        start = from
-        return { from: start, to: index + 1 }
-      }
-    }
+const SPACE = /\s/
+
+/** A reader that moves through JSON text and knows where values begin and end. It accepts only valid JSON. */
+class Scanner {
+  at = 0
+  constructor(readonly text: string) {}
+
+  space(): void {
+    while (this.at < this.text.length && SPACE.test(this.text[this.at]!)) this.at += 1
   }
-  return null
+
+  string(): string {
+    const from = this.at
+    this.at += 1
+    while (this.at < this.text.length && this.text[this.at] !== '"') this.at += this.text[this.at] === '\\' ? 2 : 1
+    this.at += 1
+    return JSON.parse(this.text.slice(from, this.at)) as string
+  }
+
+  /** Visit each entry of the container at this position with its key and the place of the key. */
+  entries(visit: (key: string, place: Range) => boolean): void {
+    const array = this.text[this.at] === '['
+    this.at += 1
+    for (let index = 0; ; index++) {
+      this.space()
+      if (this.text[this.at] === (array ? ']' : '}') || this.at >= this.text.length) break
+      const from = this.at
+      const key = array ? String(index) : this.string()
+      const place = { from, to: this.at }
+      if (!array) {
+        this.space()
+        this.at += 1
+        this.space()
+      }
+      if (visit(key, array ? { from, to: from + 1 } : place)) return
+      this.value()
+      this.space()
+      if (this.text[this.at] === ',') this.at += 1
+    }
+    this.at += 1
+  }
+
+  value(): void {
+    const first = this.text[this.at]
+    if (first === '"') this.string()
+    else if (first === '{' || first === '[') this.entries(() => false)
+    else while (this.at < this.text.length && !/[,\]}\s]/.test(this.text[this.at]!)) this.at += 1
+  }
 }
 
-const escape = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+/** The key or item that a pointer such as `/steps/2/next_step_id` names, or the deepest part of it that exists. */
+export function locate(text: string, pointer: string): Range {
+  const scanner = new Scanner(text)
+  let found: Range = { from: 0, to: Math.min(1, text.length) }
+  scanner.space()
+  for (const part of pointer.split('/').slice(1).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))) {
+    if (text[scanner.at] !== '{' && text[scanner.at] !== '[') break
+    let entered = false
+    scanner.entries((key, place) => {
+      if (key !== part) return false
+      found = place
+      entered = true
+      return true
+    })
+    if (!entered) break
+  }
+  return found
+}
 
 /** The place of a step, by its id. */
 export function findStep(text: string, step: string): Range | null {
-  const match = new RegExp(`"id"\\s*:\\s*${escape(JSON.stringify(step))}`).exec(text)
-  return match === null ? null : { from: match.index, to: match.index + match[0].length }
+  try {
+    const steps = (JSON.parse(text) as { steps?: { id?: unknown }[] }).steps ?? []
+    const index = steps.findIndex((candidate) => candidate.id === step)
+    return index < 0 ? null : locate(text, `/steps/${index}/id`)
+  } catch {
+    return null
+  }
 }
 
 /** The id of the step that contains a position. */
 export function stepAt(text: string, at: number): string | null {
-  const around = objectAround(text, at)
-  if (around === null) return null
-  const match = /"id"\s*:\s*"((?:[^"\\]|\\.)*)"/.exec(text.slice(around.from, around.to))
-  return match?.[1] ?? null
-}
-
-/** `orchestration "x", step "a", field next_step_id` is the value of that key in that step. */
-export function locate(text: string, place: string): Range {
-  const step = /step "((?:[^"\\]|\\.)*)"/.exec(place)?.[1]
-  const field = /field ([\w-]+)/.exec(place)?.[1]
-  const named = step === undefined ? null : findStep(text, step)
-  const bounds = named === null ? { from: 0, to: text.length } : (objectAround(text, named.from) ?? { from: 0, to: text.length })
-  if (field !== undefined) {
-    const match = new RegExp(`"${escape(field)}"\\s*:`).exec(text.slice(bounds.from, bounds.to))
-    if (match !== null) return { from: bounds.from + match.index, to: bounds.from + match.index + match[0].length - 1 }
+  try {
+    const steps = (JSON.parse(text) as { steps?: { id?: unknown }[] }).steps ?? []
+    const index = steps.findLastIndex((_step, candidate) => locate(text, `/steps/${candidate}`).from <= at)
+    const id = steps[index]?.id
+    return typeof id === 'string' ? id : null
+  } catch {
+    return null
   }
-  return named ?? { from: 0, to: Math.min(1, text.length) }
 }

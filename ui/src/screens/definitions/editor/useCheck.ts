@@ -1,23 +1,20 @@
 /* The server's own checks of a text: the same as `runlane validate`, debounced, older answers are dropped. */
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import { send } from '@/api/client'
-import { ApiError } from '@/api/errors'
+import { call } from '@/api/client'
+import type { ApiError } from '@/api/errors'
 import type { components } from '@/api/schema'
-import { EDITOR_SOURCE, type Kind, LIST_FIELDS } from '../kinds'
+import { useTenantParam } from '@/app/tenant'
+import type { Kind } from '../kinds'
 import type { Finding } from './JsonEditor'
 
-type Answer = components['schemas']['SyncAnswer']
+type Answer = components['schemas']['Findings']
 
 export interface Checked {
   definition: Record<string, unknown> | null
   findings: Finding[]
-  state: 'checking' | 'valid' | 'invalid' | 'broken' | 'unknown'
+  state: 'checking' | 'valid' | 'unchanged' | 'invalid' | 'broken' | 'unknown'
   problem: string | null
-}
-
-export function syncBody(kind: Kind, definition: Record<string, unknown>, options: { dry_run?: boolean; take_over?: boolean } = {}): Record<string, unknown> {
-  return { source: EDITOR_SOURCE, [LIST_FIELDS[kind]]: [definition], ...options }
 }
 
 function parse(text: string): Record<string, unknown> | null {
@@ -29,36 +26,29 @@ function parse(text: string): Record<string, unknown> | null {
   }
 }
 
-function findingsOf(error: ApiError): Finding[] {
-  if (error.fields.length === 0) return [{ place: '', message: error.message, severity: 'error' }]
-  return error.fields.map(({ field, message }) => ({ place: field, message, severity: 'error' }))
-}
-
-function warningsOf(answer: Answer): Finding[] {
-  return answer.warnings.map((warning) => ({ place: [warning.step === null ? '' : `step "${warning.step}"`, warning.field === null ? '' : `field ${warning.field}`].filter(Boolean).join(', '), message: warning.message, severity: 'warning' }))
+function findingsOf(answer: Answer): Finding[] {
+  return answer.findings.map(({ pointer, step, message, severity }) => ({ pointer, step, message, severity: severity === 'warning' ? 'warning' : 'error' }))
 }
 
 export function useCheck(kind: Kind, text: string): Checked {
   const [settled, setSettled] = useState(text)
+  const tenant = useTenantParam()
   useEffect(() => {
     const timer = setTimeout(() => setSettled(text), 400)
     return () => clearTimeout(timer)
   }, [text])
   const definition = parse(settled)
   const query = useQuery<Answer, ApiError>({
-    queryKey: ['definitions', 'check', kind, settled],
-    // Whose definition it is does not matter for its content, so the check takes over without a change.
-    queryFn: async ({ signal }) => (await send('post', '/api/v2/sync', { body: syncBody(kind, definition!, { dry_run: true, take_over: true }) as never, signal })) as Answer,
+    queryKey: ['definitions', 'check', kind, settled, tenant],
+    queryFn: ({ signal }) => call('post', '/api/v2/definitions/check', { body: { kind, definition: definition!, ...tenant }, signal }),
     enabled: definition !== null,
     retry: false,
-    staleTime: Infinity,
+    staleTime: 60_000,
   })
   const current = parse(text)
   if (current === null) return { definition: null, findings: [], state: 'broken', problem: 'The text is not a JSON object.' }
   if (settled !== text || query.isPending) return { definition: current, findings: [], state: 'checking', problem: null }
-  if (query.error !== null) {
-    if (query.error.status === 422 || query.error.status === 409 || query.error.status === 404) return { definition: current, findings: findingsOf(query.error), state: 'invalid', problem: null }
-    return { definition: current, findings: [], state: 'unknown', problem: query.error.message }
-  }
-  return { definition: current, findings: warningsOf(query.data), state: 'valid', problem: null }
+  if (query.error !== null) return { definition: current, findings: [], state: 'unknown', problem: query.error.message }
+  const state = !query.data.valid ? 'invalid' : query.data.change === 'unchanged' ? 'unchanged' : 'valid'
+  return { definition: current, findings: findingsOf(query.data), state, problem: state === 'unchanged' ? 'Nothing is changed.' : null }
 }
