@@ -1,17 +1,19 @@
 /* The checks of `runlane doctor` as a page, the serving processes, and what this server is. */
 import { CircleCheck, CircleX, Info, type LucideIcon, TriangleAlert } from 'lucide-react'
 import { useApi } from '@/api/query'
+import type { components } from '@/api/schema'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
 import { asCli } from '@/format/command'
 import { formatBytes, formatCount } from '@/format/number'
-import { visible } from '@/format/text'
+import { shortId, visible } from '@/format/text'
 import { cx, TONE_TEXT } from '@/parts/classes'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
 import { JsonView } from '@/parts/json/JsonView'
 import { Loaded } from '@/parts/Loading'
 import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
+import { Time } from '@/parts/Time'
 import type { Tone } from '@/text/status'
 
 const LEVELS: Record<string, { tone: Tone; icon: LucideIcon; word: string; rank: number }> = {
@@ -21,6 +23,28 @@ const LEVELS: Record<string, { tone: Tone; icon: LucideIcon; word: string; rank:
   ok: { tone: 'ok', icon: CircleCheck, word: 'ok', rank: 3 },
 }
 const UNKNOWN = { tone: 'idle' as Tone, icon: Info, word: '', rank: 2 }
+
+function Servers({ servers }: { servers: components['schemas']['ServerReplica'][] }) {
+  return (
+    <div role="region" aria-label="Serving processes" tabIndex={0} className="overflow-x-auto">
+      <table className="w-full text-left">
+        <thead><tr className="border-b border-line text-2xs text-faint">{['Process', 'Host', 'Version', 'Up since', 'Seen', 'Figures'].map((title) => <th key={title} scope="col" className="px-3 py-1.5 font-medium">{title}</th>)}</tr></thead>
+        <tbody>
+          {servers.map((server) => (
+            <tr key={server.id} className="border-b border-line last:border-b-0">
+              <th scope="row" className="px-3 py-1.5 font-mono text-xs font-normal" title={server.id}>{shortId(server.id)}</th>
+              <td className="px-3 py-1.5">{visible(server.hostname)} ({server.pid})</td>
+              <td className="px-3 py-1.5">{server.version}</td>
+              <td className="px-3 py-1.5"><Time at={server.started_at} style="relative" /></td>
+              <td className="px-3 py-1.5"><Time at={server.last_heartbeat} style="relative" /></td>
+              <td className="px-3 py-1.5 text-soft">{Object.entries(server.figures).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${String(value)}`).join(', ')}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  )
+}
 
 function Checks() {
   const query = useApi('/api/v2/doctor', {}, { topics: ['workers', 'lanes'], pollMs: 30_000 })
@@ -44,8 +68,8 @@ function Checks() {
           )}
         </Loaded>
       </Panel>
-      <Panel title="Serving processes">
-        <Loaded query={query} rows={2}>{({ servers }) => (servers.length === 0 ? <Empty title="No other process reports itself" /> : <JsonView value={servers} label="the serving processes" openDepth={3} />)}</Loaded>
+      <Panel title="Serving processes" flush>
+        <Loaded query={query} rows={2}>{({ servers }) => servers.length === 0 ? <Empty title="No process has reported itself yet" /> : <Servers servers={servers} />}</Loaded>
       </Panel>
     </>
   )

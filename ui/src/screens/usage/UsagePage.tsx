@@ -1,6 +1,6 @@
 /* What models cost: by day, agent and model; quotas; and the limits of providers. */
 import { Coins } from 'lucide-react'
-import { lazy, Suspense, useMemo } from 'react'
+import { useMemo } from 'react'
 import { useApi } from '@/api/query'
 import type { components } from '@/api/schema'
 import { type Address, useAddress } from '@/app/address'
@@ -11,16 +11,16 @@ import { asCli } from '@/format/command'
 import { formatCost, formatCount, formatShort } from '@/format/number'
 import { serverNow } from '@/format/time'
 import { visible } from '@/format/text'
+import { BarChart } from '@/parts/BarChart'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
 import { Select } from '@/parts/form/Field'
-import { Loaded, Skeleton } from '@/parts/Loading'
+import { Loaded } from '@/parts/Loading'
 import { Meter } from '@/parts/Meter'
 import { Page, PageHeader, Panel } from '@/parts/Panel'
 import { Tabs } from '@/parts/Tabs'
 import { ProviderLimits } from './ProviderLimits'
 
-const Chart = lazy(() => import('./Chart'))
 type Row = components['schemas']['UsageRow']
 
 const DAY_MS = 86_400_000
@@ -37,14 +37,13 @@ function measure(row: Row, name: string): number {
 }
 
 function CostChart({ rows, first, last, name }: { rows: Row[]; first: string; last: string; name: string }) {
-  const { times, values } = useMemo(() => {
+  const bars = useMemo(() => {
     const byDay = new Map(rows.map((row) => [row.key, measure(row, name)]))
-    const days: number[] = []
-    for (let at = Date.parse(first); at <= Date.parse(last); at += DAY_MS) days.push(at / 1_000)
-    return { times: days, values: days.map((day) => byDay.get(dayOf(day * 1_000)) ?? 0) }
+    const days: { key: string; value: number }[] = []
+    for (let at = Date.parse(first); at <= Date.parse(last); at += DAY_MS) days.push({ key: dayOf(at), value: byDay.get(dayOf(at)) ?? 0 })
+    return days
   }, [rows, first, last, name])
-  const format = name === 'cost' ? formatCost : formatShort
-  return <Suspense fallback={<Skeleton rows={5} />}><Chart label={`${MEASURES.find(([id]) => id === name)?.[1] ?? name} per day, UTC`} times={times} values={values} format={format} /></Suspense>
+  return <BarChart label={`${MEASURES.find(([id]) => id === name)?.[1] ?? name} per day, UTC`} bars={bars} format={name === 'cost' ? formatCost : formatShort} />
 }
 
 function UsageTable({ rows, total, head }: { rows: Row[]; total: Row; head: string }) {
