@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runlane.cli.operation_findings import flow_findings
+from runlane.diagnosis.operation_findings import flow_findings
 from runlane.domain.flow_keys import FlowRule
 from runlane.domain.quota import RUNS_PER_DAY, STORED_BYTES
 from runlane.domain.webhook_source import SourceOptions, Verifier

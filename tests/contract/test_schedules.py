@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runlane.cli.doctor import schedule_findings
+from runlane.diagnosis.operation_findings import schedule_findings
 from runlane.domain.firing import FiringOutcome
 from runlane.domain.run import Status
 from runlane.errors import (

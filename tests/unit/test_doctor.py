@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 
-from runlane.cli.doctor import (
-    Finding,
-    Level,
+from runlane.cli.doctor import unknown_settings
+from runlane.diagnosis.finding import Finding, Level
+from runlane.diagnosis.operation_findings import event_findings, hold_findings, letters_finding, quota_findings
+from runlane.diagnosis.work_findings import (
     clock_finding,
-    event_findings,
-    hold_findings,
     lane_findings,
-    letters_finding,
-    quota_findings,
     secrets_finding,
     task_findings,
-    unknown_settings,
     workers_finding,
 )
 from runlane.domain.lane import Lane, LaneHold

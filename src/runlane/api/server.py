@@ -36,10 +36,12 @@ from runlane.api.routes import (
     concurrency_limits,
     dead_letters,
     definitions,
+    editing,
     events,
     figures,
     finding,
     flow_control,
+    health,
     inbox,
     lane_changes,
     lanes,
@@ -57,8 +59,10 @@ from runlane.api.routes import (
     ui,
     webhook_sources,
     webhooks,
+    workers,
 )
 from runlane.api.serializers import ROOT
+from runlane.api.server_heartbeat import ServerHeartbeat
 from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_parts
 from runlane.api.sse import StreamingApi
 from runlane.app import App
@@ -87,9 +91,12 @@ def build_api(
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
         keep_parts(api, parts)
+        heartbeat = api.state.heartbeat = ServerHeartbeat(parts)
+        heartbeat.start()
         try:
             yield
         finally:
+            await heartbeat.stop()
             await stop_parts(parts)
             tracing.stop_tracing()
 
@@ -185,7 +192,10 @@ def _routers() -> list[APIRouter]:
         lanes.changes,
         lane_changes.router,
         lane_changes.changes,
+        workers.router,
+        workers.changes,
         scaling.router,
+        health.router,
         flow_control.router,
         concurrency_limits.router,
         concurrency_limits.changes,
@@ -193,6 +203,8 @@ def _routers() -> list[APIRouter]:
         limits.changes,
         definitions.router,
         definitions.changes,
+        editing.router,
+        editing.changes,
         bundles.router,
         bundles.changes,
         events.router,

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from runlane.catalog.bundle_format import SkippedItem
+from runlane.catalog.current_rows import missing_of, require_current
 from runlane.catalog.missing_secrets import missing_secrets
 from runlane.catalog.schedule_sync import ScheduleChanges, schedule_changes
 from runlane.definitions.checks.environment import Environment
@@ -151,6 +152,7 @@ async def sync_definitions(
     tolerant: bool = False,
     keep_existing: bool = False,
     environment: Environment | None = None,
+    expected: Mapping[tuple[Kind, str], str] | None = None,
 ) -> SyncReport:
     """Store parsed definitions in the database.
 
@@ -158,7 +160,8 @@ async def sync_definitions(
     stay. A definition of another source is changed only with `take_over`, otherwise it raises Conflict. For imported
     bundles, `tolerant` skips definitions that have errors or belong to another source, and accepts tolerable errors,
     such as missing targets of references, as warnings; `keep_existing` skips definitions that exist. With an
-    `environment`, what this installation does not provide is a warning.
+    `environment`, what this installation does not provide is a warning. `expected` are versions that must be current,
+    otherwise it raises VersionMismatch.
     """
     if source is not None:
         check_source(source)
@@ -167,7 +170,8 @@ async def sync_definitions(
     loaded.raise_errors()
     for _ in range(_TRIES):
         before, stored = await read_current(database, tenant)
-        missing = _missing(loaded, before, source)
+        require_current(before, expected or {})
+        missing = missing_of(loaded, before, source)
         gone = missing if remove_missing else set[tuple[Kind, str]]()
         kept, skipped = _without(loaded, dict.fromkeys(before, _EXISTS) if keep_existing else {})
         if not take_over:
@@ -201,12 +205,6 @@ async def read_current(database: Database, tenant: str) -> tuple[Rows, list[Defi
         return rows, await load_all(session, tenant, [(*key, row.version) for key, row in rows.items()])
 
     return await database.transact(work)
-
-
-def _missing(loaded: LoadedDefinitions, before: Rows, source: str | None) -> set[tuple[Kind, str]]:
-    """Return the stored definitions of the source that the sync does not contain."""
-    given = {parsed.key for parsed in loaded.definitions}
-    return {key for key, row in before.items() if source is not None and row.source == source and key not in given}
 
 
 def _foreign(loaded: LoadedDefinitions, before: Rows, source: str | None) -> dict[tuple[Kind, str], str]:

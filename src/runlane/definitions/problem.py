@@ -138,9 +138,10 @@ class Problems:
 
 def refuse(errors: Iterable[Problem]) -> None:
     """Raise InvalidDefinitions for these errors, if there are any."""
-    listed = [(str(problem.location), problem.message) for problem in errors]
-    if listed:
-        raise InvalidDefinitions(listed)
+    found = list(errors)
+    if found:
+        listed = [(str(problem.location), problem.message) for problem in found]
+        raise InvalidDefinitions(listed, [problem.to_dict() for problem in found])
 
 
 def near(name: object, known: Iterable[str]) -> str:

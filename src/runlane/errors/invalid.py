@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from runlane.errors.base import RunlaneError, listing, nearest
 
@@ -95,8 +96,10 @@ class InvalidDefinitions(InvalidRequest):
 
     code = "invalid_definitions"
 
-    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, problems: Sequence[tuple[str, str]], details: Sequence[Mapping[str, Any]] = ()) -> None:
         self.problems = list(problems)
+        # The same, each with its kind, id, step and field.
+        self.details = list(details)
         shown = "; ".join(f"{location}: {message}" for location, message in self.problems[:5])
         more = len(self.problems) - 5
         super().__init__(f"The definitions have errors: {shown}{f'; and {more} more' if more > 0 else ''}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field
 
@@ -24,6 +24,7 @@ from runlane.api.schemas.fields import (
     WebhookUrl,
 )
 from runlane.api.schemas.listing import Listing
+from runlane.domain.example_values import example_of
 from runlane.domain.flow_control import FlowControl
 from runlane.domain.flow_keys import StartOutcome
 from runlane.domain.options import RunOptions
@@ -150,12 +151,17 @@ class TaskView:
     max_attempts: int
     timeout_seconds: float | None
     description: str
+    input_schema: Annotated[dict[str, Any], Field(description="JSON Schema of its arguments; empty if unknown.")]
+    example: Annotated[dict[str, Any], Field(description="An input that matches the schema, as far as it can be made.")]
 
     @classmethod
     def of(cls, task: Task) -> Self:
         """Return the public fields of a task."""
-        about = inspect.getdoc(task.function) or ""
-        return cls(task.name, task.lane, task.signature, task.max_attempts, task.timeout_seconds, about)
+        about, schema = inspect.getdoc(task.function) or "", task.input_schema
+        example = example_of(schema) if schema else {}
+        return cls(
+            task.name, task.lane, task.signature, task.max_attempts, task.timeout_seconds, about, schema, example
+        )
 
 
 TASKS = Listing("tasks", TaskView)

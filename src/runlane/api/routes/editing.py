@@ -1,0 +1,197 @@
+"""Definitions, one at a time: check a text, store it, and see what uses it and what its runs take."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, cast
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+
+from runlane.access.policy import tenant_to_use
+from runlane.api.auth import DefinitionsWrite, RunsRead
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.routes.definitions import known_tasks
+from runlane.api.schemas.editing import (
+    CheckDefinition,
+    Findings,
+    InputForm,
+    PutDefinition,
+    StoredDefinition,
+    UsedByList,
+)
+from runlane.api.schemas.fields import Name
+from runlane.api.serializers import JsonBody
+from runlane.api.services import Services, parts_of
+from runlane.catalog.sync import SyncedDefinition, SyncReport, sync_definitions
+from runlane.definitions.checks.environment import environment_of
+from runlane.definitions.files import FOLDERS
+from runlane.definitions.loader import parse_bodies
+from runlane.definitions.schema.definition import Kind
+from runlane.domain.example_values import example_of
+from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound
+from runlane.store.definition_users import find_users
+from runlane.store.definitions import find_definition
+
+router = APIRouter(tags=["definitions"])
+changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+
+# The source of definitions that are edited in the dashboard, or stored one at a time by a program.
+SOURCE: Final = "dashboard"
+_TYPES: Final = {"list": "array", "any": None}
+_PART: Final = re.compile(r"[^.\[\]]+")
+KindPath = Annotated[
+    str, Path(description="`orchestrations`, `agents`, `tools`, `mcp-servers` or `triggers`.", examples=["agents"])
+]
+DefinitionName = Annotated[Name, Path(description="The definition's id.", examples=["article"])]
+Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+
+
+@router.post("/definitions/check", response_model=Findings, responses=answers(404, 413))
+async def check_definition(request: Request, principal: RunsRead, body: CheckDefinition) -> JsonBody:
+    """Check a definition as `runlane validate` does, together with the stored ones. Nothing is stored."""
+    parts = parts_of(request)
+    tenant = tenant_to_use(principal, body.tenant)
+    folder, _ = _folder(body.kind)
+    try:
+        report = await _sync(
+            parts, tenant, folder, body.definition, actor=principal.actor, dry_run=True, take_over=True
+        )
+    except InvalidDefinitions as error:
+        findings = _findings(error.details, body.definition)
+        return JsonBody({"valid": False, "findings": findings, "version": None, "change": None})
+    outcome = _outcome(report, body.definition)
+    findings = _findings([warning.to_dict() for warning in report.warnings], body.definition)
+    return JsonBody({"valid": True, "findings": findings, "version": outcome.version, "change": outcome.change})
+
+
+@changes.put("/definitions/{kind}/{name}", response_model=StoredDefinition, responses=answers(404, 409, 412, 413))
+async def put_definition(
+    request: Request,
+    principal: DefinitionsWrite,
+    kind: KindPath,
+    name: DefinitionName,
+    body: PutDefinition,
+    if_match: Annotated[
+        str | None, Header(max_length=80, description="The version that the caller has read; 412 if it is another.")
+    ] = None,
+) -> JsonBody:
+    """Store one definition. One that files or another source own is 409 without `take_over`."""
+    parts = parts_of(request)
+    tenant = tenant_to_use(principal, body.tenant)
+    folder, singular = _folder(kind)
+    if body.definition.get("id") != name:
+        raise InvalidRequest(f'The definition must have the id of its path, "{name}".')
+    version = None if if_match is None else if_match.removeprefix("W/").strip('"')
+    report = await _sync(
+        parts,
+        tenant,
+        folder,
+        body.definition,
+        actor=principal.actor,
+        take_over=body.take_over,
+        expected=None if version in (None, "*") else {(singular, name): cast("str", version)},
+    )
+    outcome = _outcome(report, body.definition)
+    stored = {
+        "id": name,
+        "version": outcome.version,
+        "previous": outcome.old,
+        "change": outcome.change,
+        "source": report.source,
+        "findings": _findings([warning.to_dict() for warning in report.warnings], body.definition),
+    }
+    return JsonBody(stored, headers={"ETag": f'"{outcome.version}"'})
+
+
+@router.get("/definitions/{kind}/{name}/used-by", response_model=UsedByList, responses=answers(404))
+async def get_users(
+    request: Request, principal: RunsRead, kind: KindPath, name: DefinitionName, tenant: Tenant = None
+) -> JsonBody:
+    """List the definitions whose runs may use this one, at most 500."""
+    database, owner = parts_of(request).database, tenant_to_use(principal, tenant)
+    _, singular = _folder(kind)
+    await find_definition(database, owner, singular, name)
+    found = await find_users(database, owner, singular, name)
+    return JsonBody({"used_by": [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]})
+
+
+@router.get("/orchestrations/{name}/input", response_model=InputForm, responses=answers(404))
+async def get_input_form(
+    request: Request, principal: RunsRead, name: DefinitionName, tenant: Tenant = None
+) -> JsonBody:
+    """Return the JSON Schema of what a run of the orchestration takes as `input`, with an example."""
+    owner = tenant_to_use(principal, tenant)
+    found = await find_definition(parts_of(request).database, owner, "orchestration", name)
+    fields = cast("Mapping[str, Mapping[str, Any]]", found.body.get("state_schema") or {})
+    schema = {"type": "object", "properties": {key: _property(field) for key, field in fields.items()}}
+    form = {"orchestration_id": name, "version": found.version, "input_schema": schema, "example": example_of(schema)}
+    return JsonBody(form)
+
+
+def _property(field: Mapping[str, Any]) -> dict[str, Any]:
+    kind = str(field.get("type", "any"))
+    shown: dict[str, Any] = {} if _TYPES.get(kind, kind) is None else {"type": _TYPES.get(kind, kind)}
+    if field.get("description"):
+        shown["description"] = field["description"]
+    if field.get("default") is not None:
+        shown["default"] = field["default"]
+    return shown
+
+
+def _folder(kind: str) -> tuple[str, Kind]:
+    folder = kind.replace("-", "_")
+    if folder not in FOLDERS or folder == "schedules":
+        raise NotFound(
+            f'No definition of the kind "{kind[:80]}" is edited here. Use orchestrations, agents, tools, mcp-servers '
+            "or triggers."
+        )
+    return folder, FOLDERS[folder]
+
+
+async def _sync(
+    parts: Services,
+    tenant: str,
+    folder: str,
+    definition: dict[str, Any],
+    *,
+    actor: str,
+    take_over: bool,
+    dry_run: bool = False,
+    expected: Mapping[tuple[Kind, str], str] | None = None,
+) -> SyncReport:
+    loaded = await asyncio.to_thread(parse_bodies, {folder: [definition]})
+    return await sync_definitions(
+        parts.database,
+        tenant,
+        loaded,
+        actor=actor,
+        dry_run=dry_run,
+        source=SOURCE,
+        take_over=take_over,
+        tasks=known_tasks(parts),
+        environment=environment_of(parts.app.settings),
+        expected=expected,
+    )
+
+
+def _outcome(report: SyncReport, definition: Mapping[str, Any]) -> SyncedDefinition:
+    """Return the outcome of the definition itself; others may have changed with it."""
+    return next(outcome for outcome in report.outcomes if outcome.id == definition["id"])
+
+
+def _findings(problems: Sequence[Mapping[str, Any]], definition: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**problem, "pointer": _pointer(problem, definition)} for problem in problems]
+
+
+def _pointer(problem: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
+    """Return the JSON Pointer of a problem: its step by position, and its field."""
+    parts: list[str] = []
+    steps: Any = definition.get("steps")
+    if problem["step"] is not None and isinstance(steps, list):
+        ids = [step.get("id") if isinstance(step, dict) else None for step in cast("list[dict[str, Any]]", steps)]
+        parts += ["steps", str(ids.index(problem["step"]))] if problem["step"] in ids else ["steps"]
+    parts += _PART.findall(problem["field"] or "")
+    return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)

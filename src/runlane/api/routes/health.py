@@ -1,0 +1,57 @@
+"""The checks of `runlane doctor` over HTTP, and the serving processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request
+
+from runlane.access.policy import require_platform
+from runlane.api.auth import WorkersView
+from runlane.api.error_responses import answers
+from runlane.api.schemas.health import Diagnosis
+from runlane.api.serializers import JsonBody
+from runlane.api.services import Services, parts_of
+from runlane.diagnosis.checks import check_secrets, check_webhooks, check_work
+from runlane.diagnosis.finding import Finding, Level
+from runlane.domain.wire import to_dict
+from runlane.store.access.servers import list_servers
+from runlane.store.sql.migrations import HEAD
+
+router = APIRouter(tags=["system"])
+
+
+@router.get("/doctor", response_model=Diagnosis, responses=answers())
+async def get_doctor(request: Request, principal: WorkersView) -> JsonBody:
+    """Check clock, workers, lanes, tasks, secrets, schedules, triggers, limits and webhooks, as `runlane doctor` does.
+
+    It concerns the runs of every tenant, so it needs a key of the platform's own tenant.
+    """
+    require_platform(principal)
+    parts = parts_of(request)
+    database, settings = parts.database, parts.app.settings
+    findings = [
+        Finding("database", Level.OK, f"{database.dialect} answers"),
+        _bus(parts),
+        *await check_work(database),
+        await check_secrets(database, settings),
+        *await check_webhooks(database, settings),
+    ]
+    return JsonBody(
+        {
+            "healthy": all(finding.level is not Level.BROKEN for finding in findings),
+            "schema_revision": HEAD,
+            "findings": [asdict(finding) for finding in findings],
+            "servers": [to_dict(server) for server in await list_servers(database)],
+        }
+    )
+
+
+def _bus(parts: Services) -> Finding:
+    bus = parts.connection.bus
+    if bus.kind == "none":
+        return Finding("wake-ups", Level.NOTE, "processes poll the database for work")
+    if bus.reaches_others:
+        return Finding("wake-ups", Level.OK, f"{bus.kind} connects the processes")
+    cure = "Nothing is lost without it, but starts and streams are slower. Check the connection."
+    return Finding("wake-ups", Level.WARNING, f"{bus.kind} does not answer", cure)

@@ -1,0 +1,79 @@
+"""Checking and storing one definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from runlane.api.schemas.definitions import TAKE_OVER, DefinitionWarning
+from runlane.api.schemas.fields import Name, RequestModel, ResponseModel
+
+
+class CheckDefinition(RequestModel):
+    """A definition as it is written in a file."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"kind": "orchestrations", "definition": {"id": "hello", "steps": []}}]}
+    )
+
+    kind: Name = Field(description="As in the path: `orchestrations`, `agents`, `tools`, `mcp-servers`, `triggers`.")
+    definition: dict[str, Any]
+    tenant: Name | None = Field(default=None, description="For platform admins.")
+
+
+class DefinitionFinding(DefinitionWarning):
+    """An error or a warning, with the JSON Pointer of its place in the definition."""
+
+    pointer: str = Field(examples=["/steps/2/next_step_id"])
+
+
+class Findings(ResponseModel):
+    """What the checks of `runlane validate` found, with the stored definitions around it."""
+
+    valid: bool = Field(description="There is no error: it could be stored.")
+    findings: list[DefinitionFinding]
+    version: str | None = Field(description="The version that it would have; null if it is not valid.")
+    change: str | None = Field(description="`added`, `changed` or `unchanged`; null if it is not valid.")
+
+
+class PutDefinition(RequestModel):
+    """Store one definition."""
+
+    definition: dict[str, Any]
+    take_over: bool = TAKE_OVER
+    tenant: Name | None = Field(default=None, description="For platform admins.")
+
+
+class StoredDefinition(ResponseModel):
+    """The result of storing one definition. Runs that have started keep their versions."""
+
+    id: str
+    version: str
+    previous: str | None = Field(description="The version before it, if it existed.")
+    change: str = Field(description="`added`, `changed` or `unchanged`.")
+    source: str | None
+    findings: list[DefinitionFinding] = Field(description="Warnings.")
+
+
+class UsedBy(ResponseModel):
+    """A definition that reaches another one."""
+
+    kind: str
+    id: str
+    name: str
+
+
+class UsedByList(ResponseModel):
+    """The definitions that reach a definition, directly or through others."""
+
+    used_by: list[UsedBy]
+
+
+class InputForm(ResponseModel):
+    """What a run of an orchestration takes."""
+
+    orchestration_id: str
+    version: str
+    input_schema: dict[str, Any] = Field(description="JSON Schema of `input`: the keys of the initial state.")
+    example: dict[str, Any]

@@ -1,0 +1,56 @@
+"""The heartbeat of a serving process: its row among the servers, with what it has open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import sys
+from typing import Any, Final
+
+from runlane.api.services import Services
+from runlane.domain.ids import new_id
+from runlane.errors import RunlaneError
+from runlane.maintenance.service import PeriodicService
+from runlane.store.access.servers import remove_server, renew_server
+from runlane.version import VERSION
+
+EVERY_SECONDS: Final = 10.0
+
+
+class ServerHeartbeat(PeriodicService):
+    """Renews the row every few seconds, and deletes it when the process stops."""
+
+    def __init__(self, parts: Services) -> None:
+        super().__init__("server-heartbeat", EVERY_SECONDS, self._renew)
+        self._parts = parts
+        self._id = new_id("srv")
+        self._hostname = socket.gethostname()[:200]
+
+    async def stop(self) -> None:
+        """Stop, and delete the row. Without the database it is deleted by another process later."""
+        await super().stop()
+        with contextlib.suppress(RunlaneError):
+            await remove_server(self._parts.database, self._id)
+
+    async def renew(self) -> None:
+        """Store the figures of this moment."""
+        await renew_server(self._parts.database, self._id, self._hostname, os.getpid(), VERSION, self._figures())
+
+    async def _renew(self) -> bool:
+        await self.renew()
+        return False
+
+    def _figures(self) -> dict[str, Any]:
+        parts = self._parts
+        # The highest so far; in kilobytes, and on macOS in bytes.
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)
+        return {
+            "followers": parts.tail.followers,
+            "pages": parts.live.followers,
+            "memory_mb": round(used, 1),
+            "bus": parts.connection.bus.kind,
+            "connected": parts.connection.bus.reaches_others,
+            "worker": parts.worker is not None,
+        }
