@@ -15,6 +15,7 @@ MAX_ROWS = 120
 LONG = {
     "id": "long",
     "name": "Many rounds",
+    "max_total_turns": 2 * ROUNDS,
     "steps": [
         {
             "id": "rounds",

@@ -59,6 +59,7 @@ from runlane.api.routes import (
     ui,
     webhook_sources,
     webhooks,
+    workers,
 )
 from runlane.api.serializers import ROOT
 from runlane.api.server_heartbeat import ServerHeartbeat
@@ -191,6 +192,8 @@ def _routers() -> list[APIRouter]:
         lanes.changes,
         lane_changes.router,
         lane_changes.changes,
+        workers.router,
+        workers.changes,
         scaling.router,
         health.router,
         flow_control.router,

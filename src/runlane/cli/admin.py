@@ -9,14 +9,16 @@ import typer
 
 from runlane.cli.backend import on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
-from runlane.cli.output import print_json, print_rows, split_names
+from runlane.cli.output import print_json, print_result, print_rows, split_names
 from runlane.cli.terminal import write_line
+from runlane.domain.wire import to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runlane.client import Client
     from runlane.domain.scaling import Demand
+    from runlane.domain.views import WorkerInfo
     from runlane.store.sql.database import Database
 
 app = typer.Typer()
@@ -95,3 +97,26 @@ def scaling(
         json=False,
     )
     write_line(f"{found.wanted_slots} slots, {found.wanted_workers} workers with {concurrency} slots each")
+
+
+@app.command()
+def drain(
+    worker: Annotated[str, typer.Argument(help="Id of the worker; see: runlane workers", metavar="WORKER")],
+    cancel: Annotated[bool, typer.Option("--cancel", help="Let it claim runs again.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Let a worker finish its runs and claim no more, without ending its process."""
+
+    async def on_server(client: Client) -> WorkerInfo:
+        return await (client.admin.resume_worker(worker) if cancel else client.admin.drain_worker(worker))
+
+    async def on_database(database: Database) -> WorkerInfo:
+        from runlane.domain.tenant import DEFAULT_TENANT
+        from runlane.store.queue.worker_drain import set_draining
+
+        return await set_draining(database, worker, draining=not cancel, actor="local", tenant=DEFAULT_TENANT)
+
+    found = on_server_or_database(url, api_key, on_server, on_database)
+    print_result(to_dict(found), f"{found.id}: {found.status}, {found.active} runs in progress.", json=json)

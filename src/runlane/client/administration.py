@@ -10,6 +10,7 @@ from runlane.client.wire import parse
 from runlane.domain.access import ApiKey, AuditEntry, Role
 from runlane.domain.lane import Lane, LaneHold
 from runlane.domain.tenant import Tenant
+from runlane.domain.views import WorkerInfo
 
 
 class Administration:
@@ -120,6 +121,14 @@ class Administration:
         """Release one hold of a lane; the others stay."""
         path = f"{PREFIX}/lanes/{part(lane)}/holds/{part(hold_id)}"
         return parse(LaneHold, await self._http.change("DELETE", path))
+
+    async def drain_worker(self, worker_id: str) -> WorkerInfo:
+        """Let a worker finish its runs and claim no more, from its next heartbeat on."""
+        return parse(WorkerInfo, await self._http.change("POST", f"{PREFIX}/workers/{part(worker_id)}/drain"))
+
+    async def resume_worker(self, worker_id: str) -> WorkerInfo:
+        """Let a drained worker claim runs again."""
+        return parse(WorkerInfo, await self._http.change("POST", f"{PREFIX}/workers/{part(worker_id)}/resume"))
 
     async def overview(self) -> Mapping[str, Any]:
         """Return slots, running runs and queued runs as of one moment, as `GET /admin/workers/status` returns them."""

@@ -256,6 +256,10 @@ class WorkerInfo:
         Field(description="For platform admins: what it can execute; null if it does not report it."),
     ] = None
     lease_until_us: Annotated[int | None, Field(exclude=True)] = None
+    drain_requested_at_us: Annotated[
+        Timestamp | None,
+        Field(alias="drain_requested_at", description="Since when an operator wants it to claim no more runs."),
+    ] = None
     health_address: Annotated[
         str | None, Field(description="For platform admins: where /health, /ready and /metrics answer.")
     ] = None

@@ -74,8 +74,12 @@ class Heartbeat:
         on_interrupts: Callable[[Registration, Sequence[Interrupt]], None],
         on_stuck: Callable[[], None],
         on_survey: Callable[[Collection[MaintenanceService]], None],
+        on_drain: Callable[[bool], None],
     ) -> None:
         self._settings = settings
+        self._on_drain = on_drain
+        # Whether an operator wants the worker to claim no more runs: as last read, and as last passed on.
+        self._drain_read = self._drain_passed = False
         self._survey = HeartbeatSurvey(settings.silence_seconds)
         self._on_survey = on_survey
         self._lanes = lanes
@@ -222,6 +226,7 @@ class Heartbeat:
                         self._settings.lease_seconds,
                         self._health.active(),
                         self._survey.job(),
+                        self._note_drain,
                     )
                     # After the renewal, which may have had to reconnect.
                     await line.hold()
@@ -239,11 +244,17 @@ class Heartbeat:
             outage.succeeded()
             pause = self._settings.heartbeat_seconds
             registration.deadline = self._deadline(sent)
+            if self._drain_read != self._drain_passed:
+                self._drain_passed = self._drain_read
+                self._call_in_worker_loop(self._on_drain, self._drain_passed)
             if interrupts:
                 self._call_in_worker_loop(self._on_interrupts, registration, interrupts)
             if self._survey.latest is not None:
                 self._call_in_worker_loop(self._on_survey, self._survey.latest.due)
         await self._sign_off(line, registration)
+
+    def _note_drain(self, wanted: bool) -> None:
+        self._drain_read = wanted
 
     async def _sign_off(self, line: LivenessConnection, registration: Registration) -> None:
         try:

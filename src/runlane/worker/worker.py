@@ -127,6 +127,7 @@ class Worker:
             on_interrupts=self._interrupt_runs,
             on_stuck=self._stuck,
             on_survey=self._bus.report_survey,
+            on_drain=self._hold_claims,
         )
 
     @property
@@ -253,6 +254,15 @@ class Worker:
     def _begin(self, registration: Registration) -> None:
         self._registration = registration
         self._claims.resume()
+
+    def _hold_claims(self, wanted: bool) -> None:
+        """Claim nothing while an operator wants that; the runs of this worker continue."""
+        log.info("worker_drain_requested" if wanted else "worker_drain_cancelled", worker_id=self.worker_id)
+        if wanted:
+            self._claims.pause()
+        elif self._registration is not None:
+            self._claims.resume()
+        self._bus.hint(Topic.WORKERS)
 
     def _lose(self, registration: Registration) -> None:
         """Stop all runs of a lost registration. Nothing is written: the fence would reject it."""

@@ -143,6 +143,7 @@ class Endpoint(NamedTuple):
             "{job_id}": "blk_none",
             "{kind}": "greet",
             "{hold_id}": "hold_none",
+            "{worker_id}": "wrk_none",
             "{page}": "runs",
             "{path:path}": "ask",
             "{ref:path}": "input",

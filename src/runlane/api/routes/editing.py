@@ -145,8 +145,8 @@ def _folder(kind: str) -> tuple[str, Kind]:
     folder = kind.replace("-", "_")
     if folder not in FOLDERS or folder == "schedules":
         raise NotFound(
-            f'No definition of the kind "{kind[:80]}" is edited here. Use orchestrations, agents, tools, mcp-servers or '
-            "triggers."
+            f'No definition of the kind "{kind[:80]}" is edited here. Use orchestrations, agents, tools, mcp-servers '
+            "or triggers."
         )
     return folder, FOLDERS[folder]
 

@@ -32,7 +32,7 @@ from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import lanes, runs, workers
-from runlane.store.sql.statement import Statement
+from runlane.store.sql.statement import Row, Statement
 
 LIVE = (lit("online"), lit("draining"))
 _by_id = workers.c.id == bindparam("worker_id")
@@ -77,7 +77,7 @@ HEARTBEAT = Statement(
         lease_until=now_us() + micros(_seconds),
         active=bindparam("active", type_=Integer()),
     )
-    .returning(workers.c.status),
+    .returning(workers.c.drain_requested_at),
     purpose="Renew the lease of a worker.",
 )
 _stale_minutes = select(lanes.c.stale_timeout_minutes).where(lanes.c.name == runs.c.lane).scalar_subquery()
@@ -197,15 +197,19 @@ async def renew(
     lease_seconds: float,
     active: int,
     then: Callable[[Session], Awaitable[None]] | None = None,
+    on_drain: Callable[[bool], None] | None = None,
 ) -> Sequence[Interrupt] | None:
     """Renew the lease; return its runs that are to be interrupted, or None if the worker was declared lost.
 
-    `then` reads more in the same transaction.
+    `then` reads more in the same transaction. `on_drain` is called with whether the worker is to claim no more runs.
     """
 
     async def work(session: Session) -> Sequence[Interrupt] | None:
-        if not await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active):
+        renewed = await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active)
+        if not renewed:
             return None
+        if on_drain is not None:
+            on_drain(renewed[0]["drain_requested_at"] is not None)
         rows = await session.fetch(_INTERRUPTS, worker_id=worker_id) if active else ()
         if then is not None:
             await then(session)
@@ -236,12 +240,16 @@ async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]
 
 async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerInfo]:
     """Return the live workers, newest first; with `gone_too` also those that ended and are not deleted yet."""
-    return [
-        from_row(
-            WorkerInfo,
-            row,
-            lanes=tuple(load_json(row["lanes"])),
-            targets=None if row["targets"] is None else tuple(load_json(row["targets"])),
-        )
-        for row in await read(database, _LIST, all=gone_too)
-    ]
+    return [worker_of(row) for row in await read(database, _LIST, all=gone_too)]
+
+
+def worker_of(row: Row) -> WorkerInfo:
+    """Return the worker of a row. One that an operator drains is shown as such, though its claims see it online."""
+    drained = row["status"] == "online" and row["drain_requested_at"] is not None
+    return from_row(
+        WorkerInfo,
+        row,
+        status="draining" if drained else row["status"],
+        lanes=tuple(load_json(row["lanes"])),
+        targets=None if row["targets"] is None else tuple(load_json(row["targets"])),
+    )

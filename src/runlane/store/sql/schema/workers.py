@@ -26,6 +26,8 @@ workers = Table(
     Column("targets", Text),
     # Where its health endpoints answer, as host:port; null without a health port.
     Column("health_address", Text),
+    # Since when an operator wants it to claim no more runs.
+    Column("drain_requested_at", BigInteger),
 )
 
 lanes = Table(

@@ -6,6 +6,8 @@ import { addSpans, seedModel } from './seed'
 import { emptyModel, type RunEvent, type RunModel } from './types'
 
 const PAGE = 1_000
+/** Spans of a group that are read at once. */
+const CHILDREN = 400
 /** A run with more events is opened with the timeline of the server. */
 const MANY = 4_000
 /** Longer values are cut in pages of events and read when they are opened. */
@@ -84,16 +86,17 @@ export class RunStore {
     this.complete = timeline.complete
   }
 
-  /** Read the children of a span of a long run. */
+  /** Read the children of a span of a long run, or the next of them. */
   async expand(id: string): Promise<void> {
-    let cursor: string | undefined
-    do {
-      const page = await call('get', '/api/v2/runs/{run_id}/timeline', { path: { run_id: this.runId }, query: { parent: id, cursor, limit: 2_000 } })
-      if (this.stopped) return
-      addSpans(this.model, page.spans, id)
-      cursor = page.next_cursor ?? undefined
-      this.notify()
-    } while (cursor !== undefined)
+    const span = this.model.spans.get(id)
+    if (span === undefined) return
+    const total = span.rest?.total ?? span.hidden?.count ?? 0
+    const query = { parent: id, cursor: span.rest?.cursor, limit: CHILDREN }
+    const page = await call('get', '/api/v2/runs/{run_id}/timeline', { path: { run_id: this.runId }, query })
+    if (this.stopped) return
+    addSpans(this.model, page.spans, id)
+    span.rest = page.next_cursor === null ? undefined : { cursor: page.next_cursor, total }
+    this.notify()
   }
 
   /** Read what was said in a step of a long run. */

@@ -27,6 +27,8 @@ export interface Span {
   children: string[]
   /** Of a long run: children that are not loaded yet. */
   hidden?: { count: number; outcomes: Record<string, number> }
+  /** Of a long run: where its further children continue, and how many it has in total. */
+  rest?: { cursor: string; total: number }
 }
 
 export interface AttemptBand {

@@ -10,7 +10,7 @@ import { isEnded } from '@/text/status'
 import type { RunStore } from '../model/store'
 import { AttemptRow } from './AttemptRow'
 import { Bands } from './Bands'
-import { busyIntervals, timelineRows } from './rows'
+import { busyIntervals, PAGE, timelineRows } from './rows'
 import { makeScale } from './scale'
 import { SpanRowView } from './SpanRowView'
 import { TimeAxis } from './TimeAxis'
@@ -50,13 +50,16 @@ export function TimelineTab({ run, store, selected, onSelect }: TimelineTabProps
 
   const toggle = (id: string) => {
     // The children of a long run are read when they are unfolded.
-    if (model.spans.get(id)?.hidden !== undefined) {
-      void store.expand(id)
-      return
-    }
+    if (model.spans.get(id)?.hidden !== undefined) void store.expand(id)
     const next = new Set(toggled)
     if (!next.delete(id)) next.add(id)
     setToggled(next)
+  }
+  const showMore = (id: string) => {
+    const shown = (more.get(id) ?? 0) + PAGE
+    const span = model.spans.get(id)
+    setMore(new Map(more).set(id, shown))
+    if (span?.rest !== undefined && span.children.length <= shown + PAGE) void store.expand(id)
   }
   const keys = useTimelineKeys({ rows, selected, onSelect, toggle, show: (index) => virtualizer.scrollToIndex(index) })
   const lastRow = rows.length - 1
@@ -111,7 +114,7 @@ export function TimelineTab({ run, store, selected, onSelect }: TimelineTabProps
                 selected={selected}
                 onSelect={onSelect}
                 onToggle={toggle}
-                onMore={(id) => setMore(new Map(more).set(id, (more.get(id) ?? 0) + 50))}
+                onMore={showMore}
               />
             ))}
           </div>

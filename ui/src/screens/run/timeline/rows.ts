@@ -21,7 +21,7 @@ export interface MoreRow {
 export type TimelineRow = SpanRow | MoreRow
 
 const MANY = 20
-const PAGE = 50
+export const PAGE = 50
 
 export interface Folding {
   /** Spans whose folding differs from the default. */
@@ -56,9 +56,10 @@ export function timelineRows(model: RunModel, folding: Folding): TimelineRow[] {
     const summary = span.hidden?.outcomes ?? (span.children.length > MANY ? summarize(model, span) : null)
     rows.push({ kind: 'span', span, depth, folded, foldable, summary })
     if (folded) return
-    const shown = span.children.length > MANY ? PAGE + (folding.more.get(id) ?? 0) : span.children.length
+    const shown = span.children.length > MANY || span.rest !== undefined ? PAGE + (folding.more.get(id) ?? 0) : span.children.length
     for (const child of span.children.slice(0, shown)) walk(child, depth + 1)
-    if (span.children.length > shown) rows.push({ kind: 'more', parent: id, depth: depth + 1, hidden: span.children.length - shown })
+    const hidden = (span.rest?.total ?? span.children.length) - Math.min(shown, span.children.length)
+    if (hidden > 0 && span.hidden === undefined) rows.push({ kind: 'more', parent: id, depth: depth + 1, hidden })
   }
   for (const root of model.roots) walk(root, 0)
   return rows

@@ -1,5 +1,5 @@
 """Signed-in browsers, saved views, the heartbeats of servers, figures of runs, claims and notes of
-questions."""
+questions, and requests to drain workers."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -62,3 +62,4 @@ def upgrade() -> None:
     op.add_column("run_waits", sa.Column("note", sa.Text()))
     op.add_column("run_waits", sa.Column("claimed_by", sa.Text()))
     op.add_column("run_waits", sa.Column("claimed_until", sa.BigInteger()))
+    op.add_column("workers", sa.Column("drain_requested_at", sa.BigInteger()))

@@ -1,0 +1,56 @@
+"""One worker: what it executes, and draining it from outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+
+from runlane.access.policy import require_platform, tenant_to_list
+from runlane.api.auth import WorkersManage, WorkersView
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.schemas.workers import WorkerDetail
+from runlane.api.serializers import JsonBody, ValueBody
+from runlane.api.services import parts_of
+from runlane.domain.views import WorkerInfo
+from runlane.domain.wire import to_dict
+from runlane.store.queue.worker_drain import find_worker, running_of_worker, set_draining
+
+router = APIRouter(tags=["lanes and workers"])
+changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+
+WorkerId = Annotated[str, Path(max_length=100, description="The worker's id.", examples=["wrk_0192f3a1b2c37abc8def"])]
+
+
+@router.get("/workers/{worker_id}", response_model=WorkerDetail, responses=answers(404))
+async def get_worker(request: Request, principal: WorkersView, worker_id: WorkerId) -> JsonBody:
+    """Return a worker, even one that ended within a day, and up to 100 runs that it executes."""
+    database = parts_of(request).database
+    worker = await find_worker(database, worker_id)
+    run_ids = await running_of_worker(database, worker_id, tenant_to_list(principal))
+    if not principal.everywhere:
+        worker = replace(worker, host=None, pid=None, targets=None, health_address=None, active=len(run_ids))
+    return JsonBody({"worker": to_dict(worker), "run_ids": run_ids})
+
+
+@changes.post("/workers/{worker_id}/drain", response_model=WorkerInfo, responses=answers(404, 409))
+async def drain_worker(request: Request, principal: WorkersManage, worker_id: WorkerId) -> ValueBody:
+    """Let a worker finish its runs and claim no more, from its next heartbeat on. Its process continues."""
+    return await _set(request, principal, worker_id, draining=True)
+
+
+@changes.post("/workers/{worker_id}/resume", response_model=WorkerInfo, responses=answers(404, 409))
+async def resume_worker(request: Request, principal: WorkersManage, worker_id: WorkerId) -> ValueBody:
+    """Let a drained worker claim runs again."""
+    return await _set(request, principal, worker_id, draining=False)
+
+
+async def _set(request: Request, principal: WorkersManage, worker_id: str, *, draining: bool) -> ValueBody:
+    # A worker executes runs of every tenant.
+    require_platform(principal)
+    worker = await set_draining(
+        parts_of(request).database, worker_id, draining=draining, actor=principal.actor, tenant=principal.tenant
+    )
+    return ValueBody(worker)

@@ -1,0 +1,77 @@
+"""Drain a worker from outside: it finishes its runs and claims no more, until that is taken back.
+
+The request is a column of the worker's row, which its next heartbeat reads. The status stays `online` for the claim,
+which would otherwise count the worker as lost; readers see `draining`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select, update
+
+from runlane.domain.views import WorkerInfo
+from runlane.errors import Conflict, NotFound
+from runlane.store.access.audit import append_audit
+from runlane.store.queue.workers import LIVE, worker_of
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.schema import runs, workers
+from runlane.store.sql.statement import Statement
+
+_by_id = workers.c.id == bindparam("worker_id")
+_MAX_RUNS = 100
+_REQUEST = Statement(
+    "request_drain",
+    update(workers)
+    .where(_by_id, workers.c.status.in_(LIVE))
+    .values(
+        drain_requested_at=case((workers.c.drain_requested_at.is_(None), now_us()), else_=workers.c.drain_requested_at)
+    )
+    .returning(workers),
+    purpose="Request that a worker claims no more runs.",
+)
+_CANCEL = Statement(
+    "cancel_drain",
+    update(workers).where(_by_id, workers.c.status.in_(LIVE)).values(drain_requested_at=None).returning(workers),
+    purpose="Let a worker claim runs again.",
+)
+_FIND = Statement("find_worker", select(workers).where(_by_id), purpose="Read one worker.")
+_RUNS = Statement(
+    "running_of_worker",
+    select(runs.c.id, runs.c.tenant)
+    .where(runs.c.worker_id == bindparam("worker_id"), runs.c.status == lit("running"))
+    .order_by(runs.c.id)
+    .limit(lit(_MAX_RUNS)),
+    purpose="Read some of the runs that a worker executes.",
+)
+
+
+async def set_draining(database: Database, worker_id: str, *, draining: bool, actor: str, tenant: str) -> WorkerInfo:
+    """Request that a worker claims no more runs, or take that back. Repeating is harmless."""
+
+    async def work(session: Session) -> WorkerInfo:
+        for row in await session.fetch(_REQUEST if draining else _CANCEL, worker_id=worker_id):
+            action = "worker.drain" if draining else "worker.resume"
+            await append_audit(session, actor=actor, tenant=tenant, action=action, subject=worker_id)
+            return worker_of(row)
+        for row in await session.fetch(_FIND, worker_id=worker_id):
+            raise Conflict(f"The worker {worker_id} is {row['status']}. Only a live worker can be drained.")
+        raise _no_worker(worker_id)
+
+    return await database.transact(work)
+
+
+async def find_worker(database: Database, worker_id: str) -> WorkerInfo:
+    """Return a worker, even one that ended recently."""
+    for row in await database.query(_FIND, worker_id=worker_id):
+        return worker_of(row)
+    raise _no_worker(worker_id)
+
+
+async def running_of_worker(database: Database, worker_id: str, tenant: str | None) -> list[str]:
+    """Return up to 100 runs that a worker executes, of a tenant if given."""
+    rows = await database.query(_RUNS, worker_id=worker_id)
+    return [row["id"] for row in rows if tenant is None or row["tenant"] == tenant]
+
+
+def _no_worker(worker_id: str) -> NotFound:
+    return NotFound(f'No worker "{worker_id[:100]}" exists. See: runlane workers')

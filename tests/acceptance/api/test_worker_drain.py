@@ -1,0 +1,48 @@
+"""An operator drains a worker from outside: its runs end, it claims no more, and it can be let loose again."""
+
+from __future__ import annotations
+
+from runlane.api.services import WorkerOptions
+from runlane.app import App
+from runlane.store.access.tenants import create_tenant
+from tests.acceptance.api.serving import API, Api, serving
+from tests.acceptance.api.test_runs import problem_of
+from tests.harness import eventually
+
+
+async def test_a_drained_worker_claims_no_more_until_it_is_resumed(own_app: App) -> None:
+    async with serving(own_app, worker=WorkerOptions(concurrency=4)) as api:
+        (worker,) = (await api.get("/workers")).json()["workers"]
+        worker_id = worker["worker_id"]
+        first = (await api.run("wait", wait=False, input={"seconds": 60}))["run_id"]
+
+        async def runs() -> bool:
+            return (await api.get(f"/workers/{worker_id}")).json()["run_ids"] == [first]
+
+        await eventually(runs, "the first run")
+        drained = (await api.post(f"/workers/{worker_id}/drain")).json()
+        assert drained["status"] == "draining"
+        claims = api.parts.worker._claims
+        await eventually(lambda: not claims._may_claim.is_set(), "the heartbeat has read the request")
+        second = (await api.run("greet", wait=False))["run_id"]
+        reason = (await api.get(f"/runs/{second}")).json()["waiting_reason"]
+        assert reason["code"] == "no_worker"
+        assert (await api.get(f"/runs/{first}")).json()["status"] == "running"
+        resumed = (await api.post(f"/workers/{worker_id}/resume")).json()
+        assert (resumed["status"], resumed["drain_requested_at"]) == ("online", None)
+        ended = await api.get(f"/runs/{second}/wait", params={"timeout_seconds": 60})
+        assert ended.json()["status"] == "completed"
+        await api.post(f"/runs/{first}/cancel")
+        actions = [entry["action"] for entry in (await api.get("/audit")).json()["entries"]]
+        assert {"worker.drain", "worker.resume"} <= set(actions)
+
+
+async def test_workers_are_drained_by_the_platform_alone(api: Api) -> None:
+    await create_tenant(api.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await api.key('operator', tenant='acme')}"}
+    (worker,) = (await api.get("/workers")).json()["workers"]
+    path = f"/workers/{worker['worker_id']}"
+    problem_of(await api.post(f"{path}/drain", headers=acme), 403, "forbidden")
+    seen = (await api.get(path, headers=acme)).json()
+    assert (seen["worker"]["hostname"], seen["run_ids"]) == (None, [])
+    problem_of(await api.client.post(f"{API}/workers/wrk_none/drain"), 404, "not_found")
