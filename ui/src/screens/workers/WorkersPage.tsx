@@ -1,48 +1,25 @@
 /* Workers: what each executes, since when, and with which version. */
 import { Server } from 'lucide-react'
-import { Link } from 'wouter'
 import { useApi } from '@/api/query'
-import type { components } from '@/api/schema'
 import { useAddress } from '@/app/address'
-import { useNow } from '@/app/clock'
 import { useTitle } from '@/app/inboxCount'
+import { useSession } from '@/app/session'
 import { asCli } from '@/format/command'
 import { plural } from '@/format/number'
 import { oneLine, shortId } from '@/format/text'
 import { serverNow } from '@/format/time'
-import { cx } from '@/parts/classes'
+import { ActionMenu } from '@/parts/action/ActionButtons'
 import { CopyRead } from '@/parts/CopyRead'
-import { Dialog } from '@/parts/Dialog'
 import { Empty } from '@/parts/Empty'
 import { Check, Select } from '@/parts/form/Field'
 import { Loaded } from '@/parts/Loading'
 import { Chip, Meter } from '@/parts/Meter'
-import { Facts, Page, PageHeader } from '@/parts/Panel'
+import { Page, PageHeader } from '@/parts/Panel'
 import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Time } from '@/parts/Time'
-import type { Tone } from '@/text/status'
-
-type Worker = components['schemas']['WorkerInfo']
-
-/** A heartbeat older than this is late; the lease ends soon after. */
-const LATE_SECONDS = 5
-
-const TONES: Record<string, Tone> = { online: 'ok', draining: 'wait', lost: 'bad', stopped: 'idle' }
-
-export function isGone(worker: Worker): boolean {
-  return worker.ended_at !== null || worker.status === 'lost' || worker.status === 'stopped'
-}
-
-function lanesOf(worker: Worker): string {
-  return worker.lanes.length === 0 || worker.lanes.includes('*') ? 'all' : worker.lanes.join(', ')
-}
-
-function Heartbeat({ worker }: { worker: Worker }) {
-  const now = useNow(!isGone(worker))
-  const late = !isGone(worker) && (now - Date.parse(worker.last_heartbeat)) / 1_000 > LATE_SECONDS
-  return <span className={cx(late && 'font-medium text-bad')}><Time at={worker.last_heartbeat} style="relative" />{late && ' (late)'}</span>
-}
+import { drainAction, Heartbeat, isGone, lanesOf, TONES, type Worker } from './worker'
+import { WorkerDialog } from './WorkerDialog'
 
 const COLUMNS: Column<Worker>[] = [
   { id: 'id', title: 'Worker', width: 110, fixed: true, render: (worker) => <code title={worker.worker_id} className="font-mono text-xs">{shortId(worker.worker_id)}</code> },
@@ -55,33 +32,6 @@ const COLUMNS: Column<Worker>[] = [
   { id: 'kinds', title: 'Kinds', width: 150, wideOnly: true, render: (worker) => <span className="text-soft" title={worker.targets?.join(', ')}>{worker.targets === null ? 'not reported' : oneLine(worker.targets.join(', '), 60)}</span> },
   { id: 'since', title: 'Up since', width: 110, wideOnly: true, render: (worker) => <Time at={worker.started_at} style="relative" /> },
 ]
-
-function WorkerDialog({ worker, onClose }: { worker: Worker; onClose: () => void }) {
-  const runs = `/runs?worker=${worker.worker_id}&window=all`
-  return (
-    <Dialog wide title={<>Worker <code className="font-mono">{worker.worker_id}</code></>} onClose={onClose}>
-      <Facts
-        items={[
-          ['Status', <Chip key="status" tone={TONES[worker.status] ?? 'idle'}>{worker.status}</Chip>],
-          ['Host', worker.hostname ?? '–'],
-          ['Process', worker.pid ?? '–'],
-          ['Version', worker.version],
-          ['Slots', `${worker.active_jobs} of ${worker.max_jobs}`],
-          ['Heartbeat', <Heartbeat key="beat" worker={worker} />],
-          ['Up since', <Time key="since" at={worker.started_at} style="exact" />],
-          ['Ended', <Time key="ended" at={worker.ended_at} style="exact" />],
-          ['Health', worker.health_address ?? '–'],
-          ['Lanes', lanesOf(worker)],
-        ]}
-      />
-      <p className="mt-3"><Link href={runs} className="text-accent underline">Runs of this worker</Link></p>
-      <h3 className="mt-3 font-semibold">Kinds</h3>
-      <p className="break-words text-soft">{worker.targets === null ? 'The worker does not report which kinds it has.' : worker.targets.join(', ')}</p>
-      <h3 className="mt-3 font-semibold">Drain</h3>
-      <p className="text-soft">SIGTERM drains a worker: it claims nothing more, its runs finish within the grace period, and what remains is released to other workers without using up an attempt.</p>
-    </Dialog>
-  )
-}
 
 function groupKey(worker: Worker, group: string): string {
   return group === 'version' ? worker.version : (worker.hostname ?? 'unknown host')
@@ -108,6 +58,8 @@ function Groups({ workers, group }: { workers: Worker[]; group: string }) {
 export default function WorkersPage() {
   useTitle('Workers')
   const address = useAddress()
+  const { may, platformAdmin } = useSession()
+  const manage = may('workers:manage') && platformAdmin
   const gone = address.get('gone') !== null
   const group = address.get('group') ?? 'version'
   const query = useApi('/api/v2/workers', { query: { gone } }, { topics: ['workers'], pollMs: 5_000, keep: true })
@@ -130,7 +82,7 @@ export default function WorkersPage() {
                 Runs are stored, and wait until a worker is started. A server started with --worker executes runs itself.
               </Empty>
             ) : (
-              <Table<Worker> name="workers" label="Workers" columns={COLUMNS} rows={workers} id={(worker) => worker.worker_id} link={(worker) => address.link({ worker: worker.worker_id })} dimmed={isGone} footer={<span>{plural(workers.length, 'worker')} at {new Date(serverNow()).toLocaleTimeString()}</span>} />
+              <Table<Worker> name="workers" label="Workers" columns={COLUMNS} rows={workers} id={(worker) => worker.worker_id} link={(worker) => address.link({ worker: worker.worker_id })} dimmed={isGone} actions={manage ? (worker) => (isGone(worker) ? null : <ActionMenu label={`Actions of ${worker.worker_id}`} actions={[drainAction(worker)]} />) : undefined} footer={<span>{plural(workers.length, 'worker')} at {new Date(serverNow()).toLocaleTimeString()}</span>} />
             )
           }
         </Loaded>
