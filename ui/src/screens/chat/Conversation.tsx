@@ -18,32 +18,13 @@ import { Status } from '@/parts/Status'
 import { isEnded } from '@/text/status'
 import { Composer } from './Composer'
 import { Turn } from './Turn'
+import { type TurnMessages, turnsOf } from './turns'
 
 /** Turns that are loaded at first, and with each further click; the server sends at most five times as many. */
 const PAGE = 100
 const MOST = 500
 
-type Message = components['schemas']['ChatMessage']
 type State = components['schemas']['ChatState']
-
-export interface TurnMessages {
-  turn: number
-  runId: string
-  user: Message | null
-  answer: Message | null
-}
-
-/** The messages of each turn; turns are in the order in which they were accepted. */
-export function turnsOf(messages: Message[]): TurnMessages[] {
-  const turns = new Map<number, TurnMessages>()
-  for (const message of messages) {
-    const turn = turns.get(message.turn) ?? { turn: message.turn, runId: message.run_id, user: null, answer: null }
-    if (message.role === 'user') turn.user = message
-    else turn.answer = message
-    turns.set(message.turn, turn)
-  }
-  return [...turns.values()].sort((a, b) => a.turn - b.turn)
-}
 
 function sessionActions(session: State, open: number, onDeleted: () => void): Action[] {
   const path = { session_id: session.session_id }

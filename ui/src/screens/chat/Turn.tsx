@@ -16,7 +16,7 @@ import { liveItem } from '@/screens/run/conversation/ConversationTab'
 import { useRunModel } from '@/screens/run/model/useRunModel'
 import { retryAction } from '@/screens/run/runActions'
 import { isEnded } from '@/text/status'
-import type { TurnMessages } from './Conversation'
+import type { TurnMessages } from './turns'
 
 /** What an agent has done in a turn, from the events of its run. */
 function Steps({ runId, status, scroll }: { runId: string; status: string; scroll: boolean }) {
