@@ -43,7 +43,8 @@ TABLES = (
     "webhook_endpoints", "webhook_secrets", "run_webhooks", "webhook_messages", "webhook_notices", "webhook_deliveries",
     "webhook_attempts", "concurrency_limits", "limit_slots", "limit_waits", "limit_turns", "flow_keys", "batch_items",
     "graphs", "assistants", "assistant_versions", "threads", "thread_runs", "checkpoints", "checkpoint_values",
-    "checkpoint_writes", "store_items",
+    "checkpoint_writes", "store_items", "memory_users", "memory_vaults", "memories", "memory_entries",
+    "memory_fragments", "memory_ops", "memory_nodes",
 )  # fmt: skip
 
 

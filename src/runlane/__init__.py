@@ -14,20 +14,39 @@ if typing.TYPE_CHECKING:
     from runlane.client import Client, RetryPolicy
     from runlane.client.administration import Administration
     from runlane.client.failures import BulkJobs, DeadLetters
+    from runlane.client.memory import MemoryCalls
     from runlane.client.schedules import ScheduleCalls
     from runlane.client.secrets import Secrets
+    from runlane.client.threads import AssistantCalls, ThreadCalls
     from runlane.client.webhook_sources import SourceAccess, WebhookSources
     from runlane.client.webhooks import Webhooks
     from runlane.domain.access import ApiKey, AuditEntry, Role
+    from runlane.domain.assistant import Assistant, AssistantVersion
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
     from runlane.domain.concurrency import SharedLimit
     from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary, GroupVersion
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
-    from runlane.domain.graph_registry import GraphSource, StoreOptions
+    from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreOptions
     from runlane.domain.graph_view import OrchestrationGraph, RunGraph
     from runlane.domain.lane import Lane, LaneHold
+    from runlane.domain.memory import (
+        EntryPage,
+        FragmentInfo,
+        Memory,
+        MemoryCommit,
+        MemoryEntry,
+        MemoryExport,
+        MemoryFragment,
+        MemoryHit,
+        MemoryNodeStatus,
+        MemoryOp,
+        MemoryTenantExport,
+        MemoryUser,
+        NewEntry,
+        Vault,
+    )
     from runlane.domain.options import RunOptions
     from runlane.domain.quota import QuotaUse
     from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
@@ -36,9 +55,11 @@ if typing.TYPE_CHECKING:
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
     from runlane.domain.secret import RotatedSecrets, Secret
     from runlane.domain.series import RunSeries
+    from runlane.domain.stream_token import StreamToken
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
     from runlane.domain.tenant_event import EventReceipt, TenantEvent, TriggerOutcome, TriggerReplay
+    from runlane.domain.thread import Thread
     from runlane.domain.timeline import Span, Timeline
     from runlane.domain.usage import UsageReport, UsageRow
     from runlane.domain.views import (
@@ -68,6 +89,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.webhook_source import WebhookSource
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
+    from runlane.memory.service import MemoryService
     from runlane.resources import Resources
     from runlane.settings import Settings
     from runlane.store.sql.database import Database
@@ -75,15 +97,21 @@ if typing.TYPE_CHECKING:
     from runlane.submit.orchestrations import StartRequest
     from runlane.submit.schedules import Schedules
     from runlane.submit.tasks import TaskRequest
+    from runlane.thread_operator import AssistantOperator, ThreadOperator
     from runlane.worker.context import Context
     from runlane.worker.worker import Worker
 
 __all__: list[str] = [
     "Accepted",
     "Administration",
+    "AgentServerOptions",
     "AnswerOutcome",
     "ApiKey",
     "App",
+    "Assistant",
+    "AssistantCalls",
+    "AssistantOperator",
+    "AssistantVersion",
     "Attempt",
     "AuditEntry",
     "Backfill",
@@ -106,10 +134,12 @@ __all__: list[str] = [
     "DeadLetterSummary",
     "DeadLetters",
     "Demand",
+    "EntryPage",
     "Event",
     "EventReceipt",
     "Firing",
     "FlowKeyUse",
+    "FragmentInfo",
     "GraphSource",
     "GroupVersion",
     "InboxCount",
@@ -118,7 +148,20 @@ __all__: list[str] = [
     "LiveEvent",
     "LogLine",
     "Logs",
+    "Memory",
+    "MemoryCalls",
+    "MemoryCommit",
+    "MemoryEntry",
+    "MemoryExport",
+    "MemoryFragment",
+    "MemoryHit",
+    "MemoryNodeStatus",
+    "MemoryOp",
+    "MemoryService",
+    "MemoryTenantExport",
+    "MemoryUser",
     "ModelRegistry",
+    "NewEntry",
     "OrchestrationGraph",
     "PeriodicService",
     "Question",
@@ -152,16 +195,21 @@ __all__: list[str] = [
     "StatusCount",
     "Step",
     "StoreOptions",
+    "StreamToken",
     "Task",
     "TaskRequest",
     "Tenant",
     "TenantEvent",
+    "Thread",
+    "ThreadCalls",
+    "ThreadOperator",
     "Timeline",
     "TriggerOutcome",
     "TriggerReplay",
     "UpcomingSlot",
     "UsageReport",
     "UsageRow",
+    "Vault",
     "WebhookAttempt",
     "WebhookDelivery",
     "WebhookDeliveryLog",
@@ -188,6 +236,22 @@ _HOMES = {
     "RunSeries": "runlane.domain.series",
     "Span": "runlane.domain.timeline",
     "Timeline": "runlane.domain.timeline",
+    "EntryPage": "runlane.domain.memory",
+    "FragmentInfo": "runlane.domain.memory",
+    "Memory": "runlane.domain.memory",
+    "MemoryCalls": "runlane.client.memory",
+    "MemoryCommit": "runlane.domain.memory",
+    "MemoryEntry": "runlane.domain.memory",
+    "MemoryExport": "runlane.domain.memory",
+    "MemoryFragment": "runlane.domain.memory",
+    "MemoryHit": "runlane.domain.memory",
+    "MemoryNodeStatus": "runlane.domain.memory",
+    "MemoryOp": "runlane.domain.memory",
+    "MemoryService": "runlane.memory.service",
+    "MemoryTenantExport": "runlane.domain.memory",
+    "MemoryUser": "runlane.domain.memory",
+    "NewEntry": "runlane.domain.memory",
+    "Vault": "runlane.domain.memory",
     "Accepted": "runlane.domain.run",
     "Administration": "runlane.client.administration",
     "ApiKey": "runlane.domain.access",
@@ -229,6 +293,15 @@ _HOMES = {
     "QuotaUse": "runlane.domain.quota",
     "SharedLimit": "runlane.domain.concurrency",
     "FlowKeyUse": "runlane.domain.flow_keys",
+    "AgentServerOptions": "runlane.domain.graph_registry",
+    "Assistant": "runlane.domain.assistant",
+    "AssistantVersion": "runlane.domain.assistant",
+    "AssistantOperator": "runlane.thread_operator",
+    "ThreadOperator": "runlane.thread_operator",
+    "AssistantCalls": "runlane.client.threads",
+    "ThreadCalls": "runlane.client.threads",
+    "Thread": "runlane.domain.thread",
+    "StreamToken": "runlane.domain.stream_token",
     "GraphSource": "runlane.domain.graph_registry",
     "StoreOptions": "runlane.domain.graph_registry",
     "Resources": "runlane.resources",

@@ -41,11 +41,13 @@ from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
 from runlane.store.sql.database import Database
 from runlane.submit.tasks import MAX_KEY, SubmitRules, TaskRequest, task_run
+from runlane.thread_operator import GraphOperator
 from runlane.triggers.sending import EventSender
 
 if TYPE_CHECKING:
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
+    from runlane.memory.service import MemoryService
     from runlane.submit.chat import ChatRequest
     from runlane.submit.orchestrations import StartRequest
     from runlane.submit.schedules import Schedules
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class App(GraphRegistry, RunOperator, EventSender):
+class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
     """Tasks by name, and their runs. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -368,6 +370,10 @@ class App(GraphRegistry, RunOperator, EventSender):
         from runlane.submit.schedules import Schedules
 
         return Schedules.of(await self.connect(), self._tasks)
+
+    async def memory(self) -> MemoryService:
+        """Return the memories of agents and people, opened at first use."""
+        return await (await self.connect()).memory_opener.service()
 
     @property
     def _factory(self) -> WorkerFactory:

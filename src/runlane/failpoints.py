@@ -51,6 +51,12 @@ POINTS: Final = (
     "webhook.claimed",
     "webhook.sent",
     "webhook.recorded",
+    "memory.before_commit",
+    "memory.committed",
+    "replicate.read",
+    "replicate.before_commit",
+    "replicate.committed",
+    "replicate.marked",
     "drain.begun",
     "sign_off.committed",
 )

@@ -21,7 +21,7 @@ from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, Run
 from runlane.domain.wait import Question, QuestionDetail, QuestionState, question_kind
 from runlane.errors import InvalidRequest, NotFound, UnknownDefinition
 from runlane.store.definitions import load_pinned
-from runlane.store.orchestration.calls import read_totals
+from runlane.store.orchestration.calls import read_totals, read_totals_of
 from runlane.store.orchestration.children import read_children
 from runlane.store.orchestration.inbox import InboxFilter, find_question, read_inbox
 from runlane.store.orchestration.steps import MAX_READ, read_replay_records, read_steps
@@ -47,6 +47,7 @@ async def get_run(database: Database, run_id: str) -> Run:
     run = replace(run, waiting_reason=await explain_wait(database, run, waits))
     if not run.has_steps:
         return run
+    (run,) = await with_usage(database, [run])
     return replace(
         run,
         state=await _state(database, run),
@@ -79,7 +80,19 @@ async def _state(database: Database, run: Run) -> dict[str, Any] | None:
 async def list_runs(database: Database, wanted: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
     """Return a page of runs, newest first. An exhausted search window ends a page early, with a cursor."""
     found = await search_runs(database, wanted, below=cursor, limit=limit)
-    return RunPage(tuple(found.runs), found.cursor, found.truncated)
+    return RunPage(tuple(await with_usage(database, found.runs)), found.cursor, found.truncated)
+
+
+async def with_usage(database: Database, runs: Sequence[Run]) -> list[Run]:
+    """Return these runs with what their models have used. Tasks use none."""
+    ids = [run.id for run in runs if run.has_steps]
+    if not ids:
+        return list(runs)
+    totals = await read_totals_of(database, ids)
+    return [
+        replace(run, total_cost_usd=totals[run.id][0], total_tokens=totals[run.id][1]) if run.has_steps else run
+        for run in runs
+    ]
 
 
 async def get_status(database: Database, run_id: str) -> RunStatus:

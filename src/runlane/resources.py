@@ -18,6 +18,7 @@ from runlane.bus.hint_sender import HintSender
 from runlane.domain.hints import Topic
 from runlane.domain.run import Accepted
 from runlane.errors import ConfigurationError
+from runlane.memory.opener import MemoryOpener
 from runlane.settings import Settings, redact_settings, unknown_variables
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.admitter import Admitter
@@ -43,6 +44,7 @@ class Resources:
     bus: Bus
     hints: HintSender
     vault: SecretVault
+    memory_opener: MemoryOpener
     _lanes_of_code: Callable[[], set[str]]
     _declared: set[str]
 
@@ -128,6 +130,7 @@ class ResourcePool:
         """Close this loop's connection. Safe to call twice."""
         connection = self._open.pop(asyncio.get_running_loop(), None)
         if connection is not None:
+            await connection.memory_opener.close()
             await connection.committer.stop()
             await connection.admitter.stop()
             connection.hints.stop()
@@ -140,6 +143,7 @@ class ResourcePool:
             if loop.is_closed():
                 del self._open[loop]
                 self._opening.pop(loop, None)
+                connection.memory_opener.forget()
                 connection.database.forget()
 
 
@@ -176,5 +180,14 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await database.close()
         raise
     return Resources(
-        settings, database, committer, admitter, bus, hints, SecretVault(database, settings), lanes_of_code, lanes
+        settings,
+        database,
+        committer,
+        admitter,
+        bus,
+        hints,
+        SecretVault(database, settings),
+        MemoryOpener(settings, database),
+        lanes_of_code,
+        lanes,
     )

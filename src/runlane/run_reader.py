@@ -104,7 +104,7 @@ class RunReader:
         )
         while True:
             found = await search_runs(await self.database(), wanted, below=cursor, limit=page)
-            for run in found.runs:
+            for run in await queries.with_usage(await self.database(), found.runs):
                 yield run
             cursor = found.cursor
             if cursor is None:

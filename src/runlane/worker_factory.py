@@ -75,6 +75,7 @@ class WorkerFactory:
         if self._settings.paused:
             raise Paused
         connection = await self._connect()
+        await connection.memory_opener.start()
         self._warn_of_capped_tasks()
         return Worker(
             settings=self._settings,

@@ -93,7 +93,10 @@ def test_a_file_that_is_not_valid_is_refused(tmp_path: Path) -> None:
     assert 'The path "agent.py" of the graph "a" is not valid' in done.stderr
 
 
-def test_graphs_of_a_server_need_a_worker(tmp_path: Path) -> None:
-    done = command(tmp_path, "serve", "--graphs", "langgraph.json")
+def test_a_server_without_a_worker_applies_the_file(tmp_path: Path) -> None:
+    (tmp_path / "langgraph.json").write_text('{"graphs": {"a": "./a.py:graph"}, "auth": {"path": "./auth.py:auth"}}')
+    (tmp_path / "auth.py").write_text("raise RuntimeError('the directory of users is missing')\n")
+    done = command(tmp_path, "serve")
     assert done.returncode == 1
-    assert "--graphs needs --worker" in done.stderr
+    assert "the directory of users is missing" in done.stderr
+    assert 'The auth module "./auth.py:auth" cannot be loaded' in done.stderr

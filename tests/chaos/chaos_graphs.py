@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
+from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
@@ -151,5 +153,30 @@ def gated() -> StateGraph[Any, Any, Any, Any]:
     return builder
 
 
+class Ticks(TypedDict):
+    count: Annotated[int, _sum]
+    wanted: int
+    pause_seconds: float
+
+
+def ticking() -> StateGraph[Any, Any, Any, Any]:
+    """A node that is executed as often as the input says, and reports its number each time."""
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(Ticks)
+
+    async def tick(state: Ticks) -> dict[str, Any]:
+        get_stream_writer()({"tick": state["count"]})
+        await asyncio.sleep(state["pause_seconds"])
+        return {"count": 1}
+
+    def again(state: Ticks) -> str:
+        return "tick" if state["count"] < state["wanted"] else END
+
+    builder.add_node("tick", tick)
+    builder.add_edge(START, "tick")
+    builder.add_conditional_edges("tick", again, ["tick", END])
+    return builder
+
+
 app.graph("approvals", approvals())
+app.graph("ticking", ticking())
 app.graph("gated", gated())

@@ -42,6 +42,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._chance = random.Random(24)
         self._closed = False
+        self._refusing = False
         self.doubt = 0.0
         self.doubts = 0
 
@@ -73,6 +74,15 @@ class Proxy:
         self.cut()
         self._flowing.set()
 
+    def refuse(self) -> None:
+        """Cut every line and close new ones at once, like a host whose server is down."""
+        self._refusing = True
+        self.cut()
+
+    def accept(self) -> None:
+        """Let new lines through again."""
+        self._refusing = False
+
     def cut(self) -> None:
         """Close every line on both sides."""
         for line in self._lines:
@@ -91,7 +101,7 @@ class Proxy:
         self._tasks.add(task)
         try:
             await self._flowing.wait()
-            if self._closed:
+            if self._closed or self._refusing:
                 writer.close()
                 return
             try:

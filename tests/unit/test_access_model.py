@@ -22,7 +22,7 @@ from runlane.domain.access import (
 from runlane.errors import Forbidden, InvalidRequest, NotFound, RunNotFound
 
 ALLOWED = {
-    "viewer": {"runs:read", "workers:view"},
+    "viewer": {"runs:read", "workers:view", "memory:read"},
     "operator": {
         "runs:read",
         "workers:view",
@@ -31,6 +31,9 @@ ALLOWED = {
         "events:write",
         "schedules:write",
         "webhooks:write",
+        "memory:read",
+        "memory:write",
+        "memory:admin",
     },
     "developer": {
         "runs:read",
@@ -41,6 +44,8 @@ ALLOWED = {
         "events:write",
         "schedules:write",
         "webhooks:write",
+        "memory:read",
+        "memory:write",
     },
     "platform_admin": {
         "runs:read",
@@ -54,6 +59,9 @@ ALLOWED = {
         "audit:read",
         "events:write",
         "webhooks:write",
+        "memory:read",
+        "memory:write",
+        "memory:admin",
     },
 }
 
@@ -171,7 +179,7 @@ def test_a_key_cannot_grant_more_than_it_has() -> None:
     viewer, operator, admin = (
         Role(name, BUILT_IN_ROLES[name], True) for name in ("viewer", "operator", "platform_admin")
     )
-    keeper = principal("keeper", "acme", Permission.KEYS_MANAGE, Permission.RUNS_READ, Permission.WORKERS_VIEW)
+    keeper = principal("keeper", "acme", Permission.KEYS_MANAGE, *BUILT_IN_ROLES["viewer"])
     check_grant(keeper, viewer, "acme")
     with pytest.raises(Forbidden, match="runs:write"):
         check_grant(keeper, operator, "acme")

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from runlane.domain.graph_registry import StoreIndex, StoreOptions, StoreTtl
+from runlane.domain.graph_registry import (
+    AgentServerOptions,
+    AuthSource,
+    DefaultTtl,
+    HttpOptions,
+    StoreIndex,
+    StoreOptions,
+    StoreTtl,
+    WebhookUrlRules,
+)
 from runlane.errors import ConfigurationError
 from runlane.graphs.config_file import find_graphs_file, read_graphs_file
 
@@ -70,28 +79,59 @@ def test_every_key_without_effect_is_named(tmp_path: Path) -> None:
         "graphs": {"a": "a:b"},
         "python_version": "3.11",
         "dockerfile_lines": [],
-        "auth": {"path": "./auth.py:auth"},
-        "http": {"app": "./web.py:app"},
-        "checkpointer": {"ttl": {"default_ttl": 5}},
+        "auth": {"path": "./auth.py:auth", "openapi": {}},
+        "http": {"app": "./web.py:app", "disable_store": True, "cors": {"allow_origins": [], "max_age": 1}},
+        "checkpointer": {"ttl": {"default_ttl": 5, "sweep_limit": 1}, "serde": {}},
         "store": {
             "index": {"embed": "openai:small", "dims": 3, "fields": ["text"]},
-            "ttl": {"default_ttl": 5},
+            "ttl": {"default_ttl": 5, "sweep_interval_minutes": 1},
             "size": 1,
         },
-        "webhooks": {},
+        "webhooks": {"headers": {}, "url": {"disable_loopback": True}},
         "colour": "blue",
     }
     file = read_graphs_file(_write(tmp_path, content))
-    assert [item.key for item in file.unsupported] == [
-        "auth",
-        "http",
-        "checkpointer.ttl",
+    assert {item.key for item in file.unsupported} == {
+        "auth.openapi",
+        "http.disable_store",
+        "http.cors.max_age",
+        "checkpointer.serde",
+        "checkpointer.ttl.sweep_limit",
         "store.size",
-        "webhooks",
+        "store.ttl.sweep_interval_minutes",
+        "webhooks.headers",
+        "webhooks.url.disable_loopback",
         "colour",
-    ]
+    }
     assert all(item.cure for item in file.unsupported)
     assert file.store == StoreOptions(StoreIndex("openai:small", 3, ("text",), tmp_path), StoreTtl(5))
+
+
+def test_what_servers_apply(tmp_path: Path) -> None:
+    content: dict[str, Any] = {
+        "graphs": {"a": "a:b"},
+        "auth": {"path": "./auth.py:auth", "disable_studio_auth": True},
+        "http": {
+            "app": "shop.web:app",
+            "enable_custom_route_auth": True,
+            "cors": {"allow_origins": ["https://a.example"], "expose_headers": ["X-A"]},
+        },
+        "checkpointer": {"ttl": {"default_ttl": 1.5, "strategy": "keep_latest"}},
+        "webhooks": {
+            "url": {
+                "require_https": True,
+                "allowed_domains": ["*.a.example"],
+                "allowed_ports": [443],
+                "max_url_length": 9,
+            }
+        },
+    }
+    assert read_graphs_file(_write(tmp_path, content)).server == AgentServerOptions(
+        AuthSource("./auth.py:auth", tmp_path, studio=False),
+        HttpOptions("shop.web:app", tmp_path, True, ("https://a.example",), ("X-A",)),
+        WebhookUrlRules(True, ("*.a.example",), (443,), 9),
+        DefaultTtl(2, "keep_latest"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,6 +149,14 @@ def test_every_key_without_effect_is_named(tmp_path: Path) -> None:
         ({"graphs": {"a": "a:b"}, "env": {"A": []}}, 'The variable "A" of "env" must be a string'),
         ({"graphs": {"a": "a:b"}, "store": {"index": {"embed": "x"}}}, '"store.index" needs'),
         ({"graphs": {"a": "a:b"}, "store": {"ttl": {"default_ttl": 0}}}, '"store.ttl.default_ttl" must be'),
+        ({"graphs": {"a": "a:b"}, "auth": []}, '"auth" must be an object'),
+        ({"graphs": {"a": "a:b"}, "auth": {"disable_studio_auth": True}}, '"auth.path" is not a location'),
+        ({"graphs": {"a": "a:b"}, "auth": {"path": "a:b", "disable_studio_auth": 1}}, "must be true or false"),
+        ({"graphs": {"a": "a:b"}, "http": {"app": "web"}}, '"http.app" is not a location'),
+        ({"graphs": {"a": "a:b"}, "http": {"cors": {"allow_origins": "x"}}}, "must be a list of strings"),
+        ({"graphs": {"a": "a:b"}, "checkpointer": {"ttl": {"strategy": "x"}}}, '"checkpointer.ttl.strategy" is'),
+        ({"graphs": {"a": "a:b"}, "checkpointer": {"ttl": {"default_ttl": -1}}}, "number of minutes above 0"),
+        ({"graphs": {"a": "a:b"}, "webhooks": {"url": {"allowed_ports": ["x"]}}}, "must be a list of numbers"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_key(tmp_path: Path, content: Any, problem: str) -> None:

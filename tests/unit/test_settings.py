@@ -18,6 +18,15 @@ BAD = {
     "MAX_SECRETS_BYTES": ["1023", "4 MB"],
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
     "DEFINITIONS_SOURCE": ["two words", "-x", "x" * 201],
+    "MEMORY_MODE": ["replicated", "direct", "cloud"],
+    "MEMORY_SYNCHRONOUS": ["off", "sometimes"],
+    "MEMORY_SUBMIT_SECONDS": ["-1", "11", "soon"],
+    "MEMORY_NODE_URL": ["x" * 501],
+    "MEMORY_LEASE_SECONDS": ["1", "86401"],
+    "MEMORY_IDEMPOTENCY_HOURS": ["0", "long"],
+    "MEMORY_COPY_DAYS": ["0", "long"],
+    "MEMORY_COPY_BYTES": ["1000", "500 MB"],
+    "MEMORY_COPIES": ["0", "many"],
     "PGBOUNCER": ["maybe"],
     "PAUSED": ["maybe"],
     "WEBHOOKS": ["maybe"],
@@ -55,6 +64,10 @@ BAD = {
     "API_MAX_CONNECTIONS": ["0"],
     "API_MAX_STREAMS_PER_KEY": ["0"],
     "API_MAX_SEARCHES_PER_KEY": ["0"],
+    "METRICS_TENANTS": ["some"],
+    "MIGRATIONS_DATABASE_URL": ["mysql://host/name"],
+    "POD_DELETION_COST": ["some"],
+    "POD_NAME": ["a pod", "a/b"],
     "OTLP_ENDPOINT": ["localhost:4318", "grpc://host"],
     "REDIS_PREFIX": ["a b", "x" * 65],
     "AUDIT_RETENTION_DAYS": ["0", "-3"],
@@ -116,7 +129,8 @@ def test_a_bad_address_of_a_provider_is_reported_by_its_usual_variable(
 
 
 def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
-    files = {"RUNLANE_DEFINITIONS_DIR", "RUNLANE_GRAPHS_FILE", "RUNLANE_SECRET_KEY_FILE"}
+    files = {f"RUNLANE_{name}_URL_FILE" for name in ("DATABASE", "MIGRATIONS_DATABASE", "REDIS")}
+    files |= {"RUNLANE_MEMORY_PATH", "RUNLANE_DEFINITIONS_DIR", "RUNLANE_GRAPHS_FILE", "RUNLANE_SECRET_KEY_FILE"}
     free = {"RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", *files}
     keys = {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OLLAMA_API_KEY", "OPENROUTER_API_KEY"}
     bounded = {f"RUNLANE_{name}" for name in BAD} | set(BAD_OF_PROVIDERS)

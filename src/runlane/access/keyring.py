@@ -8,6 +8,7 @@ The first key encrypts and all of them decrypt, so that a key can be rotated wit
 from __future__ import annotations
 
 import base64
+import hmac
 import os
 import secrets
 from hashlib import sha256
@@ -19,6 +20,7 @@ from runlane.private_files import make_folder
 from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_KEY_FILE, SECRET_KEY_BYTES, Settings, parse_secret_keys
 
+_SIGNING: Final = b"runlane stream token"
 _VERSION: Final = b"\x01"
 _ID_BYTES: Final = 6
 _NONCE_BYTES: Final = 12
@@ -44,6 +46,7 @@ class Keyring:
         # Without any setting, a key is generated only next to the embedded SQLite file.
         self._own = self._given is None and self._file is None and settings.database_url is None
         self._keys: dict[str, Any] = {}
+        self._signing: dict[str, bytes] = {}
         self._read: tuple[int, int] | None = None
 
     @property
@@ -59,12 +62,7 @@ class Keyring:
 
     def seal(self, tenant: str, name: str, value: str) -> tuple[str, str]:
         """Return the id of the first key, and the value encrypted with it. Raises NoSecretKey without one."""
-        self._load()
-        if not self._keys and self._own:
-            _make_file(EMBEDDED_KEY_FILE)
-            self._load()
-        if not self._keys:
-            raise NoSecretKey
+        self._load_or_make()
         key_id, key = next(iter(self._keys.items()))
         head = _VERSION + bytes.fromhex(key_id)
         nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -95,6 +93,27 @@ class Keyring:
             )
         except InvalidTag:
             raise _damaged(tenant, name) from None
+
+    def sign(self, message: bytes) -> tuple[str, bytes]:
+        """Return the id of the first key, and the signature of a stream token under a key that is derived from it."""
+        self._load_or_make()
+        key_id, key = next(iter(self._signing.items()))
+        return key_id, hmac.digest(key, message, "sha256")
+
+    def verify(self, key_id: str, message: bytes, signature: bytes) -> bool:
+        """Return whether one of the keys has signed the message."""
+        self._load()
+        key = self._signing.get(key_id)
+        return key is not None and hmac.compare_digest(hmac.digest(key, message, "sha256"), signature)
+
+    def _load_or_make(self) -> None:
+        """Load the keys; next to an embedded database, make one if none exists. NoSecretKey if there is none."""
+        self._load()
+        if not self._keys and self._own:
+            _make_file(EMBEDDED_KEY_FILE)
+            self._load()
+        if not self._keys:
+            raise NoSecretKey
 
     def _load(self) -> None:
         if self._given is not None:
@@ -127,7 +146,9 @@ class Keyring:
 
         for key in text.replace(",", " ").split():
             LOGS.learn(key)
-        self._keys = {key_id_of(key): AESGCM(key) for key in parse_secret_keys(text)}
+        keys = parse_secret_keys(text)
+        self._keys = {key_id_of(key): AESGCM(key) for key in keys}
+        self._signing = {key_id_of(key): hmac.digest(key, _SIGNING, "sha256") for key in keys}
 
 
 def _bound_to(head: bytes, tenant: str, name: str) -> bytes:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import structlog
 
 from runlane.access.policy import LOCAL, require
-from runlane.domain.access import Permission, Principal
+from runlane.access.stream_tokens import StreamPrincipal
+from runlane.domain.access import Permission, Principal, UserPrincipal
 from runlane.errors import Forbidden, RunlaneError, Unauthorized, Unavailable
 from runlane.observability.outage import outage
 from runlane.store.access.browser_sessions import live_sessions
@@ -26,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 CHECK_SECONDS = 2.0
 UNCHECKED_SECONDS = 30.0
+# Users of an auth module have no key that could be checked, so their streams end and they reconnect.
+USER_STREAM_SECONDS = 900.0
 
 
 @dataclass(eq=False, slots=True)
@@ -61,11 +64,24 @@ class StreamRevocation:
         self, principal: Principal, permission: Permission, revoke: Callable[[RunlaneError], None]
     ) -> Callable[[], None]:
         """Call `revoke` once the principal's key no longer allows this; return the function that ends the guard."""
+        if isinstance(principal, UserPrincipal):
+            ending = asyncio.get_running_loop().call_later(USER_STREAM_SECONDS, revoke, _reconnect(principal))
+            return ending.cancel
+        ending = None
+        if isinstance(principal, StreamPrincipal) and principal.stream is not None:
+            left = max(0.0, principal.stream.expires_at - time.time())
+            ending = asyncio.get_running_loop().call_later(left, revoke, Unauthorized())
         stream = _GuardedStream(principal, permission, revoke, time.monotonic())
         # The local user has no key that could be revoked.
-        if principal is not LOCAL:
+        if principal.key_id != LOCAL.key_id:
             self._streams.add(stream)
-        return lambda: self._streams.discard(stream)
+
+        def unguard() -> None:
+            self._streams.discard(stream)
+            if ending is not None:
+                ending.cancel()
+
+        return unguard
 
     async def _loop(self) -> None:
         """Check periodically. Policy for errors: retry in the next pass, and close what stays unchecked too long."""
@@ -107,6 +123,12 @@ class StreamRevocation:
         self._streams.discard(stream)
         log.info("stream_revoked", key=stream.principal.key_id, reason=why.code)
         stream.revoke(why)
+
+
+def _reconnect(principal: UserPrincipal) -> RunlaneError:
+    return Unavailable(
+        f"The stream of {principal.name!r} ends after {USER_STREAM_SECONDS:g} s. Reconnect, to be authenticated again."
+    )
 
 
 def _refusal(principal: Principal | None, permission: Permission) -> RunlaneError | None:

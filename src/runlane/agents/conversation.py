@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -36,6 +37,8 @@ from runlane.llm.models import (
     ToolCall,
     ToolOffer,
 )
+from runlane.observability import metrics
+from runlane.observability.genai import model_call, provider_of
 from runlane.rate_limits.limiter import CallSlot, Limiter
 from runlane.rate_limits.queue import LimitTimeout
 from runlane.redaction import Redactor
@@ -204,6 +207,7 @@ class Conversation:
             has_waited = True
             await context.emit(EventType.WAITING, reason=reason)
 
+        began = time.monotonic()
         try:
             slot = await limiter.acquire(
                 credential,
@@ -213,6 +217,8 @@ class Conversation:
             )
         except LimitTimeout as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
+        finally:
+            metrics.PROVIDER_WAIT_SECONDS.observe(time.monotonic() - began, provider_of(credential))
         async with contextlib.AsyncExitStack() as held:
             await held.enter_async_context(slot)
             # No tokens are used until the call is made.
@@ -261,9 +267,12 @@ class Conversation:
                 if not flight.late:
                     context.delta(piece)
 
-            with DeltaStream(delta, name, context.services.redactor) as showing:
-                reply = await model.answer(request, showing)
-            return await self._keep(flight, turn, reply, "" if held is None else held.credential)
+            credential = "" if held is None else held.credential
+            with model_call(credential, request.model, None if self._agent is None else self._agent.id) as span:
+                with DeltaStream(delta, name, context.services.redactor) as showing:
+                    reply = await model.answer(request, showing)
+                span.answered(reply.model, reply.tokens_in, reply.tokens_out, reply.cost_usd)
+            return await self._keep(flight, turn, reply, credential)
 
         return await context.services.inflight.make(context.pending, name, call if held is None else held.around(call))
 
@@ -299,6 +308,7 @@ class _HeldSlot:
                         # Before the slot is released, so that no call begins before the backoff is known.
                         # The reason is shown to every process that uses the credential.
                         reason = self.redactor.clean(error.message)
+                        metrics.PROVIDER_BACKOFFS.add(provider_of(self.credential))
                         await self.limiter.slow_down(self.credential, error.retry_after_seconds, reason)
                     raise
                 self.slot.tokens_used = reply.tokens_in + reply.tokens_out

@@ -22,6 +22,7 @@ from runlane.domain.text import utf8_size
 from runlane.errors import nearest
 from runlane.interpreter.failure import StepFailed
 from runlane.llm.models import INVALID_JSON, Message, ModelReply, ToolCall, ToolOffer
+from runlane.observability.genai import agent_span
 from runlane.steps.context import StepContext
 from runlane.steps.data_steps import find_json
 from runlane.steps.wait_steps import StepWait, Suspend
@@ -54,6 +55,13 @@ async def work_on(
     context: StepContext[AsksModels], agent: Agent, task: AgentTask, journal: Journal, above: tuple[str, ...] = ()
 ) -> Any:
     """Return the agent's answer: a string, or an object that matches the schema. `above` are the agents that wait."""
+    with agent_span(agent.id):
+        return await _work_on(context, agent, task, journal, above)
+
+
+async def _work_on(
+    context: StepContext[AsksModels], agent: Agent, task: AgentTask, journal: Journal, above: tuple[str, ...]
+) -> Any:
     if agent.type == "orchestrator":
         raise StepFailed(
             "orchestrator_agent",

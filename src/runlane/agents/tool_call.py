@@ -25,6 +25,8 @@ from runlane.errors import InvalidInput
 from runlane.failpoints import failpoint
 from runlane.interpreter.failure import StepFailed
 from runlane.llm.models import ToolCall
+from runlane.observability.genai import tool_call_span
+from runlane.observability.tracing import mark_failed
 from runlane.steps.context import StepContext
 from runlane.steps.task_step import call_task
 from runlane.steps.wait_steps import StepWait, Suspend, WaitKind
@@ -64,7 +66,10 @@ class ToolCallExecution:
         await self._context.emit(
             EventType.TOOL_EXECUTION, tool_name=self._usable.name, call_id=self._call.id, args=dict(self._arguments)
         )
-        value = await self._with_retries(ask_agent)
+        with tool_call_span(self._usable.name, self._call.id) as span:
+            value = await self._with_retries(ask_agent)
+            if value.failed:
+                mark_failed(span, "tool_failed")
         failpoint("tool.answered")
         return await self._keep(value)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.policy import LOCAL, require
@@ -22,8 +23,12 @@ from runlane.api.browser_access import CrossSiteRefused, identify_browser, sessi
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
 from runlane.api.services import parts_of
+from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
 from runlane.errors import RunlaneError, Unauthorized
+
+if TYPE_CHECKING:
+    from runlane.api.agent_auth.module import AuthModule
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
 _header = APIKeyHeader(
@@ -37,6 +42,13 @@ _PRINCIPAL = "runlane.principal"
 _WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session")
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
+# A query with a stream token.
+_TOKEN_QUERY: Final = f"{TOKEN_PARAMETER}=".encode()
+# The roots of the agent server's paths, about which an auth module decides.
+_AGENT_ROOTS: Final = ("/assistants", "/threads", "/runs", "/store")
+_AGENT_FOLDERS: Final = tuple(f"{root}/" for root in _AGENT_ROOTS)
+STUDIO_HEADER: Final = "x-auth-scheme"
+STUDIO_SCHEME: Final = "langsmith"
 _WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -69,16 +81,49 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None,
     known: Principal | None = request.scope.get(_PRINCIPAL)
     if known is None:
         parts = parts_of(request)
-        if parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
+        if _TOKEN_QUERY in request.scope["query_string"] and request.method == "GET":
+            known = await identify_reader(request)
+        elif parts.auth_module is not None and is_agent_path(request.scope["path"]):
+            known = await _identify_user(request, parts.auth_module, sent, header)
+        elif parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
             known = LOCAL
-        elif "authorization" in request.headers:
-            known = await parts.authenticator.identify(None if sent is None else sent.credentials)
-        elif header is None and (token := session_token(request)) is not None:
+        elif (
+            "authorization" not in request.headers and header is None and (token := session_token(request)) is not None
+        ):
             known = await identify_browser(request, token, parts.authenticator)
         else:
-            known = await parts.authenticator.identify(header)
+            known = await _identify_key(request, sent, header)
         request.scope[_PRINCIPAL] = known
     return known
+
+
+async def _identify_key(request: Request, sent: HTTPAuthorizationCredentials | None, header: str | None) -> Principal:
+    authenticator = parts_of(request).authenticator
+    if "authorization" in request.headers:
+        return await authenticator.identify(None if sent is None else sent.credentials)
+    return await authenticator.identify(header)
+
+
+async def _identify_user(
+    request: Request, module: AuthModule, sent: HTTPAuthorizationCredentials | None, header: str | None
+) -> Principal:
+    """Return the user whom the auth module accepts.
+
+    Studio marks its requests with a header, which any client can send. So they need a key of Runlane, unless the server
+    is open.
+    """
+    if not (module.studio and request.headers.get(STUDIO_HEADER, "") == STUDIO_SCHEME):
+        return await module.identify(request)
+    if parts_of(request).access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(request, header):
+        return module.studio_user(LOCAL)
+    principal = await _identify_key(request, sent, header)
+    require(principal, Permission.RUNS_WRITE)
+    return module.studio_user(principal)
+
+
+def is_agent_path(path: str) -> bool:
+    """Return whether a path belongs to the agent server."""
+    return path.startswith(_AGENT_ROOTS) and (path + "/").startswith(_AGENT_FOLDERS)
 
 
 async def authenticate(request: Request) -> Principal:
@@ -115,6 +160,24 @@ def _has_key(request: Request, header: str | None) -> bool:
     return not request.url.path.startswith(_OPENAI) or sent.partition(" ")[2].strip().startswith(KEY_PREFIX)
 
 
+async def authenticate_route(request: Request) -> Principal:
+    """Return the principal of a request for a route of the project: a user of the auth module, or a key."""
+    module = parts_of(request).auth_module
+    sent, header = await _bearer(request), await _header(request)
+    if module is not None:
+        return await _identify_user(request, module, sent, header)
+    return await _identify(request, sent, header)
+
+
+async def refuse_with(error: RunlaneError | HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the response for a request that was not authenticated."""
+    if isinstance(error, RunlaneError):
+        await refusal(error)(scope, receive, send)
+        return
+    code = "unauthorized" if error.status_code == 401 else "forbidden"
+    await problem(error.status_code, code, str(error.detail), headers=error.headers)(scope, receive, send)
+
+
 class AuthenticateFirst:
     """Authenticate before reading the body, so that anonymous callers cannot make the server parse one."""
 
@@ -122,13 +185,23 @@ class AuthenticateFirst:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and _is_decided_by_module(scope):
+            # Its handlers decide about requests, and a socket has many; the paths of HTTP offer the same.
+            await send(
+                {"type": "websocket.close", "code": 4403, "reason": "The auth module does not decide about sockets."}
+            )
+            return
         if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_WITHOUT_KEY):
             try:
                 await authenticate(Request(scope))
-            except RunlaneError as error:
-                await refusal(error)(scope, receive, send)
+            except (RunlaneError, HTTPException) as error:
+                await refuse_with(error, scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _is_decided_by_module(scope: Scope) -> bool:
+    return is_agent_path(scope["path"]) and scope["app"].state.parts.auth_module is not None
 
 
 RunsRead = Annotated[Principal, Depends(RequiredPermission(Permission.RUNS_READ))]
@@ -142,6 +215,9 @@ SchedulesWrite = Annotated[Principal, Depends(RequiredPermission(Permission.SCHE
 WebhooksWrite = Annotated[Principal, Depends(RequiredPermission(Permission.WEBHOOKS_WRITE))]
 Anyone = Annotated[Principal, Depends(RequiredPermission(None))]
 EventsWrite = Annotated[Principal, Depends(RequiredPermission(Permission.EVENTS_WRITE))]
+MemoryRead = Annotated[Principal, Depends(RequiredPermission(Permission.MEMORY_READ))]
+MemoryWrite = Annotated[Principal, Depends(RequiredPermission(Permission.MEMORY_WRITE))]
+MemoryAdmin = Annotated[Principal, Depends(RequiredPermission(Permission.MEMORY_ADMIN))]
 AuditRead = Annotated[Principal, Depends(RequiredPermission(Permission.AUDIT_READ))]
 
 

@@ -24,8 +24,9 @@ _PREFLIGHT_SECONDS: Final = "600"
 class CrossOrigin:
     """Adds the headers that let pages of these origins read responses, and answers the questions of browsers first."""
 
-    def __init__(self, origins: Collection[str]) -> None:
+    def __init__(self, origins: Collection[str], exposed: Collection[str] = ()) -> None:
         self._origins = frozenset(origins)
+        self._exposed = b", ".join((_EXPOSED, *(name.encode("latin-1") for name in exposed)))
 
     def allowed(self, scope: Scope) -> str | None:
         """Return the origin of a request if it is allowed."""
@@ -57,7 +58,7 @@ class CrossOrigin:
             return send
         added = [
             (b"access-control-allow-origin", origin.encode("latin-1")),
-            (b"access-control-expose-headers", _EXPOSED),
+            (b"access-control-expose-headers", self._exposed),
             (b"vary", b"Origin"),
         ]
 

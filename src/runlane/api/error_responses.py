@@ -26,6 +26,7 @@ from runlane.errors import (
     InvalidFlowControl,
     InvalidInput,
     InvalidRequest,
+    MemoryOwnedElsewhere,
     RateLimited,
     RateQuota,
     RunlaneError,
@@ -76,6 +77,9 @@ class ErrorBody(BaseModel):
     message: str = Field(description="What is wrong and what to do, for people.")
     fields: list[FieldError] | None = Field(default=None, description="With 422: the invalid fields.")
     run_id: str | None = Field(default=None, description="With unique_conflict: the open run.")
+    owner_url: str | None = Field(
+        default=None, description="With memory_owned_elsewhere: the address of the node that owns the memory."
+    )
 
 
 class BodyTooLarge(HTTPException):
@@ -102,6 +106,7 @@ def problem(
     fields: list[dict[str, str]] | None = None,
     headers: Any = None,
     run_id: str | None = None,
+    owner_url: str | None = None,
 ) -> JSONResponse:
     """Return an error response."""
     body: dict[str, Any] = {"detail": message, "code": code, "message": message}
@@ -109,6 +114,8 @@ def problem(
         body["fields"] = fields
     if run_id is not None:
         body["run_id"] = run_id
+    if owner_url is not None:
+        body["owner_url"] = owner_url
     return JSONResponse(body, status, headers=headers)
 
 
@@ -159,8 +166,15 @@ def refusal(error: RunlaneError) -> JSONResponse:
         fields = [{"field": f"body.response.{name}", "message": problem} for name, problem in error.fields.items()]
     if isinstance(error, InvalidFlowControl):
         fields = [{"field": f"body.{name}", "message": problem} for name, problem in error.fields.items()]
-    run_id = error.run_id if isinstance(error, UniqueConflict) else None
-    return problem(error.http_status, error.code, message, fields=fields, headers=_headers(error), run_id=run_id)
+    return problem(
+        error.http_status,
+        error.code,
+        message,
+        fields=fields,
+        headers=_headers(error),
+        run_id=error.run_id if isinstance(error, UniqueConflict) else None,
+        owner_url=error.owner_url if isinstance(error, MemoryOwnedElsewhere) else None,
+    )
 
 
 def _headers(error: RunlaneError) -> dict[str, str] | None:
@@ -227,9 +241,11 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
         409: "The state does not allow this, or the Idempotency-Key was used with another body.",
         412: "It has changed since the version in If-Match was read.",
         413: "The request or the input is too large.",
+        415: "The body has another type than this path takes.",
         422: "A field is invalid; `fields` names it.",
         429: "A limit of the tenant is reached; Retry-After says when to retry.",
         503: "The database cannot be reached; Retry-After says when to retry.",
+        507: "The disk of the memory node is full; nothing was stored.",
     }
     return {
         status: {"model": ErrorBody, "description": descriptions[status]}

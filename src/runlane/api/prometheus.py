@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -17,14 +17,16 @@ from runlane.domain.views import WorkerInfo
 from runlane.observability import metrics
 from runlane.store.failures.letters import OpenLetters, count_open_by_target
 from runlane.store.queue.lanes import list_lanes
+from runlane.store.queue.operation_gauges import OperationGauges, read_operation_gauges
 from runlane.store.queue.shared_limits import read_limit_use
 from runlane.store.queue.workers import list_workers
 from runlane.store.sql.database import read_clock
+from runlane.store.sql.transaction_age import oldest_transaction_seconds
 from runlane.store.webhooks.retention import WebhookOverview, webhook_overview
-from runlane.version import VERSION
 
 # How many shared concurrency limits have metrics: each is a label.
 _MAX_LIMITS = 1000
+_DAY_SECONDS = 86400
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _process = CollectorRegistry(auto_describe=False)
 ProcessCollector(registry=_process)
@@ -53,18 +55,26 @@ async def scrape(parts: Services) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     letters = await count_open_by_target(parts.database)
     limits = await read_limit_use(parts.database, _MAX_LIMITS)
+    gauges = await read_operation_gauges(parts.database)
+    settings = parts.app.settings
     families = [
         *_lanes(lanes, now_us),
         *_demand(demand),
         *_workers(workers),
         *_letters(letters, now_us),
-        *_limits(limits),
+        *_limits(limits, by_tenant=settings.metrics_tenants),
         *_streams(parts),
         *_webhooks(webhooks),
-        *_counted(),
+        *_operation(gauges, settings.retention_days * _DAY_SECONDS),
+        *_allowances(gauges, by_tenant=settings.metrics_tenants),
+        GaugeMetricFamily(
+            "runlane_oldest_transaction_seconds",
+            "The age of the oldest open transaction of the database.",
+            value=await oldest_transaction_seconds(parts.database),
+        ),
     ]
     registry.register(_Families(families))
-    return generate_latest(registry) + generate_latest(_process)
+    return generate_latest(registry) + metrics.render().encode() + generate_latest(_process)
 
 
 def _lanes(lanes: Sequence[Lane], now_us: int) -> list[Metric]:
@@ -97,9 +107,7 @@ def _demand(demand: Demand) -> list[Metric]:
         startable.add_metric([lane.lane], lane.startable)
         for reason, count in lane.blocked.items():
             blocked.add_metric([lane.lane, reason], count)
-    build = GaugeMetricFamily("runlane_build_info", "The version of this process.", labels=["version"])
-    build.add_metric([VERSION], 1.0)
-    return [startable, blocked, build]
+    return [startable, blocked]
 
 
 def _workers(workers: Sequence[WorkerInfo]) -> list[Metric]:
@@ -125,8 +133,9 @@ def _letters(letters: Sequence[OpenLetters], now_us: int) -> list[Metric]:
     return [count, age]
 
 
-def _limits(limits: Sequence[SharedLimit]) -> list[Metric]:
-    labels = ["tenant", "limit"]
+def _limits(limits: Sequence[SharedLimit], *, by_tenant: bool) -> list[Metric]:
+    """Return the use of shared limits; without the tenant, limits of the same name are added up."""
+    labels = ["tenant", "limit"] if by_tenant else ["limit"]
     most = GaugeMetricFamily("runlane_concurrency_limit_max", "The number of a shared limit.", labels=labels)
     admitted = GaugeMetricFamily(
         "runlane_concurrency_limit_admitted", "Runs that are queued or running under a shared limit.", labels=labels
@@ -134,16 +143,20 @@ def _limits(limits: Sequence[SharedLimit]) -> list[Metric]:
     waiting = GaugeMetricFamily(
         "runlane_concurrency_limit_waiting", "Runs that wait for a shared limit, up to 10,000.", labels=labels
     )
+    sums: dict[tuple[str, ...], list[int]] = {}
     for one in limits:
-        most.add_metric([one.tenant, one.name], one.max_running)
-        admitted.add_metric([one.tenant, one.name], one.admitted)
-        waiting.add_metric([one.tenant, one.name], one.waiting)
+        found = sums.setdefault((one.tenant, one.name) if by_tenant else (one.name,), [0, 0, 0])
+        for index, number in enumerate((one.max_running, one.admitted, one.waiting)):
+            found[index] += number
+    for values, numbers in sums.items():
+        for family, number in zip((most, admitted, waiting), numbers, strict=True):
+            family.add_metric(values, number)
     return [most, admitted, waiting]
 
 
 def _webhooks(overview: WebhookOverview) -> list[Metric]:
     return [
-        GaugeMetricFamily("runlane_webhooks_pending", "Webhooks that are not delivered yet.", value=overview.pending),
+        GaugeMetricFamily("runlane_webhook_pending", "Webhooks that are not delivered yet.", value=overview.pending),
         GaugeMetricFamily(
             "runlane_webhook_oldest_seconds",
             "The age of the oldest webhook that is not delivered yet.",
@@ -164,17 +177,45 @@ def _streams(parts: Services) -> list[Metric]:
     ]
 
 
-def _counted() -> list[Metric]:
-    found: list[Metric] = [
-        CounterMetricFamily(counter.name, counter.purpose, value=counter.value) for counter in metrics.COUNTERS
+def _operation(gauges: OperationGauges, keep_seconds: float) -> list[Metric]:
+    questions = GaugeMetricFamily("runlane_questions_open", "Questions that wait for a person.", labels=["kind"])
+    questions.add_metric(["open"], gauges.questions - gauges.questions_due_soon)
+    questions.add_metric(["due_soon"], gauges.questions_due_soon)
+    return [
+        questions,
+        GaugeMetricFamily(
+            "runlane_question_oldest_seconds",
+            "How long the oldest open question has waited; 0 without one.",
+            value=gauges.oldest_question_seconds,
+        ),
+        GaugeMetricFamily(
+            "runlane_schedule_lag_seconds",
+            "How late the latest slot of a schedule is; 0 while none is late.",
+            value=gauges.schedule_lag_seconds,
+        ),
+        GaugeMetricFamily(
+            "runlane_retention_lag_seconds",
+            "How long ago the oldest ended run should have been deleted; 0 while none is late.",
+            value=max(0.0, gauges.oldest_ended_seconds - keep_seconds),
+        ),
     ]
-    for labeled in metrics.LABELED_COUNTERS:
-        family = CounterMetricFamily(labeled.name, labeled.purpose, labels=labeled.labels)
-        for values, count in sorted(labeled.values.items()):
-            family.add_metric(values, count)
-        found.append(family)
-    for histogram in metrics.HISTOGRAMS:
-        family = HistogramMetricFamily(histogram.name, histogram.purpose)
-        family.add_metric([], [(bound, float(count)) for bound, count in histogram.buckets()], histogram.total)
-        found.append(family)
-    return found
+
+
+def _allowances(gauges: OperationGauges, *, by_tenant: bool) -> list[Metric]:
+    """Return what is used of budgets and quotas: the largest share of each kind, or every tenant's."""
+    labels = ["allowance", "tenant"] if by_tenant else ["allowance"]
+    used = GaugeMetricFamily(
+        "runlane_allowance_used_ratio",
+        "What tenants have used of their budgets and quotas; 1 is all of it.",
+        labels=labels,
+    )
+    if by_tenant:
+        for one in gauges.allowances:
+            used.add_metric([one.name, one.tenant], one.share)
+        return [used]
+    largest: dict[str, float] = {}
+    for one in gauges.allowances:
+        largest[one.name] = max(one.share, largest.get(one.name, 0.0))
+    for name, share in sorted(largest.items()):
+        used.add_metric([name], share)
+    return [used]

@@ -11,6 +11,7 @@ import orjson
 
 from runlane.domain.run import RunSummary
 from runlane.domain.wire import to_dict
+from runlane.queries import with_usage
 from runlane.store.queue.search import RunFilter, search_runs
 from runlane.store.sql.database import Database
 
@@ -19,6 +20,7 @@ _PAGE: Final = 1000
 COLUMNS: Final = (
     "run_id", "tenant", "target", "lane", "status", "priority", "attempt", "tries", "failures", "losses",
     "ordering_key", "accepted_at", "due_at", "started_at", "ended_at", "worker_id", "progress", "progress_note", "tags",
+    "total_cost_usd", "total_tokens",
 )  # fmt: skip
 # A spreadsheet executes a cell that begins with one of these.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -32,7 +34,7 @@ async def export_runs(database: Database, wanted: RunFilter, limit: int, *, as_c
         yield _csv_line(COLUMNS)
     while left > 0:
         found = await search_runs(database, wanted, below=cursor, limit=min(_PAGE, left))
-        bodies = [_fields(run) for run in found.runs]
+        bodies = [_fields(run) for run in await with_usage(database, found.runs)]
         if as_csv:
             yield b"".join(_csv_line([_cell(body.get(name)) for name in COLUMNS]) for body in bodies)
         else:

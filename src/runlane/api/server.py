@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
+from runlane.api.a2a import routes as a2a_routes
 from runlane.api.ag_ui import routes as ag_ui_routes
 from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
@@ -16,8 +17,9 @@ from runlane.api.agent_server import system as agent_system
 from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
 from runlane.api.client_side import ProxyTrust
-from runlane.api.compat import lane_admin
+from runlane.api.compat import lane_admin, memory_v0
 from runlane.api.cross_origin import CrossOrigin
+from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes, report_conflicts
 from runlane.api.dashboard import routes as dashboard_routes
 from runlane.api.dashboard.assets import load_dashboard
 from runlane.api.error_responses import handle_problems
@@ -47,6 +49,9 @@ from runlane.api.routes import (
     lanes,
     limits,
     live,
+    memory,
+    memory_operations,
+    memory_vaults,
     orchestrations,
     run_views,
     runs,
@@ -54,6 +59,7 @@ from runlane.api.routes import (
     schedules,
     secrets,
     stream,
+    stream_tokens,
     system,
     tasks,
     ui,
@@ -87,6 +93,9 @@ def build_api(
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
+    options = app.agent_server.http
+    custom = load_custom_routes(options)
+
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
@@ -94,7 +103,8 @@ def build_api(
         heartbeat = api.state.heartbeat = ServerHeartbeat(parts)
         heartbeat.start()
         try:
-            yield
+            async with nullcontext() if custom is None else custom.lifespan():
+                yield
         finally:
             await heartbeat.stop()
             await stop_parts(parts)
@@ -117,13 +127,16 @@ def build_api(
     api.state.serves_dashboard = ui and settings.ui
     api.state.dashboard = load_dashboard() if ui and settings.ui else None
     api.base_path = settings.ui_base_path
-    origins = _origins(settings.api_cors_origins)
+    origins = _origins(settings.api_cors_origins) | {origin.lower() for origin in options.origins}
     if origins:
-        api.cross_origin = CrossOrigin(origins)
+        api.cross_origin = CrossOrigin(origins, options.exposed_headers)
     handle_problems(api)
     _include_routes(api)
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
+    if custom is not None:
+        report_conflicts(custom, api.router.routes)
+        api.add_middleware(CustomRoutesFirst, custom=custom, own=tuple(api.router.routes))
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if settings.paused:
         api.add_middleware(ReadOnly)
@@ -144,13 +157,14 @@ def _include_routes(api: FastAPI) -> None:
     for router in _run_routers():
         api.include_router(router, prefix=f"{ROOT}/runs")
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
-    for router in (lane_admin.router, lane_admin.changes, *_agent_routers()):
+    for router in (lane_admin.router, lane_admin.changes, memory_v0.router, *_agent_routers()):
         api.include_router(router)
     for router in (openai_routes.router, response_routes.router):
         api.include_router(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
     api.include_router(dashboard_routes.router)
+    api.include_router(a2a_routes.router, prefix=a2a_routes.PREFIX)
 
 
 def _origins(listed: str | None) -> set[str]:
@@ -222,6 +236,10 @@ def _routers() -> list[APIRouter]:
         live.router,
         ui.public,
         ui.router,
+        memory.router,
+        memory_operations.router,
+        memory_vaults.router,
+        stream_tokens.router,
     ]
 
 

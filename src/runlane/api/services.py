@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 
 from runlane.access.authentication import Authenticator
 from runlane.access.stream_revocation import StreamRevocation
+from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
@@ -49,6 +50,7 @@ class Services:
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
     sign_ins: SignInLimit = field(default_factory=SignInLimit)
+    auth_module: AuthModule | None = None
     stopping: bool = False
 
     @property
@@ -114,6 +116,8 @@ class WorkerOptions:
 
 async def start_parts(app: App, access: str, options: WorkerOptions | None) -> Services:
     """Connect and start the services."""
+    auth = app.agent_server.auth
+    auth_module = None if auth is None else load_auth_module(auth)
     connection = await app.connect()
     database = connection.database
     parts = Services(
@@ -127,6 +131,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
         searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
+        auth_module=auth_module,
     )
     try:
         await parts.tail.start()
@@ -134,6 +139,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         if app.settings.paused:
             return parts
         await parts.writes.start()
+        await connection.memory_opener.start()
         parts.maintenance = await app.maintenance_services(triggers=options is not None)
         if options is not None:
             parts.worker = await app.worker(options.lanes, options.concurrency)

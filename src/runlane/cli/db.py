@@ -29,7 +29,7 @@ def upgrade(json: Json = False) -> None:
     from runlane.store.sql.migrate import upgrade
 
     refuse_url("db upgrade", _USE_DATABASE)
-    settings = load_settings()
+    settings = load_settings().for_migrations()
     before, now = asyncio.run(upgrade(settings))
     if json:
         print_json({"before": before, "now": now})
@@ -49,7 +49,7 @@ def current(json: Json = False) -> None:
     from runlane.store.sql.migrations import HEAD
 
     refuse_url("db current", _USE_DATABASE)
-    settings = load_settings()
+    settings = load_settings().for_migrations()
 
     async def read() -> str | None:
         if settings.sqlite_path is not None and not settings.sqlite_path.exists():

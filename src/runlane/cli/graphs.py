@@ -15,16 +15,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def add_graphs(app: App, given: Path | None) -> GraphsFile | None:
-    """Add the graphs of the configuration file to the app, and log what of the file has no effect."""
+def add_graphs(app: App, given: Path | None, *, hosts: bool = True) -> GraphsFile | None:
+    """Apply the configuration file to the app, and log what of the file has no effect.
+
+    A server that hosts no graphs takes what concerns servers alone: access, routes and defaults of threads.
+    """
     path = given or app.settings.graphs_file or find_graphs_file(Path.cwd())
     if path is None:
         return None
     file = read_graphs_file(path)
     file.activate()
-    for source in file.graphs:
+    for source in file.graphs if hosts else ():
         app.add_graph(source)
     app.graph_store = file.store
+    app.agent_server = file.server
     report_file(file)
     return file
 

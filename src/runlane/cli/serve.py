@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, NoUi, Port
-from runlane.errors import ConfigurationError
 
 
 def serve(
@@ -41,8 +40,5 @@ def serve(
     refuse_url("serve", "Set RUNLANE_DATABASE_URL to the database to serve, or unset RUNLANE_URL.")
     options = WorkerOptions(lane_names(lanes), concurrency) if worker else None
     loaded = App() if app is None else find_app(app)
-    if worker:
-        add_graphs(loaded, graphs)
-    elif graphs is not None:
-        raise ConfigurationError("--graphs needs --worker: a server without a worker executes no graph.")
+    add_graphs(loaded, graphs, hosts=worker)
     run_server(loaded, ServerOptions(host, port, options, ui=not no_ui))

@@ -31,6 +31,7 @@ from runlane.cli.dev import owns_database, print_welcome
 from runlane.cli.dev_record import DevServer, remove_record, write_record
 from runlane.cli.graphs_watcher import GraphsWatcher
 from runlane.cli.process import SECOND_SIGNAL, end_stuck_process, handle_signals, run_process
+from runlane.cli.service_manager import LoopPulse, ServiceManager
 from runlane.definitions.checks.environment import environment_of
 from runlane.domain.source import source_of
 from runlane.errors import ConfigurationError
@@ -109,7 +110,11 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
     port = bound.getsockname()[1]
     url = f"http://[{options.host}]:{port}" if ":" in options.host else f"http://{options.host}:{port}"
 
+    manager = ServiceManager()
+
     def report_listening() -> None:
+        manager.ready()
+        manager.start_watchdog(LoopPulse(asyncio.get_running_loop()).is_alive)
         log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=options.worker is not None)
         if identity is not None:
             write_record(DevServer(url, os.getpid(), identity.instance, app.settings.shown_database))
@@ -126,7 +131,7 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
         config = server_config(api, app.settings, timeout_graceful_shutdown=_REQUESTS_SECONDS)
         server = _Server(config, report_listening)
         stopping = asyncio.Event()
-        _handle_signals(server, services, stopping)
+        _handle_signals(server, services, stopping, manager)
         draining = asyncio.create_task(_stop_when_drained(server, services, stopping))
         watchers = _watchers(app, services, options)
         try:
@@ -135,6 +140,7 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
             _listen(bound, options.host)
             await server.serve([bound])
         finally:
+            manager.close()
             draining.cancel()
             for watcher in watchers:
                 await watcher.stop()
@@ -184,8 +190,9 @@ async def _stop_when_drained(server: _Server, services: Services, stopping: asyn
         server.should_exit = True
 
 
-def _handle_signals(server: _Server, services: Services, stopping: asyncio.Event) -> None:
+def _handle_signals(server: _Server, services: Services, stopping: asyncio.Event, manager: ServiceManager) -> None:
     def stop() -> None:
+        manager.stopping()
         active = 0 if services.worker is None else services.worker.active
         hint = {"hint": SECOND_SIGNAL} if active else {}
         log.info("stopping", followers=services.tail.followers, active=active, **hint)

@@ -19,11 +19,14 @@ from runlane.client.definitions import DefinitionCalls
 from runlane.client.event_calls import EventCalls
 from runlane.client.failures import BulkJobs, DeadLetters
 from runlane.client.http import PREFIX, Http, part
+from runlane.client.memory import MemoryCalls
 from runlane.client.retry_policy import RetryPolicy
 from runlane.client.run_views import RunViewCalls
 from runlane.client.schedules import ScheduleCalls
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
+from runlane.client.stream_tokens import StreamTokenCalls
+from runlane.client.threads import AssistantCalls, ThreadCalls
 from runlane.client.webhook_sources import WebhookSources
 from runlane.client.webhooks import Webhooks
 from runlane.domain.events import Event
@@ -55,7 +58,7 @@ _LONGEST_WAIT_SECONDS = 60.0
 _BATCH = 1000
 
 
-class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls):
+class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, StreamTokenCalls):
     """A client of the server at a URL. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(
@@ -95,6 +98,15 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls):
         return Webhooks(self._http)
 
     @property
+    def memory(self) -> MemoryCalls:
+        """The memory of agents and people, of the key's tenant."""
+        return MemoryCalls(self._http)
+
+    def memory_of(self, tenant: str | None) -> MemoryCalls:
+        """Return the memory of another tenant, for platform admins."""
+        return MemoryCalls(self._http, tenant)
+
+    @property
     def admin(self) -> Administration:
         """Keys, tenants, roles, the audit log, and changes of lanes."""
         return Administration(self._http)
@@ -103,6 +115,16 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls):
     def dead_letters(self) -> DeadLetters:
         """The runs that failed for good, and their handling."""
         return DeadLetters(self._http)
+
+    @property
+    def threads(self) -> ThreadCalls:
+        """The threads of hosted graphs."""
+        return ThreadCalls(self._http)
+
+    @property
+    def assistants(self) -> AssistantCalls:
+        """The assistants of hosted graphs."""
+        return AssistantCalls(self._http)
 
     @property
     def bulk(self) -> BulkJobs:

@@ -196,7 +196,8 @@ class Http:
                 response = await self._client.request(
                     method,
                     self._address(path),
-                    params=query,
+                    # An empty mapping would remove the query that the path has.
+                    params=query or None,
                     content=content,
                     headers=sent,
                     timeout=self.timeout_seconds + wait_seconds,

@@ -89,6 +89,7 @@ def error_from(status: int, content: bytes, retry_after_seconds: float | None, w
         "code": str(body["code"]),
         "retry_after_seconds": retry_after_seconds,
         "run_id": body.get("run_id"),
+        "owner_url": body.get("owner_url"),
     }
     if kind is InvalidDefinitions:
         attributes["problems"] = [(str(item["field"]), str(item["message"])) for item in body.get("fields") or ()]

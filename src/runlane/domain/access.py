@@ -41,11 +41,14 @@ class Permission(StrEnum):
     AUDIT_READ = "audit:read"
     EVENTS_WRITE = "events:write"
     WEBHOOKS_WRITE = "webhooks:write"
+    MEMORY_READ = "memory:read"
+    MEMORY_WRITE = "memory:write"
+    MEMORY_ADMIN = "memory:admin"
 
 
 PLATFORM_ADMIN: Final = "platform_admin"
 
-_VIEWER: Final = frozenset({Permission.RUNS_READ, Permission.WORKERS_VIEW})
+_VIEWER: Final = frozenset({Permission.RUNS_READ, Permission.WORKERS_VIEW, Permission.MEMORY_READ})
 
 # An operator keeps runs going, a developer changes definitions and sets their secrets; neither may create keys.
 BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
@@ -57,6 +60,8 @@ BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
         Permission.SCHEDULES_WRITE,
         Permission.EVENTS_WRITE,
         Permission.WEBHOOKS_WRITE,
+        Permission.MEMORY_WRITE,
+        Permission.MEMORY_ADMIN,
     },
     "developer": _VIEWER
     | {
@@ -66,6 +71,7 @@ BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
         Permission.SCHEDULES_WRITE,
         Permission.EVENTS_WRITE,
         Permission.WEBHOOKS_WRITE,
+        Permission.MEMORY_WRITE,
     },
     PLATFORM_ADMIN: frozenset(Permission),
 }
@@ -106,6 +112,13 @@ class Principal:
     def actor(self) -> str:
         """The name in the audit log."""
         return self.key_id
+
+
+@dataclass(frozen=True, slots=True)
+class UserPrincipal(Principal):
+    """A user whom an auth module has authenticated. `user` is what the module returned."""
+
+    user: Annotated[Any, Field(exclude=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Nothing here imports LangGraph: a graph is an object or the location of one unti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,12 +63,67 @@ class StoreOptions:
     ttl: StoreTtl | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AuthSource:
+    """The location of an auth module as `file.py:name` or `package.module:name`.
+
+    With `studio`, requests of LangGraph Studio are authenticated by a key of Runlane, as a Studio user.
+    """
+
+    location: str
+    folder: Path
+    studio: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Routes of the project's own, and the pages that may call the server.
+
+    `app` is the location of an ASGI application; with `authenticates`, its routes need what the agent server needs.
+    """
+
+    app: str | None = None
+    folder: Path | None = None
+    authenticates: bool = False
+    origins: tuple[str, ...] = ()
+    exposed_headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookUrlRules:
+    """Which URLs a run may name as its webhook."""
+
+    require_https: bool = False
+    allowed_domains: tuple[str, ...] = ()
+    allowed_ports: tuple[int, ...] = ()
+    max_url_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultTtl:
+    """When threads expire that are created without a time of their own, and what is deleted then."""
+
+    minutes: int
+    strategy: str = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentServerOptions:
+    """What a configuration file sets for servers."""
+
+    auth: AuthSource | None = None
+    http: HttpOptions = field(default_factory=HttpOptions)
+    webhook_urls: WebhookUrlRules = field(default_factory=WebhookUrlRules)
+    thread_ttl: DefaultTtl | None = None
+
+
 class GraphRegistry(TaskRegistry):
     """Tasks and graphs; a part of App. `graph_store` are the options of the store of graphs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.graph_store = StoreOptions()
+        self.agent_server = AgentServerOptions()
         self._graphs: dict[str, GraphSource] = {}
 
     @property

@@ -250,6 +250,10 @@ class RunSummary:
     progress: float | None = None
     progress_note: str | None = None
     tags: Annotated[tuple[str, ...], Field(description="Sorted; see `PATCH /runs/{run_id}/tags`.")] = ()
+    total_cost_usd: Annotated[
+        float | None, Field(description="Of its model calls so far; null for a task, or if no price is known.")
+    ] = None
+    total_tokens: Annotated[int | None, Field(description="Of its model calls so far; null for a task.")] = None
 
     @computed_field(description="1 for the first start, and one more for each failure or lost worker that it survived.")
     @property

@@ -42,11 +42,11 @@ class Thread:
     config: dict[str, Any]
     values: Any
     interrupts: dict[str, Any]
-    error: Any
-    ttl: ThreadTtl | None
-    tenant: Annotated[str, Field(exclude=True)]
-    key: Annotated[str, Field(exclude=True)]
-    open_runs: Annotated[int, Field(exclude=True)]
+    error: Any = None
+    ttl: ThreadTtl | None = None
+    tenant: Annotated[str, Field(exclude=True)] = ""
+    key: Annotated[str, Field(exclude=True)] = ""
+    open_runs: Annotated[int, Field(exclude=True)] = 0
 
 
 @with_config(WIRE)

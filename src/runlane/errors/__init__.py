@@ -24,7 +24,8 @@ RunlaneError
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  existing data does not allow this
 │   ├── VersionMismatch       the object has changed since the caller read it
-│   └── UniqueConflict        a run with the same unique key is open
+│   ├── UniqueConflict        a run with the same unique key is open
+│   └── MemoryOwnedElsewhere  another node owns the memory
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
 ├── Forbidden                 the key's role does not allow this
 ├── RateLimited               the tenant exceeded its rate; nothing was stored
@@ -33,8 +34,10 @@ RunlaneError
 │   ├── ConcurrencyLimited    a concurrency limit is reached that rejects new runs
 │   ├── QuotaReached          the tenant has reached another quota
 │   ├── StartLimited          a rate limit of the target's flow control is reached
-│   └── BacklogFull           as many runs wait as the target's flow control allows
+│   ├── BacklogFull           as many runs wait as the target's flow control allows
+│   └── MemoryBusy            the shard of the memory is full
 ├── Unavailable               the database cannot be reached; try again
+├── StorageFull               the disk of a memory node is full
 ├── Paused                    the process only reads
 ├── OutboundError             another server could not be called
 │   ├── OutboundRefused       its address, scheme or redirects are not allowed
@@ -52,6 +55,7 @@ RunlaneError
 │   ├── GraphNotLoaded        a graph does not import, or is not a graph
 │   ├── AppNotFound           the app path does not import
 │   ├── InvalidSettings
+│   ├── MemoryFileBroken      the memory file is damaged and no database has a copy
 │   ├── MissingExtra          an optional package is not installed
 │   ├── NoSecretKey           no encryption key for secrets is configured
 │   ├── SchemaOutdated        the database is older than the code

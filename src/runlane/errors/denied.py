@@ -13,6 +13,8 @@ __all__ = [
     "Conflict",
     "Forbidden",
     "IdempotencyConflict",
+    "MemoryBusy",
+    "MemoryOwnedElsewhere",
     "NotFound",
     "QueueLimited",
     "QuotaReached",
@@ -223,6 +225,27 @@ class BacklogFull(RateLimited):
 
     code = "backlog_full"
     limit = "flow_control"
+
+
+class MemoryBusy(RateLimited):
+    """The shard of the memory is full; nothing was stored."""
+
+    code = "memory_busy"
+    limit = "memory"
+
+
+class MemoryOwnedElsewhere(Conflict):
+    """Another node owns the memory. `owner` is its id and `owner_url` its address, if it has one."""
+
+    code = "memory_owned_elsewhere"
+
+    def __init__(self, memory_id: str, owner: str, owner_url: str) -> None:
+        self.owner = owner
+        self.owner_url = owner_url
+        where = f" at {owner_url}" if owner_url else ""
+        super().__init__(
+            f'The memory "{memory_id}" is owned by the node {owner}{where}. Send the request to that node.'
+        )
 
 
 class UniqueConflict(Conflict):

@@ -11,6 +11,7 @@ __all__ = [
     "DuplicateTask",
     "GraphNotLoaded",
     "InvalidSettings",
+    "MemoryFileBroken",
     "MissingExtra",
     "NoSecretKey",
     "OutboundError",
@@ -23,6 +24,7 @@ __all__ = [
     "SchemaTooNew",
     "SecretQuotaExceeded",
     "SecretUnreadable",
+    "StorageFull",
     "StorageRefused",
     "TooManySecrets",
     "Unavailable",
@@ -39,6 +41,13 @@ class Unavailable(RunlaneError):
     @property
     def public_message(self) -> str:
         return "The database is not available. Try again later."
+
+
+class StorageFull(RunlaneError):
+    """The disk of a memory node is full. Nothing was stored."""
+
+    code = "storage_full"
+    http_status = 507
 
 
 class Paused(RunlaneError):
@@ -171,6 +180,12 @@ class InvalidSettings(ConfigurationError):
     """A setting is missing, malformed or contradicts another one."""
 
     code = "invalid_settings"
+
+
+class MemoryFileBroken(ConfigurationError):
+    """The memory file is damaged and no database has a copy of it."""
+
+    code = "memory_file_broken"
 
 
 class NoSecretKey(ConfigurationError):

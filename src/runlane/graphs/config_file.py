@@ -17,8 +17,9 @@ from typing import Any, Final, cast
 
 import orjson
 
-from runlane.domain.graph_registry import GraphSource, StoreIndex, StoreOptions, StoreTtl
+from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreIndex, StoreOptions, StoreTtl
 from runlane.errors import ConfigurationError
+from runlane.graphs.server_keys import SERVER_KEYS, read_server_keys, unsupported_server_keys
 
 # In the order in which they are looked for.
 FILE_NAMES: Final = ("aegra.json", "langgraph.json")
@@ -44,18 +45,14 @@ _BUILD_KEYS: Final = frozenset(
 )
 # Keys of a server that have no effect here, with what to do instead.
 _UNSUPPORTED: Final[Mapping[str, str]] = {
-    "auth": "Requests are authenticated by Runlane's API keys: runlane keys create NAME.",
     "encryption": "Values are stored as they are; encrypt the database's storage.",
-    "http": "Serve the routes of the app with a server of their own.",
     "priority": "Give a run a lane or a priority when it is started.",
     "swr": "It has no replacement.",
     "ui": "Serve the components with the frontend.",
     "ui_config": "Serve the components with the frontend.",
-    "webhooks": "Limit webhooks with RUNLANE_WEBHOOKS and RUNLANE_OUTBOUND_ALLOW.",
     "checkpointer.backend": "Checkpoints are stored in Runlane's database.",
     "checkpointer.path": "Checkpoints are stored in Runlane's database.",
     "checkpointer.serde": "Checkpoints are stored with LangGraph's own serializer.",
-    "checkpointer.ttl": "Set a ttl when a thread is created.",
     "store.path": "Items are stored in Runlane's database.",
     "store.scopes": "Items are scoped by tenant.",
 }
@@ -82,6 +79,7 @@ class GraphsFile:
     store: StoreOptions = field(default_factory=StoreOptions)
     unsupported: tuple[UnsupportedKey, ...] = ()
     missing_packages: tuple[str, ...] = ()
+    server: AgentServerOptions = field(default_factory=AgentServerOptions)
 
     def activate(self) -> None:
         """Make its folders importable and set its environment variables. Variables that are set stay."""
@@ -120,7 +118,15 @@ def read_graphs_file(path: Path) -> GraphsFile:
         StoreOptions(parser.store_index(store.get("index")), parser.store_ttl(store.get("ttl"))),
         tuple(_unsupported(table)),
         missing,
+        _server_options(path, table),
     )
+
+
+def _server_options(path: Path, table: Mapping[str, Any]) -> AgentServerOptions:
+    try:
+        return read_server_keys(table, path.parent)
+    except ValueError as error:
+        raise ConfigurationError(f"{path.name}: {error}") from None
 
 
 class _Parser:
@@ -220,10 +226,14 @@ def _unsupported(table: Mapping[str, Any]) -> Iterator[UnsupportedKey]:
             continue
         if key in ("checkpointer", "store") and isinstance(value, dict):
             for name in cast("dict[str, Any]", value):
-                if (inner := f"{key}.{name}") not in ("store.index", "store.ttl"):
+                if (inner := f"{key}.{name}") not in ("checkpointer.ttl", "store.index", "store.ttl"):
                     yield UnsupportedKey(inner, _UNSUPPORTED.get(inner, "It has no effect; remove it."))
             continue
+        if key in SERVER_KEYS:
+            continue
         yield UnsupportedKey(key, _UNSUPPORTED.get(key, "It has no effect; remove it."))
+    for inner, cure in unsupported_server_keys(table):
+        yield UnsupportedKey(inner, cure)
 
 
 def _is_installed(requirement: str) -> bool:

@@ -60,6 +60,7 @@ class Reaper:
             failpoint("reaper.committed")
             metrics.LOST_WORKERS.add(len(taken.workers))
             metrics.TAKEOVERS.add(taken.runs)
+            metrics.ATTEMPTS.add("lost", count=taken.runs)
             # The lock of a worker whose lease has expired was not tried.
             remove_lock_files(self._settings, taken.workers)
             log.warning("workers_lost", workers=list(taken.workers), runs=taken.runs)

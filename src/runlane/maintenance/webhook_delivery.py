@@ -124,9 +124,11 @@ async def _hand_over(
 
 def _count(finished: list[tuple[ClaimedDelivery, TryResult]]) -> None:
     for _, result in finished:
-        if result.status is DeliveryStatus.DELIVERED:
-            metrics.WEBHOOKS_DELIVERED.add()
-        else:
-            metrics.WEBHOOK_TRIES_FAILED.add()
-            if result.status is DeliveryStatus.FAILED:
-                metrics.WEBHOOKS_FAILED.add()
+        match result.status:
+            case DeliveryStatus.DELIVERED:
+                outcome = "delivered"
+            case DeliveryStatus.FAILED:
+                outcome = "given_up"
+            case _:
+                outcome = "retried"
+        metrics.WEBHOOK_ATTEMPTS.add(outcome)

@@ -1,87 +1,58 @@
-"""Metrics: counters and histograms of a process, as plain numbers.
+"""The metrics of a process: what it counted and measured since it started.
 
-A worker must stay small and a run must stay cheap, so no metrics library is used: counting is one addition, and the
-metrics endpoints of the API and of a worker render the numbers.
+The metrics endpoints of the API and of a worker render them. A counter that a transaction increases may count a
+transaction twice that the database made it repeat, which is rare.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from typing import Final
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-MAX_LABELS = 1000
-SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
+from runlane.observability.instruments import (
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    Instrument,
+    LabeledCounter,
+    LabeledHistogram,
+)
+from runlane.version import VERSION
 
+SECONDS: Final = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+)  # fmt: skip
+# Fewer buckets for the instruments that have many label values.
+_LONG_SECONDS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+_QUERY_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0)
+SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
+# Definitions come and go, and each target would be a series of its own.
+_TARGETS: Final = 200
 
-class Counter:
-    """A counter that only increases."""
-
-    __slots__ = ("name", "purpose", "value")
-
-    def __init__(self, name: str, purpose: str) -> None:
-        self.name = name
-        self.purpose = purpose
-        self.value = 0
-
-    def add(self, count: int = 1) -> None:
-        self.value += count
-
-
-class LabeledCounter:
-    """Counters by the values of their labels. Beyond a bound, further values are counted as `other`."""
-
-    __slots__ = ("labels", "name", "purpose", "values")
-
-    def __init__(self, name: str, purpose: str, labels: Sequence[str]) -> None:
-        self.name = name
-        self.purpose = purpose
-        self.labels = tuple(labels)
-        self.values: dict[tuple[str, ...], int] = {}
-
-    def add(self, *values: str, count: int = 1) -> None:
-        if values not in self.values and len(self.values) >= MAX_LABELS:
-            values = ("other",) * len(self.labels)
-        self.values[values] = self.values.get(values, 0) + count
-
-
-class Histogram:
-    """Counts of values per bucket."""
-
-    __slots__ = ("bounds", "counts", "name", "purpose", "total")
-
-    def __init__(self, name: str, purpose: str, bounds: Sequence[float]) -> None:
-        self.name = name
-        self.purpose = purpose
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def buckets(self) -> list[tuple[str, int]]:
-        """Return each bound as a string with the number of values up to it; the last is +Inf."""
-        found: list[tuple[str, int]] = []
-        so_far = 0
-        for bound, count in zip((*(f"{bound:g}" for bound in self.bounds), "+Inf"), self.counts, strict=True):
-            so_far += count
-            found.append((bound, so_far))
-        return found
-
-
+BUILD = Info("runlane_build_info", "The version of this process.", version=VERSION)
 COMMITS = Counter("runlane_commits", "Transactions of the committer.")
 BATCH_SIZE = Histogram("runlane_commit_members", "Members that shared one transaction.", SIZES)
 FENCED_WRITES = Counter("runlane_fenced_writes", "Writes rejected because the run belonged to another attempt.")
 TAKEOVERS = Counter("runlane_takeovers", "Runs that this process requeued from lost workers.")
 LOST_WORKERS = Counter("runlane_lost_workers", "Workers that this process declared lost.")
 ACCEPTS = Counter("runlane_accept_requests", "Requests to start a run that this process has answered.")
-START_SECONDS = Histogram(
-    "runlane_start_seconds",
+RUNS_ACCEPTED = Counter("runlane_runs_accepted", "Runs that this process stored, without repeated requests.")
+RUNS_ENDED = LabeledCounter(
+    "runlane_runs_ended", "Runs that ended, by what they executed and how.", ("target", "outcome"), most=4 * _TARGETS
+)
+ATTEMPTS = LabeledCounter("runlane_attempts", "Attempts that ended, by outcome.", ("outcome",))
+RUN_WAIT_SECONDS = LabeledHistogram(
+    "runlane_run_wait_seconds",
     "From accepting a run to its first start by this worker, including a requested delay.",
+    "lane",
     SECONDS,
+)
+RUN_DURATION_SECONDS = LabeledHistogram(
+    "runlane_run_duration_seconds",
+    "From accepting a run to its end in this worker, including waits and pauses.",
+    "target",
+    _LONG_SECONDS,
+    most=_TARGETS,
 )
 RUN_SECONDS = Histogram("runlane_attempt_seconds", "How long attempts ran in this worker.", SECONDS)
 STEP_SECONDS = Histogram("runlane_step_seconds", "How long steps of orchestrations took in this worker.", SECONDS)
@@ -91,57 +62,83 @@ DEAD_LETTERS = LabeledCounter(
 FLOW_CONTROL = LabeledCounter(
     "runlane_flow_control", "Starts and runs that a rule of flow control has affected.", ("rule", "outcome")
 )
-LABELED_COUNTERS = (DEAD_LETTERS, FLOW_CONTROL)
 SCHEDULE_STARTS = Counter("runlane_schedule_starts", "Runs that this process started for slots of schedules.")
 SCHEDULE_SKIPS = Counter("runlane_schedule_skips", "Slots that this process skipped, replaced or refused by overlap.")
-SCHEDULE_MISSES = Counter("runlane_schedule_misses", "Slots that this process recorded as missed.")
+SCHEDULE_MISSES = Counter("runlane_schedule_missed", "Slots that this process recorded as missed.")
 SCHEDULE_FAILURES = Counter("runlane_schedule_failures", "Slots whose run was not accepted.")
 SCHEDULE_DELAY_SECONDS = Histogram(
     "runlane_schedule_delay_seconds", "From the due time of a slot to the decision of this process.", SECONDS
 )
-WEBHOOKS_DELIVERED = Counter("runlane_webhooks_delivered", "Webhook deliveries that this process has completed.")
-WEBHOOKS_FAILED = Counter("runlane_webhooks_failed", "Webhook deliveries that this process has given up.")
-WEBHOOK_TRIES_FAILED = Counter("runlane_webhook_tries_failed", "Failed tries of webhook deliveries by this process.")
+WEBHOOK_ATTEMPTS = LabeledCounter(
+    "runlane_webhook_attempts",
+    "Tries of webhook deliveries by this process: delivered, retried later, or given up.",
+    ("outcome",),
+)
 WEBHOOK_SECONDS = Histogram("runlane_webhook_seconds", "How long tries of webhook deliveries took.", SECONDS)
-COUNTERS = (
+MODEL_CALLS = LabeledCounter(
+    "runlane_model_calls", "Model calls of this worker, by outcome.", ("provider", "model", "outcome"), most=400
+)
+MODEL_COST_USD = LabeledCounter(
+    "runlane_model_cost_usd", "Cost of the answers that this worker received.", ("provider", "model"), most=_TARGETS
+)
+MODEL_TOKENS = LabeledCounter(
+    "runlane_model_tokens",
+    "Tokens of the answers that this worker received, by direction.",
+    ("provider", "model", "direction"),
+    most=2 * _TARGETS,
+)
+PROVIDER_WAIT_SECONDS = LabeledHistogram(
+    "runlane_provider_wait_seconds",
+    "How long model calls waited for the rate limits of their provider.",
+    "provider",
+    SECONDS,
+)
+PROVIDER_BACKOFFS = LabeledCounter(
+    "runlane_provider_backoffs", "Requests of providers to slow down that this worker received.", ("provider",)
+)
+BUDGET_NOTICES = LabeledCounter(
+    "runlane_budget_notices", "Budgets that were nearly or wholly spent, by scope and share.", ("scope", "percent")
+)
+DATABASE_IN_USE = Gauge("runlane_db_pool_in_use", "Database connections of this process that are in use.")
+QUERY_SECONDS = LabeledHistogram(
+    "runlane_db_query_seconds", "How long database statements took.", "statement", _QUERY_SECONDS, most=500
+)
+
+INSTRUMENTS: Final[tuple[Instrument, ...]] = (
+    BUILD,
     COMMITS,
+    BATCH_SIZE,
     FENCED_WRITES,
     TAKEOVERS,
     LOST_WORKERS,
     ACCEPTS,
+    RUNS_ACCEPTED,
+    RUNS_ENDED,
+    ATTEMPTS,
+    RUN_WAIT_SECONDS,
+    RUN_DURATION_SECONDS,
+    RUN_SECONDS,
+    STEP_SECONDS,
+    DEAD_LETTERS,
+    FLOW_CONTROL,
     SCHEDULE_STARTS,
     SCHEDULE_SKIPS,
     SCHEDULE_MISSES,
     SCHEDULE_FAILURES,
-    WEBHOOKS_DELIVERED,
-    WEBHOOKS_FAILED,
-    WEBHOOK_TRIES_FAILED,
+    SCHEDULE_DELAY_SECONDS,
+    WEBHOOK_ATTEMPTS,
+    WEBHOOK_SECONDS,
+    MODEL_CALLS,
+    MODEL_COST_USD,
+    MODEL_TOKENS,
+    PROVIDER_WAIT_SECONDS,
+    PROVIDER_BACKOFFS,
+    BUDGET_NOTICES,
+    DATABASE_IN_USE,
+    QUERY_SECONDS,
 )
-HISTOGRAMS = (BATCH_SIZE, START_SECONDS, RUN_SECONDS, STEP_SECONDS, SCHEDULE_DELAY_SECONDS, WEBHOOK_SECONDS)
 
 
 def render() -> str:
     """Return all metrics in the text format of Prometheus."""
-    lines: list[str] = []
-    for counter in COUNTERS:
-        name = f"{counter.name}_total"
-        lines += [f"# HELP {name} {counter.purpose}", f"# TYPE {name} counter", f"{name} {counter.value}"]
-    for labeled in LABELED_COUNTERS:
-        name = f"{labeled.name}_total"
-        lines += [f"# HELP {name} {labeled.purpose}", f"# TYPE {name} counter"]
-        for values, count in sorted(labeled.values.items()):
-            shown = ",".join(
-                f'{label}="{_escaped(value)}"' for label, value in zip(labeled.labels, values, strict=True)
-            )
-            lines.append(f"{name}{{{shown}}} {count}")
-    for histogram in HISTOGRAMS:
-        name = histogram.name
-        lines += [f"# HELP {name} {histogram.purpose}", f"# TYPE {name} histogram"]
-        buckets = histogram.buckets()
-        lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in buckets]
-        lines += [f"{name}_sum {histogram.total:g}", f"{name}_count {buckets[-1][1]}"]
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return "\n".join(line for instrument in INSTRUMENTS for line in instrument.lines()) + "\n"

@@ -1,6 +1,6 @@
-"""Tracing: one trace from the HTTP request through the queue to each attempt.
+"""Tracing: one trace from the HTTP request through the queue to each attempt, its calls and its webhooks.
 
-A run stores the W3C traceparent it was accepted under, and its attempts continue that trace. Without
+A run stores the W3C traceparent it was accepted under; its attempts and webhooks continue that trace. Without
 RUNLANE_OTLP_ENDPOINT OpenTelemetry is not imported and a span costs one comparison; a traceparent of the caller is
 stored all the same, so that workers with tracing can continue it.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from runlane.extras import requires_extra
 from runlane.redaction import LOGS
@@ -115,6 +115,43 @@ def span(name: str, attributes: Mapping[str, Any], parent: str | None = None) ->
     return _span(name, parent, attributes)
 
 
+@contextmanager
+def quiet_span(
+    name: str,
+    attributes: Mapping[str, Any],
+    kind: Literal["internal", "client"] = "internal",
+    parent: str | None = None,
+) -> Generator[Any]:
+    """Return a span, or None while tracing is off. A failure is recorded by its code, without message and traceback.
+
+    An exception whose `code` is None is not a failure, such as the suspension of a step.
+    `parent` is a traceparent; without one the span belongs to the current span.
+    """
+    if _provider is None:
+        yield None
+        return
+    from opentelemetry.trace import SpanKind
+
+    with _started(name, attributes, parent, SpanKind[kind.upper()], record_exceptions=False) as span:
+        try:
+            yield span
+        except BaseException as error:
+            code = getattr(error, "code", type(error).__name__)
+            if code is not None:
+                mark_failed(span, str(code))
+            raise
+
+
+def mark_failed(started: Any, code: str) -> None:
+    """Mark a span as failed with a code. Nothing happens without a span."""
+    if started is None:
+        return
+    from opentelemetry.trace import StatusCode
+
+    started.set_attribute("error.type", code)
+    started.set_status(StatusCode.ERROR)
+
+
 def set_attributes(started: Any, attributes: Mapping[str, str]) -> None:
     """Set the outcome on a span; an `error` among the attributes marks it as failed."""
     from opentelemetry.trace import StatusCode
@@ -139,10 +176,23 @@ def current_parent() -> str | None:
 
 @contextmanager
 def _span(name: str, parent: str | None, attributes: Mapping[str, Any]) -> Generator[Any]:
+    from opentelemetry.trace import SpanKind
+
+    with _started(name, attributes, parent, SpanKind.INTERNAL, record_exceptions=True) as started:
+        yield started
+
+
+def _started(
+    name: str, attributes: Mapping[str, Any], parent: str | None, kind: Any, *, record_exceptions: bool
+) -> AbstractContextManager[Any]:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     context = None if parent is None else TraceContextTextMapPropagator().extract({"traceparent": parent})
-    tracer = _provider.get_tracer("runlane", VERSION)
-    kept = {key: value for key, value in attributes.items() if value is not None}
-    with tracer.start_as_current_span(name, context=context, attributes=kept) as started:
-        yield started
+    return _provider.get_tracer("runlane", VERSION).start_as_current_span(
+        name,
+        context=context,
+        kind=kind,
+        attributes={key: value for key, value in attributes.items() if value is not None},
+        record_exception=record_exceptions,
+        set_status_on_exception=record_exceptions,
+    )

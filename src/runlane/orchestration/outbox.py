@@ -15,6 +15,7 @@ from runlane.domain.budget import BudgetNotice
 from runlane.domain.text import dump_json
 from runlane.failpoints import failpoint
 from runlane.interpreter.values import PendingStep, StepEvent
+from runlane.observability import metrics
 from runlane.orchestration.memory import AttemptMemory
 from runlane.store.orchestration.calls import CallRecord
 from runlane.store.orchestration.steps import StepRecord
@@ -78,6 +79,7 @@ class Outbox:
     def report_budget(self, notice: BudgetNotice) -> None:
         """Add that most of a budget is spent, or all of it."""
         self._entry.budgets.append(notice)
+        metrics.BUDGET_NOTICES.add(notice.cap.scope, "100" if notice.reached else "80")
 
     @property
     def pending_bytes(self) -> int:

@@ -55,6 +55,11 @@ class ApiSettings(SettingsGroup):
         description="Origins whose web pages may call the API from a browser, separated by commas, such as "
         "https://chat.example.com; * allows all. Default: none.",
     )
+    metrics_tenants: bool = Field(
+        default=False,
+        description="Whether metrics have a label with the tenant. Each tenant adds series, and its name is shown to "
+        "everyone who may read metrics.",
+    )
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://",

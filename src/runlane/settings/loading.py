@@ -4,26 +4,53 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AliasChoices, SecretStr, ValidationError
+from pydantic import AliasChoices, SecretStr, ValidationError, model_validator
 from pydantic_settings import SettingsError
 
 from runlane.errors import InvalidSettings, nearest
 from runlane.redaction import LOGS
 from runlane.settings.api import ApiSettings
 from runlane.settings.dashboard import DashboardSettings
+from runlane.settings.memory import MemoryMode, MemorySettings
 from runlane.settings.providers import ProviderSettings
-from runlane.settings.storage import StorageSettings
+from runlane.settings.storage import EMBEDDED_FILE, StorageSettings
 from runlane.settings.worker import WorkerSettings
 
 # Read by the command line; not settings of a process.
 CLIENT_VARIABLES: Final = ("RUNLANE_URL", "RUNLANE_API_KEY")
 
 
-class Settings(StorageSettings, WorkerSettings, ApiSettings, DashboardSettings, ProviderSettings):
+class Settings(StorageSettings, MemorySettings, WorkerSettings, ApiSettings, DashboardSettings, ProviderSettings):
     """The settings of a process. Durations are in seconds unless the name has another unit."""
+
+    @model_validator(mode="after")
+    def _check_memory_mode(self) -> Self:
+        if self.memory_mode in ("replicated", "direct") and self.sqlite_path is not None:
+            raise ValueError(f"RUNLANE_MEMORY_MODE={self.memory_mode} needs Postgres: set RUNLANE_DATABASE_URL")
+        if self.memory_mode == "replicated" and self.memory_path is None:
+            raise ValueError("RUNLANE_MEMORY_MODE=replicated needs a file: set RUNLANE_MEMORY_PATH")
+        return self
+
+    @property
+    def memory_mode_in_force(self) -> MemoryMode:
+        """The mode of memory that `auto` stands for, or the one that is set."""
+        if self.memory_mode != "auto":
+            return self.memory_mode
+        if self.sqlite_path is not None:
+            return "local"
+        return "direct" if self.memory_path is None else "replicated"
+
+    @property
+    def memory_file(self) -> Path:
+        """The memory file."""
+        if self.memory_path is not None:
+            return self.memory_path
+        beside = self.sqlite_path or EMBEDDED_FILE
+        return beside.with_name(f"{beside.stem}-memory.db")
 
 
 def load_settings(**overrides: Any) -> Settings:

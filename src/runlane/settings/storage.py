@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from runlane.settings.group import SettingsGroup
 from runlane.settings.secret_keys import parse_secret_keys
+from runlane.settings.url_files import read_url_files
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
 # Created automatically beside the embedded file, and used only with it.
@@ -23,6 +24,17 @@ class StorageSettings(SettingsGroup):
     database_url: SecretStr | None = Field(
         default=None,
         description="postgresql://user@host/name or sqlite:///path. Default: the file .runlane/runlane.db.",
+    )
+    database_url_file: Path | None = Field(
+        default=None, description="A file that contains the URL of the database instead, such as a mounted secret."
+    )
+    migrations_database_url: SecretStr | None = Field(
+        default=None,
+        description="The database for `runlane db`, if it is reached in another way: past PgBouncer, or as the role "
+        "that owns the tables. Default: RUNLANE_DATABASE_URL.",
+    )
+    migrations_database_url_file: Path | None = Field(
+        default=None, description="A file that contains the URL for `runlane db` instead."
     )
     pgbouncer: bool = Field(
         default=False,
@@ -45,6 +57,7 @@ class StorageSettings(SettingsGroup):
         description="redis://, rediss://, redis+sentinel://host:port,host:port/service or redis+cluster://host:port,… "
         "Wakes other processes immediately and makes streams live; no data is lost without it.",
     )
+    redis_url_file: Path | None = Field(default=None, description="A file that contains the URL of Redis instead.")
     redis_prefix: str = Field(
         default="runlane", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Prefix of every Redis key."
     )
@@ -112,6 +125,11 @@ class StorageSettings(SettingsGroup):
     )
     retention_seconds: float = Field(default=60.0, gt=0, description="How often expired runs are looked for.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_urls(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return read_url_files(given)
+
     @model_validator(mode="after")
     def _check_one_secret_key(self) -> Self:
         if self.secret_key is not None and self.secret_key_file is not None:
@@ -125,7 +143,7 @@ class StorageSettings(SettingsGroup):
             parse_secret_keys(key.get_secret_value())
         return key
 
-    @field_validator("database_url")
+    @field_validator("database_url", "migrations_database_url")
     @classmethod
     def _check_url(cls, url: SecretStr | None) -> SecretStr | None:
         if url is not None:
@@ -139,6 +157,11 @@ class StorageSettings(SettingsGroup):
             return EMBEDDED_FILE
         url = self.database_url.get_secret_value()
         return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:") else None
+
+    def for_migrations(self) -> Self:
+        """Return the settings with the database of `runlane db`, which is reached without PgBouncer."""
+        url = self.migrations_database_url
+        return self if url is None else self.model_copy(update={"database_url": url, "pgbouncer": False})
 
     @property
     def shown_database(self) -> str:

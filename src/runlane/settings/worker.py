@@ -35,6 +35,15 @@ class WorkerSettings(SettingsGroup):
         description="Port of the health endpoint; 0 disables it. Default: 9000, or a free port if 9000 is taken.",
     )
 
+    pod_deletion_cost: bool = Field(
+        default=False,
+        description="Whether a worker in Kubernetes annotates its own pod with the number of its runs, so that idle "
+        "pods are removed first. Its service account must be allowed to patch pods.",
+    )
+    pod_name: str | None = Field(
+        default=None, max_length=253, pattern=r"^[a-z0-9.-]+$", description="Name of the pod. Default: the host name."
+    )
+
     lease_seconds: float = Field(
         default=15.0, ge=2, le=3600, description="A worker that has not renewed its lease for this long is lost."
     )

@@ -15,6 +15,8 @@ from runlane.errors import LeaseLost, Retry, RunlaneError, TemplateTooLarge, Una
 from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.values import Done, Failed, Outcome
 from runlane.llm.models import ModelFailed
+from runlane.observability.genai import step_span
+from runlane.observability.tracing import mark_failed
 from runlane.steps import code_steps, data_steps, model_steps, task_step, wait_steps
 from runlane.steps.context import PreviousStep, StepContext
 from runlane.steps.memory import MemoryTimeout
@@ -38,7 +40,11 @@ MAX_MESSAGE: Final = 4000
 
 async def perform_step(context: StepContext[Any]) -> Outcome | StepWait | Suspended:
     """Perform a step. The cost of an outcome is the cost of all tries of the step."""
-    outcome = await _performed(context)
+    pending = context.pending
+    with step_span(pending.step.id, pending.step.type, pending.path, pending.tries) as span:
+        outcome = await _performed(context)
+        if isinstance(outcome, Failed):
+            mark_failed(span, outcome.code)
     if isinstance(outcome, Failed) and not outcome.retryable:
         await context.journal.close_round()
     return outcome

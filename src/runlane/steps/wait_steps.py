@@ -63,6 +63,9 @@ class Suspended:
 class Suspend(Exception):
     """Raised inside a step to suspend it. Everything else that the step could do is done and stored."""
 
+    # A span that it leaves has not failed.
+    code = None
+
     def __init__(self, *waits: StepWait) -> None:
         super().__init__(", ".join(wait.prompt or wait.kind for wait in waits))
         self.waits = waits

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+from runlane.domain.access_rule import AccessRule
 from runlane.domain.assistant import Assistant
 from runlane.domain.graph import GraphRequest, MultitaskStrategy, Operation, graph_target, merge_config
+from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.options import RunOptions
 from runlane.domain.text import utf8_size
@@ -27,7 +29,7 @@ class GraphRunRequest:
     """A run of an assistant. `request` has the config and context of the request alone.
 
     Without a thread, one is created for the run, and deleted with its end if `deletes` is set. `creates` creates a
-    thread that does not exist.
+    thread that does not exist, with `ttl`. A thread that `rule` does not allow does not exist either.
     """
 
     assistant_id: str
@@ -39,6 +41,8 @@ class GraphRunRequest:
     deletes: bool = False
     operation: Operation = Operation.RUN
     options: RunOptions = field(default_factory=RunOptions)
+    rule: AccessRule | None = None
+    ttl: DefaultTtl | None = None
 
 
 async def graph_starts(
@@ -90,6 +94,9 @@ async def graph_starts(
                 deletes=request.deletes,
                 operation=request.operation,
                 actor=actor,
+                metadata=request.metadata,
+                rule=request.rule,
+                ttl=request.ttl,
             )
         )
     return starts

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from runlane.access.keyring import Keyring
 from runlane.addresses import parse_allow_list
@@ -26,7 +27,7 @@ from runlane.errors import (
     OutboundUnreachable,
     RunlaneError,
 )
-from runlane.observability import metrics
+from runlane.observability import metrics, tracing
 from runlane.outbound import Outbound, OutboundLimits, OutboundResponse
 from runlane.redaction import Redactor
 from runlane.redaction.redactor import Values
@@ -79,8 +80,13 @@ class WebhookSender:
         error: str | None = None
         redactor = Redactor()
         try:
-            response = await self._request(delivery, redactor)
-            kind, error = _judge(response)
+            with tracing.quiet_span("POST webhook", _span_of(delivery), "client", delivery.trace) as span:
+                response = await self._request(delivery, redactor)
+                kind, error = _judge(response)
+                if span is not None:
+                    span.set_attribute("http.response.status_code", response.status)
+                if kind is not None:
+                    tracing.mark_failed(span, kind.value)
         except OutboundRefused:
             kind, error = ErrorKind.REFUSED, REFUSED
         except OutboundTimeout as failure:
@@ -124,6 +130,10 @@ class WebhookSender:
         headers = await self._own_headers(delivery, redactor)
         headers |= {"content-type": "application/json", "user-agent": USER_AGENT}
         headers |= signed_headers(secrets, delivery.message_id, timestamp, body)
+        # Without tracing, the receiver continues the trace of the caller who started the run.
+        trace = tracing.current_parent() or delivery.trace
+        if trace is not None:
+            headers["traceparent"] = trace
         if delivery.own:
             headers |= plain_headers(secrets[0] if secrets else None, timestamp, body)
         return await self._outbound.request(
@@ -136,6 +146,18 @@ class WebhookSender:
         if not names:
             return dict(delivery.headers)
         return fill_headers(delivery.headers, await redactor.learning(self._values)(delivery.tenant, names))
+
+
+def _span_of(delivery: ClaimedDelivery) -> dict[str, str | int | None]:
+    return {
+        "http.request.method": "POST",
+        "server.address": urlsplit(delivery.url).hostname if delivery.url else None,
+        "runlane.run_id": delivery.run_id,
+        "runlane.tenant": delivery.tenant,
+        "runlane.webhook.type": delivery.type,
+        "runlane.webhook.message_id": delivery.message_id,
+        "runlane.webhook.try": delivery.tries + 1,
+    }
 
 
 def _judge(response: OutboundResponse) -> tuple[ErrorKind | None, str | None]:

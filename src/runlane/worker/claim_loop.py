@@ -60,6 +60,16 @@ class ClaimLoop:
         self._may_claim = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
+        # How many runs may still be claimed; None without a bound.
+        self._left: int | None = None
+        self._ends_when_idle = False
+        # Set when the loop has claimed all it may and those runs have ended, or nothing was ready.
+        self.finished = asyncio.Event()
+
+    def bound(self, max_runs: int | None, *, ends_when_idle: bool) -> None:
+        """Set `finished` after this many runs, or when no run is ready and none is executed."""
+        self._left = max_runs
+        self._ends_when_idle = ends_when_idle
 
     @property
     def lanes(self) -> frozenset[str] | None:
@@ -118,7 +128,11 @@ class ClaimLoop:
         while not self._stopping:
             self._health.claim_loop_turned_at = time.monotonic()
             slots = self._executions.free_slots()
+            if self._left is not None:
+                slots = min(slots, self._left)
             if slots <= 0:
+                if self._left == 0 and not self._executions.active:
+                    self.finished.set()
                 self._executions.slot_free.clear()
                 await _wait(self._executions.slot_free, 1.0)
                 continue
@@ -141,6 +155,8 @@ class ClaimLoop:
                 # Even if a late renewal may still arrive: a lease that has expired once stays expired.
                 self._abandon_registration("the database reports that its lease has expired")
             elif not outcome.claims and not outcome.again:
+                if self._ends_when_idle and not self._executions.active:
+                    self.finished.set()
                 # Waiting for a bell is not a stall, however long the poll interval is.
                 poll_seconds = self._poll_seconds()
                 self._health.claim_loop_turned_at = time.monotonic() + poll_seconds
@@ -177,6 +193,8 @@ class ClaimLoop:
             return _NOTHING
         for claimed in outcome.claims:
             self._executions.start(claimed)
+        if self._left is not None:
+            self._left -= len(outcome.claims)
         self._bus.publish([claimed.notice for claimed in outcome.claims])
         if len(outcome.claims) == slots:
             # More runs may be ready than one worker can take, so this claim, not each accept, wakes the next worker.

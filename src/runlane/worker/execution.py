@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from runlane.domain.run import Status
 from runlane.domain.task import Task
 from runlane.domain.text import clean_text, dump_json, load_json
 from runlane.errors import Fail, LeaseLost, Retry, RunCancelled
+from runlane.observability import metrics
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish, Recorded, RecordEntry
 from runlane.store.queue.redaction import redacted
@@ -89,6 +91,7 @@ class Execution:
     """One attempt in this worker."""
 
     __slots__ = (
+        "_began",
         "_calling",
         "_context",
         "_final_entry",
@@ -115,6 +118,7 @@ class Execution:
         on_timeout: Callable[[Execution], None],
     ) -> None:
         self.claimed = claimed
+        self._began = time.monotonic()
         self._job = job
         self._final_entry: RecordEntry | None = None
         self._on_timeout = on_timeout
@@ -220,7 +224,17 @@ class Execution:
             log.info("run_lost", run_id=claimed.run_id, attempt=claimed.attempt)
             return None
         self._finish, self._status = entry.finish, recorded.status
+        self._count(finish, recorded.status)
         return recorded
+
+    def _count(self, finish: Finish, status: Status) -> None:
+        claimed = self.claimed
+        metrics.ATTEMPTS.add(finish.outcome.value)
+        if status.terminal:
+            metrics.RUNS_ENDED.add(claimed.target, status.value)
+            # The database's clock up to the claim, and this process's own from then on.
+            waited = (claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000
+            metrics.RUN_DURATION_SECONDS.observe(waited + time.monotonic() - self._began, claimed.target)
 
     @property
     def log_event(self) -> str:

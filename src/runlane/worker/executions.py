@@ -97,7 +97,7 @@ class Executions:
         if self.log_runs:
             log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.tries)
         if claimed.attempt == 1:
-            metrics.START_SECONDS.observe((claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000)
+            metrics.RUN_WAIT_SECONDS.observe(_waited_seconds(claimed), claimed.lane)
         execution.task = asyncio.create_task(self._execute(execution))
 
     def cancel(self, run_id: str, attempt: int | None = None) -> None:
@@ -227,3 +227,7 @@ class Executions:
     def _free_stuck_slot(self, task: asyncio.Future[Any]) -> None:
         self._stuck.discard(task)
         self.slot_free.set()
+
+
+def _waited_seconds(claimed: Claimed) -> float:
+    return (claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000

@@ -131,6 +131,15 @@ class Worker:
         )
 
     @property
+    def finished(self) -> asyncio.Event:
+        """Set when the worker has executed all it may; see bound()."""
+        return self._claims.finished
+
+    def bound(self, max_runs: int | None, *, ends_when_idle: bool) -> None:
+        """Execute at most this many runs, or only what is ready; `finished` is set then. Call it before start()."""
+        self._claims.bound(max_runs, ends_when_idle=ends_when_idle)
+
+    @property
     def worker_id(self) -> str | None:
         """The id of the worker's current registration."""
         return None if self._registration is None else self._registration.worker_id

@@ -111,6 +111,7 @@ BODIES: dict[str, Any] = {
     "/replay": {},
     "/v1/chat/completions": {"model": "helper", "messages": [{"role": "user", "content": "hello"}]},
     "/v1/responses": {"model": "helper", "input": "hello"},
+    "/api/v2/stream-tokens": {"thread_id": "00000000-0000-4000-8000-000000000000"},
     "/ag-ui/agents/{agent_id}": {
         "threadId": "1",
         "runId": "1",

@@ -77,6 +77,6 @@ async def test_metrics_have_the_use_of_each_limit(idle_api: Api) -> None:
     await idle_api.client.put(f"{API}/concurrency-limits/gpu", json={"max_running": 1})
     await start(idle_api, 3)
     text = (await idle_api.client.get("/metrics")).text
-    assert 'runlane_concurrency_limit_max{limit="gpu",tenant="default"} 1.0' in text
-    assert 'runlane_concurrency_limit_admitted{limit="gpu",tenant="default"} 1.0' in text
-    assert 'runlane_concurrency_limit_waiting{limit="gpu",tenant="default"} 2.0' in text
+    assert 'runlane_concurrency_limit_max{limit="gpu"} 1.0' in text
+    assert 'runlane_concurrency_limit_admitted{limit="gpu"} 1.0' in text
+    assert 'runlane_concurrency_limit_waiting{limit="gpu"} 2.0' in text

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from runlane.app import App
 from runlane.errors import LeaseLost
+from runlane.settings import Settings
 from runlane.store.queue.record import RecordEntry
-from tests.acceptance.api.serving import API, Api
+from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.harness import Store, eventually
 
 
@@ -23,6 +25,10 @@ class Metrics:
 
     def __call__(self, name: str, **labels: str) -> float:
         return self._found[f"runlane_{name}", tuple(sorted(labels.items()))]
+
+    def find(self, name: str, **labels: str) -> float:
+        """Return a metric whose labels may not have occurred yet; 0 then."""
+        return self._found.get((f"runlane_{name}", tuple(sorted(labels.items()))), 0.0)
 
 
 async def scrape(api: Api) -> Metrics:
@@ -49,8 +55,13 @@ async def test_a_run_moves_what_counts_runs(api: Api) -> None:
         return after(name) - before(name)
 
     assert grown("accept_requests_total") == 1
-    assert grown("start_seconds_count") == grown("attempt_seconds_count") == 1
-    assert 0 < grown("start_seconds_sum") < 60
+    assert grown("runs_accepted_total") == 1
+    waited = after("run_wait_seconds_count", lane="default") - before.find("run_wait_seconds_count", lane="default")
+    assert waited == grown("attempt_seconds_count") == 1
+    ended = {"target": "greet", "outcome": "completed"}
+    assert after("runs_ended_total", **ended) - before.find("runs_ended_total", **ended) == 1
+    attempts = after("attempts_total", outcome="completed") - before.find("attempts_total", outcome="completed")
+    assert attempts == 1
     assert 0 < grown("attempt_seconds_sum") < 60
     # Accepted, three lines, the end: some of them may share a transaction.
     assert 2 <= grown("commits_total") == grown("commit_members_count") <= grown("commit_members_sum")
@@ -131,3 +142,23 @@ async def test_the_connection_of_the_bus_is_reported(api: Api) -> None:
         return (await scrape(api))("bus_connected") == expected
 
     await eventually(connected, "the bus")
+
+
+async def test_a_run_that_ends_without_a_worker_is_counted(idle_api: Api) -> None:
+    api = idle_api
+    ended = {"target": "greet", "outcome": "cancelled"}
+    before = (await scrape(api)).find("runs_ended_total", **ended)
+    run = await api.run("greet", wait=False)
+    assert (await api.post(f"/runs/{run['run_id']}/cancel")).status_code == 200
+    assert (await scrape(api))("runs_ended_total", **ended) - before == 1
+
+
+async def test_tenants_are_labels_only_if_the_setting_says_so(idle_api: Api, settings: Settings, own_app: App) -> None:
+    api = idle_api
+    assert (await api.client.put(f"{API}/quotas/runs_per_day", json={"limit": 10})).status_code == 200
+    await api.run("greet", wait=False)
+    assert (await scrape(api))("allowance_used_ratio", allowance="runs_per_day") == 0.1
+    named = copy_of(own_app, settings.model_copy(update={"metrics_tenants": True}))
+    async with serving(named) as other:
+        found = await scrape(other)
+        assert found("allowance_used_ratio", allowance="runs_per_day", tenant="default") == 0.1

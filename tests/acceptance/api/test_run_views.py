@@ -8,6 +8,8 @@ import pytest
 
 from runlane.api.services import WorkerOptions
 from runlane.app import App
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from runlane.store.access.tenants import create_tenant
 from runlane.store.queue.lanes import LaneChange, set_lane
 from tests.acceptance.api.flows import ARTICLE, PAYMENT, TWO, bring, say
@@ -229,3 +231,22 @@ async def test_another_tenant_sees_nothing_of_a_run(api: Api, view: str) -> None
     problem_of(await api.get(f"/runs/{run_id}/{view}", headers=acme), 404, "run_not_found")
     problem_of(await api.get("/orchestrations/small/graph", headers=acme), 404, "unknown_definition")
     problem_of(await api.client.get(f"{API}/orchestrations/small/graph?tenant=default", headers=acme), 404, "not_found")
+
+
+async def test_lists_show_what_the_models_of_each_run_have_used(api: Api) -> None:
+    loaded = parse_bodies({"agents": [{"id": "helper", "model": "scripted", "answers": ["Hello."]}]})
+    await sync_definitions(api.parts.database, "default", loaded, actor="test")
+    answered = (await api.post("/agents/helper/run", {"message": "hello"})).json()["run_id"]
+    await ended(api, answered)
+    task = (await api.run("greet"))["run_id"]
+    listed = {run["run_id"]: run for run in (await api.get("/runs")).json()["runs"]}
+    status = (await api.get(f"/runs/{answered}/status")).json()
+    assert listed[answered]["total_tokens"] == status["total_tokens_used"] > 0
+    assert listed[answered]["total_cost_usd"] == status["total_cost_usd"]
+    assert (listed[task]["total_tokens"], listed[task]["total_cost_usd"]) == (None, None)
+    one = (await api.get(f"/runs/{answered}")).json()
+    assert one["total_tokens"] == listed[answered]["total_tokens"]
+    # The calls of a step are spans inside it.
+    spans = (await api.get(f"/runs/{answered}/timeline?parent=answer")).json()["spans"]
+    assert [(span["kind"], span["outcome"]) for span in spans] == [("model", "done")]
+    assert spans[0]["tokens"] == status["total_tokens_used"]

@@ -227,5 +227,5 @@ async def test_metrics_count_what_waits(hooked: Api, receiver: WebhookReceiver) 
     await hooked.run("greet", input={"text": "Ada"})
     await eventually(lambda: receiver.received, "a try")
     text = (await hooked.client.get("/metrics")).text
-    assert "runlane_webhooks_pending 1.0" in text
+    assert "runlane_webhook_pending 1.0" in text
     assert "runlane_webhook_oldest_seconds" in text

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
+from runlane.api.agent_auth.guard import delete_rule, rule_of
 from runlane.api.agent_server.assistant_schemas import (
     AssistantCount,
     AssistantCreate,
@@ -66,7 +67,7 @@ async def search_assistants(request: Request, principal: RunsRead, body: Assista
     found = await search.search_assistants(
         parts_of(request).database,
         principal.tenant,
-        _filter(wanted),
+        _filter(request, wanted),
         sort_by=wanted.sort_by or "created_at",
         descending=wanted.sort_order != "asc",
         limit=wanted.limit + 1,
@@ -79,7 +80,7 @@ async def search_assistants(request: Request, principal: RunsRead, body: Assista
 @router.post("/assistants/count", response_model=int, responses=answers())
 async def count_assistants(request: Request, principal: RunsRead, body: AssistantCount | None = None) -> JsonBody:
     """Return how many assistants a search finds."""
-    wanted = _filter(body or AssistantCount())
+    wanted = _filter(request, body or AssistantCount())
     return JsonBody(await search.count_assistants(parts_of(request).database, principal.tenant, wanted))
 
 
@@ -196,8 +197,10 @@ def _depth(xray: str, drawings: Mapping[str, Any]) -> str:
     return str(min(wanted, deepest))
 
 
-def _filter(wanted: AssistantCount) -> search.AssistantFilter:
-    return search.AssistantFilter(graph_id=wanted.graph_id, name=wanted.name, metadata=wanted.metadata or None)
+def _filter(request: Request, wanted: AssistantCount) -> search.AssistantFilter:
+    return search.AssistantFilter(
+        graph_id=wanted.graph_id, name=wanted.name, metadata=wanted.metadata or None, rule=rule_of(request)
+    )
 
 
 @router.delete("/assistants/{assistant_id}", status_code=204, response_class=Response, responses=answers(404, 409))
@@ -208,5 +211,6 @@ async def delete_assistant(
     delete_threads: Annotated[bool, Query(description="Delete the threads of the assistant, too.")] = False,
 ) -> Response:
     """Delete an assistant with its versions."""
-    await remove_assistant(parts_of(request), principal, assistant_id, delete_threads=delete_threads)
+    rule = await delete_rule(request) if delete_threads else None
+    await remove_assistant(parts_of(request), principal, assistant_id, delete_threads=delete_threads, rule=rule)
     return Response(status_code=204)

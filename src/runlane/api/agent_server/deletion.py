@@ -9,6 +9,7 @@ from typing import Final
 
 from runlane.api.services import Services
 from runlane.domain.access import Principal
+from runlane.domain.access_rule import AccessRule
 from runlane.domain.run import Status
 from runlane.errors import RunNotFound
 from runlane.store.queue.run_changes import RunChange
@@ -16,6 +17,7 @@ from runlane.store.sql.database import Session
 from runlane.store.threads.assistants import delete_assistant_in
 from runlane.store.threads.cancelling import delete_thread
 from runlane.store.threads.threads import threads_of_assistant
+from runlane.store.threads.visibility import thread_visibility
 
 # How long a request waits for runs that a worker still executes. They end in any case.
 _STOP_SECONDS: Final = 10.0
@@ -28,14 +30,25 @@ async def remove_thread(parts: Services, principal: Principal, thread_id: str) -
     await wait_stopped(parts, principal, changes)
 
 
-async def remove_assistant(parts: Services, principal: Principal, assistant_id: str, *, delete_threads: bool) -> None:
-    """Delete an assistant, and its threads if asked to."""
+async def remove_assistant(
+    parts: Services,
+    principal: Principal,
+    assistant_id: str,
+    *,
+    delete_threads: bool,
+    rule: AccessRule | None = None,
+) -> None:
+    """Delete an assistant, and those of its threads that the rule allows if asked to."""
 
     async def work(session: Session) -> list[str]:
         deleted = await delete_assistant_in(session, principal.tenant, assistant_id)
         return await threads_of_assistant(session, principal.tenant, deleted.id) if delete_threads else []
 
-    for thread_id in await parts.database.transact(work):
+    thread_ids = await parts.database.transact(work)
+    if rule is not None:
+        found = await thread_visibility(parts.database, principal.tenant, thread_ids, rule)
+        thread_ids = [thread_id for thread_id in thread_ids if found.get(thread_id)]
+    for thread_id in thread_ids:
         await remove_thread(parts, principal, thread_id)
 
 

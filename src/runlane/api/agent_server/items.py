@@ -24,7 +24,9 @@ router = agent_router("store")
 async def put_item(request: Request, principal: RunsWrite, body: ItemPut) -> Response:
     """Store an item; one with the same namespace and key is replaced."""
     text = None if body.index is False else item_text(body.value, body.index or [WHOLE])
-    item = store.NewItem(tuple(body.namespace), body.key, body.value, text=text, ttl_minutes=body.ttl)
+    default = parts_of(request).app.graph_store.ttl
+    ttl = body.ttl if body.ttl is not None or default is None else default.minutes
+    item = store.NewItem(tuple(body.namespace), body.key, body.value, text=text, ttl_minutes=ttl)
     await parts_of(request).database.transact(lambda session: store.put_items(session, principal.tenant, [item]))
     return Response(status_code=204)
 
@@ -39,9 +41,8 @@ async def get_item(
 ) -> JsonBody:
     """Return an item; null if it does not exist."""
     labels = tuple(label for part in namespace or () for label in part.split(".") if label)
-    found = await store.read_item(
-        parts_of(request).database, principal.tenant, labels, key, refresh_ttl=refresh_ttl is not False
-    )
+    refresh = _refreshes(request, refresh_ttl)
+    found = await store.read_item(parts_of(request).database, principal.tenant, labels, key, refresh_ttl=refresh)
     return JsonBody(None if found is None else _item_json(found))
 
 
@@ -63,7 +64,7 @@ async def search_items(request: Request, principal: RunsRead, body: ItemSearch |
         query=wanted.query,
         limit=wanted.limit,
         offset=wanted.offset,
-        refresh_ttl=wanted.refresh_ttl is not False,
+        refresh_ttl=_refreshes(request, wanted.refresh_ttl),
     )
     found = await parts_of(request).database.transact(
         lambda session: store.search_items(session, principal.tenant, query)
@@ -86,6 +87,12 @@ async def list_namespaces(request: Request, principal: RunsRead, body: Namespace
         lambda session: store.list_namespaces(session, principal.tenant, query)
     )
     return JsonBody({"namespaces": [list(labels) for labels in found]})
+
+
+def _refreshes(request: Request, wanted: bool | None) -> bool:
+    """Return whether reading restarts the time to live: as the request says, or as the configuration file does."""
+    default = parts_of(request).app.graph_store.ttl
+    return wanted if wanted is not None else default is None or default.refresh_on_read
 
 
 def _item_json(item: store.StoredItem) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from runlane.api.agent_auth.guard import authorize
 from runlane.api.body import LargeBodyRoute
 from runlane.api.serializers import JsonBody
 from runlane.domain.wire import to_dict
@@ -20,16 +21,20 @@ _JSON = (b"content-type", b"application/json")
 
 
 class AgentRoute(LargeBodyRoute):
-    """A route that reads a body of type text/plain as JSON: some browser clients send it so to avoid a preflight."""
+    """A route of the agent server, which an auth module may decide about.
+
+    It reads a body of type text/plain as JSON: Studio and other browser clients send it so to avoid a preflight.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         usual = super().get_route_handler()
+        path = self.path_format
 
         async def handle(request: Request) -> Response:
             if request.headers.get("content-type", "").startswith("text/plain"):
                 headers = [pair for pair in request.scope["headers"] if pair[0] != _JSON[0]]
                 request = Request({**request.scope, "headers": [*headers, _JSON]}, request.receive)
-            return await usual(request)
+            return await usual(await authorize(request, path))
 
         return handle
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Path, Query, Request
 from starlette.responses import Response
 
+from runlane.access.policy import require
 from runlane.api.agent_server.deletion import publish_changes, wait_stopped
 from runlane.api.agent_server.joining import JoinAnswer
 from runlane.api.agent_server.routing import agent_router, listing
@@ -23,7 +24,7 @@ from runlane.api.idempotency import IdempotencyKey
 from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
-from runlane.domain.access import Principal
+from runlane.domain.access import Permission, Principal
 from runlane.domain.graph import CancelAction, ThreadRunStatus
 from runlane.domain.thread import ThreadRun
 from runlane.domain.wire import to_dict
@@ -115,6 +116,8 @@ async def join_run(
 ) -> Response:
     """Return the values of the thread after a run, once the run has ended."""
     parts = parts_of(request)
+    if cancel_on_disconnect:
+        require(principal, Permission.RUNS_WRITE)
     started = await _visible(parts, principal, thread_id, run_id)
     return await join(parts, principal, started, cancels=cancel_on_disconnect)
 
@@ -131,6 +134,8 @@ async def join_stream(
 ) -> Response:
     """Stream the events of a run after the given one, until the run has ended."""
     parts = parts_of(request)
+    if cancel_on_disconnect:
+        require(principal, Permission.RUNS_WRITE)
     run = await store.find_thread_run(parts.database, principal.tenant, thread_id, run_id)
     modes = parse_modes(stream_mode) or run.kwargs["stream_mode"]
     started = RunPath(thread_id, run_id)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import Request
 
+from runlane.api.agent_auth.guard import rule_of
+from runlane.api.agent_auth.user_config import with_user
 from runlane.api.agent_server.deletion import publish_changes
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
@@ -18,6 +20,7 @@ from runlane.observability import tracing
 from runlane.store.threads.starting import StartedRun, ThreadStart, start_runs
 from runlane.store.threads.thread_runs import find_thread_run, thread_of_run
 from runlane.submit.graphs import GraphRunRequest, graph_starts
+from runlane.submit.webhook_urls import check_webhook_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,13 @@ async def accept_starts(request: Request, principal: Principal, wanted: Sequence
     """Accept runs of any operation, all or none. Workers and the readers of the threads are notified."""
     parts = parts_of(request)
     settings = parts.app.settings
+    options = parts.app.agent_server
+    wanted = [
+        replace(one, request=with_user(one.request, principal), rule=rule_of(request), ttl=options.thread_ttl)
+        for one in wanted
+    ]
+    for one in wanted:
+        check_webhook_url(options.webhook_urls, one.options.webhook_url)
     with tracing.span("accept graph", {"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
         starts = await graph_starts(
             parts.database,

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Body, Query, Request
 from starlette.responses import Response
 
+from runlane.api.agent_auth.guard import visible_threads
 from runlane.api.agent_server.routing import agent_router
 from runlane.api.agent_server.run_schemas import CancelManyBody, ThreadRunBody
 from runlane.api.agent_server.runs import cancel, created, join, start_one, stream
@@ -21,7 +22,7 @@ from runlane.domain.run import Status
 from runlane.domain.tenant import bare_key
 from runlane.domain.thread import ThreadRun
 from runlane.domain.wire import to_dict
-from runlane.errors import NotFound
+from runlane.errors import NotFound, UnknownThread
 from runlane.store.threads.cancelling import find_open_runs
 
 router = agent_router("runs of threads")
@@ -77,13 +78,17 @@ async def cancel_many(
     """Cancel runs of a thread, or all runs of threads in a status."""
     parts = parts_of(request)
     if body.thread_id is not None:
+        if not await visible_threads(request, principal.tenant, [body.thread_id]):
+            raise UnknownThread(body.thread_id)
         cancelled = await cancel(parts, principal, body.thread_id, body.run_ids or (), action)
     else:
         cancelled, last = 0, ""
         statuses = _statuses(body.status)
         while by_thread := await find_open_runs(parts.database, principal.tenant, statuses, last):
+            allowed = set(await visible_threads(request, principal.tenant, [bare_key(key) for key in by_thread]))
             for thread, run_ids in by_thread.items():
-                cancelled += await cancel(parts, principal, bare_key(thread), run_ids, action)
+                if bare_key(thread) in allowed:
+                    cancelled += await cancel(parts, principal, bare_key(thread), run_ids, action)
             last = max(run_id for run_ids in by_thread.values() for run_id in run_ids)
     if not cancelled:
         raise NotFound("No runs were found to cancel. Runs that have ended cannot be cancelled.")

@@ -25,18 +25,6 @@ router = agent_router("threads")
 
 Subgraphs = Annotated[bool, Query(description="Include the state of subgraphs that have not finished.")]
 Select = Annotated[list[StateField] | None, Query(description="Only these fields.")]
-_NOTHING: dict[str, Any] = {
-    "values": {},
-    "next": [],
-    "tasks": [],
-    "metadata": None,
-    "created_at": None,
-    "checkpoint": None,
-    "parent_checkpoint": None,
-    "interrupts": [],
-    "checkpoint_id": None,
-    "parent_checkpoint_id": None,
-}
 
 
 @router.get("/threads/{thread_id}/state", response_model=dict[str, Any], responses=answers(404))
@@ -113,7 +101,7 @@ async def _state(
     )
     if state is None and place.checkpoint_id is not None:
         raise NotFound(f'The thread "{thread.id}" has no checkpoint "{place.checkpoint_id}".')
-    return JsonBody(selected(state or _NOTHING, select))
+    return JsonBody(selected(state or dict(store.EMPTY_STATE), select))
 
 
 async def _history(request: Request, tenant: str, thread_id: str, query: HistoryQuery) -> JsonBody:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Header, Path, Query, Request
 from starlette.responses import Response
 
+from runlane.api.agent_auth.guard import require_visible_thread, rule_of, visible_threads
 from runlane.api.agent_server.deletion import remove_thread
 from runlane.api.agent_server.extraction import extract, parse_paths
 from runlane.api.agent_server.operations import perform
@@ -27,6 +28,7 @@ from runlane.api.error_responses import answers
 from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
 from runlane.domain.graph import GraphRequest, Operation, PruneStrategy
+from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.thread import Thread
 from runlane.domain.wire import to_dict
 from runlane.errors import RunlaneError, UnknownThread
@@ -48,9 +50,11 @@ async def create_thread(request: Request, principal: RunsWrite, body: ThreadCrea
         principal.tenant,
         thread_id,
         metadata=wanted.metadata,
-        ttl=_ttl(wanted.ttl),
+        ttl=_ttl(wanted.ttl) or default_ttl(parts_of(request).app.agent_server.thread_ttl),
         may_exist=wanted.if_exists == "do_nothing",
     )
+    if wanted.if_exists == "do_nothing":
+        await require_visible_thread(request, principal.tenant, thread_id)
     if wanted.supersteps:
         steps = tuple(step.model_dump(exclude_unset=True) for step in wanted.supersteps)
         try:
@@ -71,7 +75,7 @@ async def search_threads(request: Request, principal: RunsRead, body: ThreadSear
     found = await store.search_threads(
         parts_of(request).database,
         principal.tenant,
-        _filter(wanted, wanted.ids),
+        _filter(request, wanted, wanted.ids),
         sort_by=wanted.sort_by or "updated_at",
         descending=wanted.sort_order != "asc",
         limit=wanted.limit + 1,
@@ -91,7 +95,7 @@ async def search_threads(request: Request, principal: RunsRead, body: ThreadSear
 @router.post("/threads/count", response_model=int, responses=answers())
 async def count_threads(request: Request, principal: RunsRead, body: ThreadCount | None = None) -> JsonBody:
     """Return how many threads a search finds."""
-    wanted = _filter(body or ThreadCount(), None)
+    wanted = _filter(request, body or ThreadCount(), None)
     return JsonBody(await store.count_threads(parts_of(request).database, principal.tenant, wanted))
 
 
@@ -100,7 +104,7 @@ async def prune_threads(request: Request, principal: RunsWrite, body: ThreadPrun
     """Delete threads, or their checkpoints before the newest. Threads that do not exist are left out."""
     parts = parts_of(request)
     pruned = 0
-    for thread_id in dict.fromkeys(body.thread_ids):
+    for thread_id in await visible_threads(request, principal.tenant, list(dict.fromkeys(body.thread_ids))):
         if body.strategy is PruneStrategy.KEEP_LATEST:
             pruned += await store.prune_thread(parts.database, principal.tenant, thread_id)
             continue
@@ -162,10 +166,19 @@ def thread_json(thread: Thread, *, ttl: bool = False) -> dict[str, Any]:
     return body if ttl else {name: value for name, value in body.items() if name not in _HIDDEN}
 
 
-def _filter(wanted: ThreadCount, ids: list[str] | None) -> store.ThreadFilter:
+def _filter(request: Request, wanted: ThreadCount, ids: list[str] | None) -> store.ThreadFilter:
     return store.ThreadFilter(
-        ids=ids, status=wanted.status, metadata=wanted.metadata or None, values=wanted.values or None
+        ids=ids,
+        status=wanted.status,
+        metadata=wanted.metadata or None,
+        values=wanted.values or None,
+        rule=rule_of(request),
     )
+
+
+def default_ttl(given: DefaultTtl | None) -> store.Ttl | None:
+    """Return when threads expire that are created without a time of their own."""
+    return None if given is None else store.Ttl(given.minutes, given.strategy)
 
 
 def _ttl(given: TtlBody | float | None) -> store.Ttl | None:

@@ -106,6 +106,17 @@ _TOTALS = Statement(
     ).where(run_calls.c.run_id == bindparam("run_id"), run_calls.c.kind == lit(CallKind.MODEL)),
     purpose="Sum tokens and cost of the model calls of a run.",
 )
+_TOTALS_OF = Statement(
+    "call_totals_of_runs",
+    select(
+        run_calls.c.run_id,
+        func.sum(run_calls.c.tokens_in + run_calls.c.tokens_out).label("tokens"),
+        func.sum(run_calls.c.cost_usd).label("cost_usd"),
+    )
+    .where(member(run_calls.c.run_id, "run_ids"), run_calls.c.kind == lit(CallKind.MODEL))
+    .group_by(run_calls.c.run_id),
+    purpose="Sum tokens and cost of the model calls of several runs.",
+)
 _UNPRICED = Statement(
     "has_unpriced_call",
     select(
@@ -142,6 +153,16 @@ async def read_totals(database: Database, run_id: str) -> tuple[float | None, in
     if cost is None and not row["calls"]:
         cost = 0.0
     return (None if cost is None else float(cost)), int(row["tokens"] or 0)
+
+
+async def read_totals_of(database: Database, run_ids: Sequence[str]) -> dict[str, tuple[float | None, int]]:
+    """Return cost and tokens of each of these runs, as `read_totals` does for one."""
+    found: dict[str, tuple[float | None, int]] = dict.fromkeys(run_ids, (0.0, 0))
+    rows = await database.query(_TOTALS_OF, run_ids=text_list(database.dialect, list(run_ids)))
+    for row in rows:
+        cost = row["cost_usd"]
+        found[row["run_id"]] = (None if cost is None else float(cost), int(row["tokens"] or 0))
+    return found
 
 
 async def has_unpriced_call(database: Database, run_id: str) -> bool:

@@ -120,11 +120,12 @@ async def accept(
     await store_gate(session, gate, verdicts)
     if dependencies.rows:
         # Imported here: the end of a run may start the next slot of a schedule, which accepts a run.
-        from runlane.store.queue.run_ends import settle_ended
+        from runlane.store.queue.run_ends import count_ended, settle_ended
 
         stored = [run_id for run_id, verdict in verdicts.items() if isinstance(verdict, Accepted)]
         impossible = await store_dependencies(session, dependencies, stored)
         await settle_ended(session, impossible.ended)
+        count_ended(impossible.ended)
         verdicts |= {item.run_id: Accepted(item.run_id, item.status, item.lane) for item in impossible.released}
     for run_id, first in twins.items():
         verdict = verdicts[first]

@@ -313,12 +313,15 @@ def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 
 
 def _count_verdicts(verdicts: Sequence[Verdict]) -> list[int]:
-    """Count what flow control made of starts; return the times after which runs are due by it."""
+    """Count new runs and what flow control made of starts; return the times after which runs are due by it."""
     waits_us: list[int] = []
     for verdict in verdicts:
         count_flow_control(verdict)
-        if isinstance(verdict, Accepted) and verdict.due_in_us is not None:
-            waits_us.append(verdict.due_in_us)
+        if isinstance(verdict, Accepted):
+            if not verdict.replayed:
+                metrics.RUNS_ACCEPTED.add()
+            if verdict.due_in_us is not None:
+                waits_us.append(verdict.due_in_us)
     return waits_us
 
 

@@ -138,7 +138,7 @@ CANCEL_IMPOSSIBLE = Statement(
     )
     .returning(
         runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq, runs.c.ordering_key, runs.c.holds_key,
-        runs.c.tenant, hooks_of_end(), has_endpoints(runs.c.tenant).label("notifies"),
+        runs.c.tenant, runs.c.target, hooks_of_end(), has_endpoints(runs.c.tenant).label("notifies"),
     ),
     purpose="Cancel runs whose dependencies cannot be met any more.",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from runlane.store.events.run_ends import hooks_of_end
 from runlane.store.queue.dependency_rows import STORE_REASONS
 from runlane.store.queue.events import append
 from runlane.store.queue.ordering import ReleasedRun, key_locks
-from runlane.store.queue.run_ends import settle_ended
+from runlane.store.queue.run_ends import count_ended, settle_ended
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us
 from runlane.store.sql.schema import runs
@@ -59,7 +59,8 @@ def _end(name: str, purpose: str, *conditions: ColumnElement[bool]) -> Statement
         )
         .returning(
             runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq, runs.c.ordering_key,
-            runs.c.holds_key, runs.c.tenant, hooks_of_end(), has_endpoints(runs.c.tenant).label("notifies"),
+            runs.c.holds_key, runs.c.tenant, runs.c.target, hooks_of_end(),
+            has_endpoints(runs.c.tenant).label("notifies"),
             runs.c.expires_at,
         ),
         purpose=purpose,
@@ -103,4 +104,5 @@ async def settle_early(
         ],
     )
     ended = [ReleasedRun(row["id"], row["lane"], Status(row["status"]), row["last_seq"]) for row in rows]
+    count_ended(rows)
     return [*ended, *await settle_ended(session, rows)]

@@ -40,7 +40,7 @@ from runlane.store.queue.claim_locks import worker_lock
 from runlane.store.queue.limits import free_slots
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import AttemptOutcome, emit_done, end_attempts, store_results
-from runlane.store.queue.run_ends import settle_ended
+from runlane.store.queue.run_ends import count_ended, settle_ended
 from runlane.store.queue.workers import LIVE, micros
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Session, read
@@ -147,6 +147,7 @@ _TAKEN = {
     "ordering_key": Text(),
     "holds_key": Boolean(),
     "tenant": Text(),
+    "target": Text(),
     "hooks": SmallInteger(),
 }
 # The runs of a worker are counted before they are requeued: only a run that was alone is known to have lost its worker.
@@ -286,6 +287,7 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> ReapedRuns:
     if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
         raise Unavailable("A run of a lost worker was cancelled at this moment; the next pass requeues it.")
     released = await settle_ended(session, ended)
+    count_ended(ended)
     # A run that is queued again at once keeps its slots.
     delayed = [row["id"] for row in rows if row["status"] == Status.SCHEDULED and row["hooks"] & RunHook.LIMITS]
     await free_slots(session, delayed)

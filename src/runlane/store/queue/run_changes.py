@@ -23,7 +23,7 @@ from runlane.store.orchestration.children import MARK_CHILDREN
 from runlane.store.queue.events import append
 from runlane.store.queue.limits import move_place, queued_status, wait_for_limits
 from runlane.store.queue.ordering import ReleasedRun, key_locks, release_next
-from runlane.store.queue.run_ends import settle_ended
+from runlane.store.queue.run_ends import count_ended, settle_ended
 from runlane.store.queue.start_tags import place_run, point_in_lane
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import by_key_only, lit, now_us
@@ -90,7 +90,7 @@ _CANCEL_WAITING = Statement(
         holds_key=False,
         last_seq=runs.c.last_seq + lit(1),
     )
-    .returning(*CHANGED, _notifies),
+    .returning(*CHANGED, runs.c.target, _notifies),
     purpose="Cancel a run that no worker is executing.",
 )
 _CANCEL_RUNNING = Statement(
@@ -179,6 +179,7 @@ async def cancel_in(session: Session, run_id: str, *, actor: str) -> RunChange:
         await audit_change(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
         await session.fetch(_STORE_NO_RESULT, run_id=run_id)
         await append_event(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
+        count_ended([row])
         return change_of(row, await settle_ended(session, [row]))
     notices: list[Notice] = []
     for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):

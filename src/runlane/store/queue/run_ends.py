@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from runlane.domain.run import RunHook, Status
+from runlane.observability import metrics
 from runlane.store.events.run_ends import store_run_events
 from runlane.store.queue.dead_letters import settle_letters
 from runlane.store.queue.dependencies import settle_dependents
@@ -59,8 +60,15 @@ async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedR
         dependents = await settle_dependents(session, ended, may_cancel)
         changed += dependents.released
         ended = dependents.ended
+        count_ended(ended)
         may_cancel -= len(ended)
     return changed
+
+
+def count_ended(ended: Sequence[Row]) -> None:
+    """Count runs that ended without a worker. A worker counts those that it ends."""
+    for row in ended:
+        metrics.RUNS_ENDED.add(row["target"], row["status"])
 
 
 def _hooks_of(ended: Sequence[Row]) -> RunHook:

@@ -6,7 +6,7 @@ which would otherwise count the worker as lost; readers see `draining`.
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, func, select, update
 
 from runlane.domain.views import WorkerInfo
 from runlane.errors import Conflict, NotFound
@@ -23,9 +23,7 @@ _REQUEST = Statement(
     "request_drain",
     update(workers)
     .where(_by_id, workers.c.status.in_(LIVE))
-    .values(
-        drain_requested_at=case((workers.c.drain_requested_at.is_(None), now_us()), else_=workers.c.drain_requested_at)
-    )
+    .values(drain_requested_at=func.coalesce(workers.c.drain_requested_at, now_us()))
     .returning(workers),
     purpose="Request that a worker claims no more runs.",
 )

@@ -131,6 +131,26 @@ def _json_contains_sqlite(element: json_contains, compiler: SQLCompiler, **kw: A
     return f"json_contains({compiler.process(element.clauses, **kw)})"
 
 
+class json_contains_any(FunctionElement[bool]):  # noqa: N801
+    """Whether the JSON of the first argument contains one of the documents in the JSON list of the second."""
+
+    type = Boolean()
+    inherit_cache = True
+    name = "json_contains_any"
+
+
+@compiles(json_contains_any, "postgresql")
+def _json_contains_any_postgres(element: json_contains_any, compiler: SQLCompiler, **kw: Any) -> str:
+    whole, parts = (_jsonb(compiler.process(clause, **kw)) for clause in element.clauses)
+    return f"({whole} @> any (array(select jsonb_array_elements({parts}))))"
+
+
+@compiles(json_contains_any, "sqlite")
+def _json_contains_any_sqlite(element: json_contains_any, compiler: SQLCompiler, **kw: Any) -> str:
+    # Registered on every connection.
+    return f"json_contains_any({compiler.process(element.clauses, **kw)})"
+
+
 class transaction_mark(FunctionElement[str]):  # noqa: N801
     """The mark from which was_committed() determines whether this transaction committed; null on SQLite."""
 
@@ -147,6 +167,12 @@ def _mark_postgres(element: transaction_mark, compiler: SQLCompiler, **kw: Any) 
 @compiles(transaction_mark, "sqlite")
 def _mark_sqlite(element: transaction_mark, compiler: SQLCompiler, **kw: Any) -> str:
     return "null"
+
+
+def visible_by(metadata: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that the parameter `rule`, an access rule or null, allows a resource with this metadata."""
+    rule = bindparam("rule", type_=Text())
+    return or_(cast(rule, Text).is_(None), json_contains_any(metadata, rule))
 
 
 MARK = transaction_mark().label("mark")

@@ -15,6 +15,14 @@ def text_contains(whole: str | None, part: str | None) -> bool | None:
     return contains(load_json(whole), load_json(part))
 
 
+def text_contains_any(whole: str | None, parts: str | None) -> bool | None:
+    """Return whether a JSON text contains one of the values of a JSON list; None if one of them is null."""
+    if whole is None or parts is None:
+        return None
+    value = load_json(whole)
+    return any(contains(value, part) for part in load_json(parts))
+
+
 def contains(whole: Any, part: Any) -> bool:
     """Return whether a value contains another: objects by key, lists by element, anything else if it is equal."""
     if isinstance(part, Mapping):

@@ -16,6 +16,7 @@ import asyncpg
 from sqlalchemy import text
 
 from runlane.errors import ConfigurationError, Unavailable
+from runlane.observability import metrics
 from runlane.settings import Settings
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import CommitInDoubt, Duplicate, Session, ignore_freed
@@ -261,6 +262,7 @@ class PostgresDatabase:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
+                metrics.DATABASE_IN_USE.add(1)
                 return connection
             self._forget(connection)
         try:
@@ -275,6 +277,7 @@ class PostgresDatabase:
             self._slots.release()
             raise
         self._open.add(connection)
+        metrics.DATABASE_IN_USE.add(1)
         return connection
 
     def _give_back(self, connection: Any) -> None:
@@ -283,6 +286,7 @@ class PostgresDatabase:
             self._forget(connection)
         else:
             self._idle.append(connection)
+        metrics.DATABASE_IN_USE.add(-1)
         self._slots.release()
 
     def _end(self, connection: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from time import perf_counter
 from typing import Any, cast
 
 from sqlalchemy import text
 
+from runlane.observability import metrics
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
@@ -53,24 +55,26 @@ class PostgresSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(*statement.bound("postgresql", params, members))
+        return await self._fetch(statement.name, *statement.bound("postgresql", params, members))
 
     async def write(
         self, compound: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(*compound.bound(params, members))
+        return await self._fetch(compound.name, *compound.bound(params, members))
 
     @property
     def is_open(self) -> bool:
         """Whether a statement was sent, so that there is something to commit."""
         return self._begin is None
 
-    async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
+    async def _fetch(self, name: str, sql: str, arguments: list[Any]) -> Sequence[Row]:
         if self._begin is not None:
             await self._open()
+        began = perf_counter()
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
+        metrics.QUERY_SECONDS.observe(perf_counter() - began, name)
         if rows and not self._marked and "mark" in rows[0]:
             self._marked = rows
         return rows

@@ -18,10 +18,11 @@ import orjson
 
 from runlane.daemon_executor import DaemonExecutor
 from runlane.errors import ConfigurationError, Unavailable
+from runlane.observability import metrics
 from runlane.private_files import make_file, make_folder
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Duplicate, Session, ignore_freed
-from runlane.store.sql.json_containment import text_contains
+from runlane.store.sql.json_containment import text_contains, text_contains_any
 from runlane.store.sql.sqlite_clock import SqliteClock
 from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
@@ -53,8 +54,10 @@ class SqliteSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        cursor = self._connection.execute(*statement.bound("sqlite", params, members))
-        return cast("list[Row]", cursor.fetchall())
+        began = time.perf_counter()
+        rows = self._connection.execute(*statement.bound("sqlite", params, members)).fetchall()
+        metrics.QUERY_SECONDS.observe(time.perf_counter() - began, statement.name)
+        return cast("list[Row]", rows)
 
     async def write(
         self, compound: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
@@ -112,7 +115,11 @@ class SqliteDatabase:
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         self._open_connection()
         # The call in the thread must finish: a cancelled caller must not leave a transaction half done.
-        result, freed = await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
+        metrics.DATABASE_IN_USE.add(1)
+        try:
+            result, freed = await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
+        finally:
+            metrics.DATABASE_IN_USE.add(-1)
         if freed:
             self.on_freed(freed)
         return result
@@ -149,6 +156,7 @@ class SqliteDatabase:
             self._clock = SqliteClock.open(self.path)
             connection.create_function("now_us", 0, self._clock.now_us)
             connection.create_function("json_contains", 2, text_contains, deterministic=True)
+            connection.create_function("json_contains_any", 2, text_contains_any, deterministic=True)
             connection.create_function("from_base64", 1, _from_base64, deterministic=True)
             self._use_log(connection)
             for pragma in ("synchronous=full", "foreign_keys=on", "cache_size=-16000"):

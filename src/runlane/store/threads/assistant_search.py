@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, Text, bindparam, cast, func, or_, select
 
+from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.assistant import Assistant
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import json_contains, optional
+from runlane.store.sql.expressions import json_contains, optional, visible_by
 from runlane.store.sql.schema import assistants
 from runlane.store.sql.statement import Statement
 from runlane.store.threads.assistants import assistant_of, create_defaults, json_or_none
@@ -31,6 +32,7 @@ class AssistantFilter:
     graph_id: str | None = None
     name: str | None = None
     metadata: Mapping[str, Any] | None = None
+    rule: AccessRule | None = None
 
 
 _tenant = bindparam("tenant", type_=Text())
@@ -42,6 +44,7 @@ _found = (
     optional("graph_id", assistants.c.graph_id),
     or_(cast(_part, Text).is_(None), func.lower(assistants.c.name).contains(func.lower(_part), autoescape=False)),
     or_(cast(_metadata, Text).is_(None), json_contains(assistants.c.metadata, _metadata)),
+    visible_by(assistants.c.metadata),
 )
 _SEARCH = {
     (column, descending): Statement(
@@ -96,4 +99,9 @@ async def count_assistants(database: Database, tenant: str, wanted: AssistantFil
 
 
 def _filter(wanted: AssistantFilter) -> dict[str, Any]:
-    return {"graph_id": wanted.graph_id, "name": wanted.name, "metadata": json_or_none(wanted.metadata)}
+    return {
+        "graph_id": wanted.graph_id,
+        "name": wanted.name,
+        "metadata": json_or_none(wanted.metadata),
+        "rule": rule_text(wanted.rule),
+    }

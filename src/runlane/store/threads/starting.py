@@ -7,12 +7,14 @@ executed one at a time, in the order in which they were accepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlalchemy import FromClause, Text, bindparam, insert, select, update
 from sqlalchemy.sql.base import Executable
 
+from runlane.domain.access_rule import AccessRule
 from runlane.domain.graph import PLAN_KEY as THREAD_PLAN
 from runlane.domain.graph import (
     CancelAction,
@@ -24,6 +26,7 @@ from runlane.domain.graph import (
     thread_key,
     thread_ordering_key,
 )
+from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.run import Accepted, RunHook
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import ThreadRun
@@ -34,12 +37,13 @@ from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.json_containment import text_contains_any
 from runlane.store.sql.schema import thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.cancelling import cancel_open_runs
 from runlane.store.threads.request_checks import check_request
 from runlane.store.threads.thread_runs import new_thread_run
-from runlane.store.threads.threads import create_thread_in, read_thread_in
+from runlane.store.threads.threads import Ttl, create_thread_in, read_thread_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,10 @@ class ThreadStart:
     deletes: bool = False
     operation: Operation = Operation.RUN
     actor: str = "local"
+    # Of a thread that is created for the run.
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ttl: DefaultTtl | None = None
+    rule: AccessRule | None = None
 
     @property
     def key(self) -> str:
@@ -170,7 +178,10 @@ async def _enter_thread(session: Session, start: ThreadStart) -> tuple[RunChange
     if row is None:
         if not start.creates:
             raise UnknownThread(start.thread_id)
-        row = await create_thread_in(session, start.tenant, start.thread_id)
+        ttl = None if start.ttl is None else Ttl(start.ttl.minutes, start.ttl.strategy)
+        row = await create_thread_in(session, start.tenant, start.thread_id, metadata=start.metadata, ttl=ttl)
+    elif start.rule is not None and not text_contains_any(row["metadata"], start.rule.text):
+        raise UnknownThread(start.thread_id)
     if row is None:  # the lock of the key excludes it
         raise UnknownThread(start.thread_id)
     await check_request(session, row, start.request)

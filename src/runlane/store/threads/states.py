@@ -45,6 +45,20 @@ _VALUES = Statement(
     purpose="Read the state of a thread after its last run.",
 )
 
+# The state of a thread without checkpoints.
+EMPTY_STATE: Final[Mapping[str, Any]] = {
+    "values": {},
+    "next": [],
+    "tasks": [],
+    "metadata": None,
+    "created_at": None,
+    "checkpoint": None,
+    "parent_checkpoint": None,
+    "interrupts": [],
+    "checkpoint_id": None,
+    "parent_checkpoint_id": None,
+}
+
 
 @dataclass(slots=True)
 class _TaskStatus:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 
+from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.graph import ThreadStatus, thread_key, thread_ordering_key
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import Thread, ThreadTtl
@@ -33,7 +34,7 @@ from runlane.domain.timestamps import format_timestamp
 from runlane.errors import Conflict, UnknownThread
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert
+from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert, visible_by
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import threads
 from runlane.store.sql.statement import Row, Statement
@@ -65,6 +66,7 @@ class ThreadFilter:
     status: ThreadStatus | None = None
     metadata: Mapping[str, Any] | None = None
     values: Mapping[str, Any] | None = None
+    rule: AccessRule | None = None
 
 
 _key = bindparam("key", type_=Text())
@@ -150,6 +152,7 @@ _found = (
     or_(cast(_status, Text).is_(None), _shown_status == _status),
     or_(cast(_metadata, Text).is_(None), json_contains(threads.c.metadata, _metadata)),
     or_(cast(_values, Text).is_(None), json_contains(threads.c.state_values, _values)),
+    visible_by(threads.c.metadata),
 )
 _SEARCH = {
     (column, descending): Statement(
@@ -347,6 +350,7 @@ def _filter(session: Session, wanted: ThreadFilter) -> dict[str, Any]:
         "status": None if wanted.status is None else wanted.status.value,
         "metadata": None if wanted.metadata is None else dump_json(wanted.metadata),
         "values": None if wanted.values is None else dump_json(wanted.values),
+        "rule": rule_text(wanted.rule),
     }
 
 

@@ -17,7 +17,7 @@ from runlane.domain.text import load_json
 from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus, allowance, paid_until
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us
-from runlane.store.sql.schema import run_webhooks, webhook_deliveries, webhook_endpoints, webhook_messages
+from runlane.store.sql.schema import run_inputs, run_webhooks, webhook_deliveries, webhook_endpoints, webhook_messages
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.webhooks.secrets import StoredSecret, default_owner, valid_secrets
 
@@ -52,6 +52,8 @@ class ClaimedDelivery:
     claimed_at_us: int
     secrets: tuple[StoredSecret, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    # The trace of the run, which the request continues.
+    trace: str | None = None
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -212,12 +214,14 @@ _READ = Statement(
         webhook_endpoints.c.url,
         webhook_endpoints.c.headers,
         run_webhooks.c.url.label("run_url"),
+        run_inputs.c.trace,
         now_us().label("now"),
     )
     .select_from(
         webhook_deliveries.join(webhook_messages, webhook_messages.c.id == webhook_deliveries.c.message_id)
         .join(webhook_endpoints, webhook_endpoints.c.id == webhook_deliveries.c.endpoint_id)
         .outerjoin(run_webhooks, run_webhooks.c.run_id == webhook_deliveries.c.run_id)
+        .outerjoin(run_inputs, run_inputs.c.run_id == webhook_deliveries.c.run_id)
     )
     .where(member(webhook_deliveries.c.id, "ids"))
     .order_by(webhook_deliveries.c.created_at, webhook_deliveries.c.id),
@@ -305,6 +309,7 @@ def _claimed(row: Row) -> ClaimedDelivery:
         own=own,
         claimed_at_us=row["now"],
         headers=load_json(row["headers"]),
+        trace=row["trace"],
     )
 
 

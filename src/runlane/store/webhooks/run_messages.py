@@ -13,6 +13,7 @@ import orjson
 from sqlalchemy import func, select
 
 from runlane.definitions.forms import ARGUMENTS, EDIT
+from runlane.domain.a2a import A2A_STATES, A2A_TAG
 from runlane.domain.run import ORCHESTRATION, RunHook, Status
 from runlane.domain.text import load_json
 from runlane.domain.timestamps import format_timestamp
@@ -32,6 +33,7 @@ from runlane.store.sql.schema import (
 )
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.webhooks.outbox import (
+    MAX_INCLUDED_BYTES,
     NewMessage,
     RunTarget,
     included,
@@ -228,9 +230,25 @@ def _own_fields(row: Row, data: Mapping[str, Any], content: Row) -> dict[str, An
         "ended_at": data["ended_at"],
         "total_cost_usd": data["cost_usd"],
         "error": None if data["error"] is None else data["error"]["message"],
+        **_task(row, data, content),
         **found,
         "shared_state": found["shared_state"] if found["shared_state"] is not None else {},
     }
+
+
+def _task(row: Row, data: Mapping[str, Any], content: Row) -> dict[str, Any]:
+    """Return the run as a task of A2A, for one that another agent has started."""
+    if A2A_TAG not in tags_of(row["tags"]):
+        return {}
+    task: dict[str, Any] = {
+        "id": row["id"],
+        "contextId": row["session_id"] or row["id"],
+        "status": {"state": A2A_STATES[Status(row["status"])], "timestamp": data["ended_at"]},
+    }
+    result: Any = None if content["result"] is None else orjson.loads(content["result"])
+    if isinstance(result, str) and len(result) <= MAX_INCLUDED_BYTES:
+        task["artifacts"] = [{"artifactId": "answer", "parts": [{"text": result, "mediaType": "text/plain"}]}]
+    return {"task": task}
 
 
 def _run(run_id: str, target: str, lane: str, status: str) -> dict[str, Any]:

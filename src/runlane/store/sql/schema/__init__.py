@@ -27,6 +27,15 @@ from runlane.store.sql.schema.events import (
 from runlane.store.sql.schema.failures import bulk_items, bulk_jobs, dead_letters
 from runlane.store.sql.schema.flow_control import batch_items, flow_keys
 from runlane.store.sql.schema.limits import concurrency_limits, limit_slots, limit_turns, limit_waits
+from runlane.store.sql.schema.memory import (
+    memories,
+    memory_entries,
+    memory_fragments,
+    memory_nodes,
+    memory_ops,
+    memory_users,
+    memory_vaults,
+)
 from runlane.store.sql.schema.providers import (
     provider_leases,
     provider_limits,
@@ -105,6 +114,13 @@ __all__ = [
     "limit_slots",
     "limit_turns",
     "limit_waits",
+    "memories",
+    "memory_entries",
+    "memory_fragments",
+    "memory_nodes",
+    "memory_ops",
+    "memory_users",
+    "memory_vaults",
     "metadata",
     "provider_leases",
     "provider_limits",

@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "v0019"
-down_revision = "v0014"
+down_revision = "v0017"
 
 
 def upgrade() -> None:

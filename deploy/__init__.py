@@ -1,0 +1,1 @@
+"""Files that deploy Runlane, and the programs that generate and check them."""

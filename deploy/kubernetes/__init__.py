@@ -1,0 +1,1 @@
+"""Render the Helm chart and generate the plain manifests from it."""

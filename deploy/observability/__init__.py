@@ -1,0 +1,1 @@
+"""Alert rules, dashboards and the sample of a collector."""

@@ -1,0 +1,130 @@
+"""Parameters of A2A requests. Fields that have no effect here are refused by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from runlane.api.a2a.errors import CONTENT_TYPE_NOT_SUPPORTED, INVALID_PARAMS, PUSH_NOT_SUPPORTED, ProtocolRefusal
+from runlane.api.schemas.fields import RequestModel
+from runlane.domain.text import dump_json
+
+TaskId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+MAX_TASKS = 100
+
+
+class Params(RequestModel):
+    """Parameters with the names of the protocol's JSON."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=True)
+
+    # The tenant is that of the key; clients send an empty one.
+    tenant: str = ""
+
+
+class PartParams(Params):
+    """A part of a message. `data` is JSON that the agent receives as text."""
+
+    text: str | None = None
+    data: JsonValue = None
+    raw: str | None = None
+    url: str | None = None
+    metadata: dict[str, Any] | None = None
+    filename: str | None = None
+    media_type: str | None = None
+
+    def content(self) -> str:
+        """Return the part as text."""
+        if self.text is not None:
+            return self.text
+        if self.raw is not None or self.url is not None:
+            raise ProtocolRefusal(CONTENT_TYPE_NOT_SUPPORTED, "Files are not accepted. Send text or data.")
+        return dump_json(self.data)
+
+
+class MessageParams(Params):
+    """A message of a user or of another agent."""
+
+    message_id: TaskId
+    role: str = "ROLE_USER"
+    parts: Annotated[list[PartParams], Field(min_length=1, max_length=100)]
+    context_id: str | None = None
+    task_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    extensions: list[str] | None = None
+    reference_task_ids: list[str] | None = None
+
+    def content(self) -> str:
+        """Return its text."""
+        if self.reference_task_ids:
+            raise ProtocolRefusal(INVALID_PARAMS, "referenceTaskIds is not supported. Send what the agent needs.")
+        text = "\n\n".join(part.content() for part in self.parts)
+        if not text.strip():
+            raise ProtocolRefusal(INVALID_PARAMS, "The message is empty. Send text.")
+        return text
+
+
+class PushParams(Params):
+    """Where the end of a task is reported. A task has one address, whose id is that of the task."""
+
+    id: str = ""
+    task_id: str = ""
+    url: Annotated[str, StringConstraints(min_length=1, max_length=2000)]
+    token: str | None = None
+    authentication: dict[str, Any] | None = None
+
+    def checked_url(self) -> str:
+        """Return the URL. Notifications are signed, and carry no credentials of the client."""
+        if self.token or self.authentication:
+            raise ProtocolRefusal(
+                PUSH_NOT_SUPPORTED,
+                "token and authentication are not supported. Check the signature of the notification instead.",
+            )
+        return self.url
+
+
+class SendConfiguration(Params):
+    """How a message is answered."""
+
+    accepted_output_modes: list[str] | None = None
+    task_push_notification_config: PushParams | None = None
+    history_length: Annotated[int, Field(ge=0)] | None = None
+    return_immediately: bool = False
+
+
+class SendParams(Params):
+    """A message to send."""
+
+    message: MessageParams
+    configuration: SendConfiguration = Field(default_factory=SendConfiguration)
+    metadata: dict[str, Any] | None = None
+
+
+class TaskParams(Params):
+    """Which task."""
+
+    id: TaskId
+    history_length: Annotated[int, Field(ge=0)] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ListParams(Params):
+    """Which tasks of an agent."""
+
+    context_id: str | None = None
+    status: str | None = None
+    page_size: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
+    page_token: str | None = None
+    history_length: Annotated[int, Field(ge=0)] | None = None
+    include_artifacts: bool = False
+
+
+class PushOfTask(Params):
+    """The address of a task."""
+
+    task_id: TaskId
+    id: str = ""
+    page_size: int | None = None
+    page_token: str | None = None

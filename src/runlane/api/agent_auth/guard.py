@@ -1,0 +1,188 @@
+"""Authorize requests to the agent server by the handlers of an auth module, before their routes run.
+
+The rule of a handler is applied in the database. A thread or an assistant that it does not allow does not exist for
+the user, and a search does not find it. Routes of searches read the rule with `rule_of`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+from runlane.access.stream_tokens import StreamPrincipal
+from runlane.api.agent_auth.module import AuthModule
+from runlane.api.agent_auth.registry import ROUTES, RouteAccess, RuleSubject, Shape
+from runlane.api.agent_auth.values import HandledRequest, values_of, written_back
+from runlane.api.auth import authenticate
+from runlane.api.services import Services, parts_of
+from runlane.domain.access import UserPrincipal
+from runlane.domain.access_rule import AccessRule
+from runlane.domain.graph import default_assistant_id
+from runlane.errors import Conflict, Forbidden, UnknownAssistant, UnknownThread
+from runlane.offload import LARGE_BYTES
+from runlane.store.threads.assistants import find_assistant
+from runlane.store.threads.visibility import assistant_visibility, thread_visibility
+
+# The entry of a request's scope with the rule that its route applies.
+_RULE: Final = "runlane.access_rule"
+
+
+def rule_of(request: Request) -> AccessRule | None:
+    """Return the rule that the statement of this request applies."""
+    return request.scope.get(_RULE)
+
+
+async def authorize(request: Request, path: str) -> Request:
+    """Return the request as the auth module allows it. A request without an auth module is returned as it is."""
+    parts = parts_of(request)
+    module = parts.auth_module
+    if module is None:
+        return request
+    principal = await authenticate(request)
+    if isinstance(principal, StreamPrincipal):
+        # A key of Runlane has issued the token for exactly this stream.
+        return request
+    accesses = ROUTES.get((request.method, path))
+    if accesses is None or not isinstance(principal, UserPrincipal):
+        raise Forbidden("This path is not part of what the auth module decides about, so it is refused.")
+    body = await request.body()
+    content = _parsed(body) if len(body) <= LARGE_BYTES else await asyncio.to_thread(_parsed, body)
+    for access in accesses:
+        values = values_of(access, request, content)
+        rule: AccessRule | None = None
+        for value in values:
+            found = await module.decide(principal, access.resource, access.action, value)
+            rule = _and(rule, found)
+        await _apply(parts, principal, request, access, values, rule)
+        if access.shape in (Shape.RUN, Shape.RUNS, Shape.COMMAND):
+            await _check_assistants(parts, module, principal, values)
+        if body or access.shape not in (Shape.IDS, Shape.THREADS):
+            content = written_back(access, request, content, values)
+    return HandledRequest(request, b"" if content is None else b"{}", content)
+
+
+async def visible_threads(request: Request, tenant: str, thread_ids: Sequence[str]) -> list[str]:
+    """Return the threads that the rule of this request does not hide."""
+    rule = rule_of(request)
+    if rule is None:
+        return list(thread_ids)
+    found = await thread_visibility(parts_of(request).database, tenant, thread_ids, rule)
+    return [thread_id for thread_id in thread_ids if found.get(thread_id)]
+
+
+async def require_visible_thread(request: Request, tenant: str, thread_id: str) -> None:
+    """Raise Conflict if a thread that exists already is hidden from the user who wanted to create it."""
+    if not await visible_threads(request, tenant, [thread_id]):
+        raise Conflict(f'The thread "{thread_id}" exists already. Use another id.')
+
+
+async def delete_rule(request: Request) -> AccessRule | None:
+    """Return which threads may be deleted with an assistant. Forbidden if the module refuses it."""
+    module = parts_of(request).auth_module
+    principal = await authenticate(request)
+    if module is None or not isinstance(principal, UserPrincipal):
+        return None
+    return await module.decide(principal, "threads", "delete", {})
+
+
+def _parsed(body: bytes) -> Any:
+    """Return the content of a body as the route would parse it; None if it is empty."""
+    try:
+        return json.loads(body) if body else None
+    except ValueError as error:
+        raise HTTPException(400, f"The body is not JSON: {error}.") from None
+
+
+async def _apply(
+    parts: Services,
+    principal: UserPrincipal,
+    request: Request,
+    access: RouteAccess,
+    values: Sequence[dict[str, Any]],
+    rule: AccessRule | None,
+) -> None:
+    """Apply the rule to what the request names, or keep it for the route."""
+    if rule is None:
+        return
+    request.scope[_RULE] = _and(rule_of(request), rule)
+    match access.subject:
+        case RuleSubject.THREAD:
+            named = _named(request, values, "thread_id")
+            await _check_threads(parts, principal, access, named, rule)
+        case RuleSubject.ASSISTANT:
+            for assistant_id in _named(request, values, "assistant_id"):
+                await _check_assistant(parts, principal, assistant_id, rule, new=access.action == "create")
+        case RuleSubject.SEARCH:
+            pass
+        case RuleSubject.CRON | RuleSubject.NAMESPACE:
+            raise Forbidden(
+                f"The auth module returned a filter for {access.resource}.{access.action}, which has no metadata to "
+                "filter by. Return True or False, or change the value."
+            )
+
+
+async def _check_threads(
+    parts: Services,
+    principal: UserPrincipal,
+    access: RouteAccess,
+    ids: Sequence[str],
+    rule: AccessRule,
+) -> None:
+    found = await thread_visibility(parts.database, principal.tenant, ids, rule) if ids else {}
+    for thread_id in ids:
+        if found.get(thread_id, True):
+            continue
+        if access.action == "create" and access.shape is Shape.BODY:
+            # The id exists, which a caller that chose it learns, and nothing else about the thread.
+            raise Conflict(f'The thread "{thread_id}" exists already. Use another id.')
+        if access.shape is not Shape.THREADS:
+            raise UnknownThread(thread_id)
+
+
+async def _check_assistant(
+    parts: Services, principal: UserPrincipal, assistant_id: str, rule: AccessRule, *, new: bool
+) -> None:
+    try:
+        assistant = await find_assistant(parts.database, principal.tenant, assistant_id)
+    except UnknownAssistant:
+        if new:
+            return
+        raise
+    found = await assistant_visibility(parts.database, principal.tenant, [assistant.id], rule)
+    if not found.get(assistant.id):
+        if new:
+            raise Conflict(f'The assistant "{assistant_id}" exists already. Use another id.')
+        raise UnknownAssistant(assistant_id, ())
+
+
+async def _check_assistants(
+    parts: Services, module: AuthModule, principal: UserPrincipal, values: Sequence[dict[str, Any]]
+) -> None:
+    """Check that the user may read the assistants of new runs. The default assistant of a graph is for every user."""
+    named: list[Any] = [value.get("assistant_id") for value in values]
+    for assistant_id in dict.fromkeys(str(name) for name in named if isinstance(name, str | UUID)):
+        assistant = await find_assistant(parts.database, principal.tenant, assistant_id)
+        if assistant.id == default_assistant_id(assistant.graph_id):
+            continue
+        rule = await module.decide(principal, "assistants", "read", {"assistant_id": assistant.id})
+        if rule is not None:
+            await _check_assistant(parts, principal, assistant.id, rule, new=False)
+
+
+def _named(request: Request, values: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """Return the ids that the route will use: that of the path as it was sent, or those of the body."""
+    if name in request.path_params:
+        return [request.path_params[name]]
+    return [str(value[name]) for value in values if value.get(name) is not None]
+
+
+def _and(first: AccessRule | None, second: AccessRule | None) -> AccessRule | None:
+    if first is None or second is None:
+        return first or second
+    return first & second

@@ -1,0 +1,74 @@
+"""Keep a memory file small: expired entries, old operation ids, and copies that the database has.
+
+Only what is replicated is deleted. A copy that was deleted is read from the database again when it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from runlane.errors import RunlaneError
+from runlane.memory.node import MemoryNode
+from runlane.settings import Settings
+from runlane.store.memory import retention
+from runlane.store.memory.local_file import LocalFile
+
+log = structlog.get_logger(__name__)
+
+_EVICTED_AT_ONCE: Final = 50
+# The share of copies that is deleted when the file is too large.
+_EVICTED_SHARE: Final = 0.1
+
+
+class MemoryKeeper:
+    """Deletes from one file at intervals, with start() and stop(). An error is logged, and retried at the next one."""
+
+    def __init__(self, settings: Settings, file: LocalFile, node: MemoryNode | None = None) -> None:
+        self._settings = settings
+        self._file = file
+        self._node = node
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run(), name="memory-keeper")
+
+    async def stop(self) -> None:
+        """End. Safe at any time: each deletion is a transaction."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.retention_seconds)
+            try:
+                await self.keep()
+            except RunlaneError as error:
+                log.warning("memory_retention_failed", problem=str(error))
+
+    async def keep(self) -> None:
+        """Delete what is due."""
+        while await retention.purge_expired(self._file) == retention.PURGED_AT_ONCE:
+            pass
+        while (
+            await retention.prune_ops(self._file, self._settings.memory_idempotency_hours) == retention.PURGED_AT_ONCE
+        ):
+            pass
+        if self._node is not None:
+            await self._evict(self._node)
+
+    async def _evict(self, node: MemoryNode) -> None:
+        settings = self._settings
+        idle = await retention.idle_copies(self._file, settings.memory_copy_days, _EVICTED_AT_ONCE)
+        copies = await retention.count_copies(self._file)
+        surplus = max(0, copies - settings.memory_copies)
+        if await self._file.used_bytes() > settings.memory_copy_bytes:
+            surplus = max(surplus, round(copies * _EVICTED_SHARE), 1)
+        oldest = await retention.oldest_copies(self._file, min(surplus, _EVICTED_AT_ONCE)) if surplus else ()
+        for memory_id in dict.fromkeys((*idle, *oldest)):
+            await node.give_back(memory_id)

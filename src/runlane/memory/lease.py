@@ -1,0 +1,70 @@
+"""The lease of a node: renewed in the background, and over before another node may take a memory.
+
+The end is counted from the moment at which a renewal was sent, on a clock that does not stop while the process is
+frozen. A renewal that fails counts as not made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from runlane.errors import Unavailable
+from runlane.observability.outage import outage
+
+# Continues while the host is suspended. Elsewhere than on Linux, CLOCK_MONOTONIC does so itself.
+_STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_SHARE_KEPT_BACK: Final = 0.1
+_LONGEST_WAIT_SECONDS: Final = 20.0
+
+
+class NodeLease:
+    """How long this process may write to the memories that it owns."""
+
+    def __init__(self, seconds: float, renew: Callable[[], Awaitable[None]]) -> None:
+        self.seconds = seconds
+        self._renew = renew
+        self._ends_at = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the lease lasts, below zero after its end."""
+        return self._ends_at - time.clock_gettime(_STEADY)
+
+    async def renew(self) -> None:
+        """Renew the lease now. Unavailable if the database is away."""
+        sent_at = time.clock_gettime(_STEADY)
+        await self._renew()
+        self._ends_at = sent_at + self.seconds * (1 - _SHARE_KEPT_BACK)
+
+    def check(self) -> None:
+        """Raise Unavailable after the end of the lease."""
+        if self.seconds_left <= 0:
+            raise Unavailable(
+                f"The lease of this memory node is over: the database was away for more than {self.seconds:g} s, so "
+                "another node may own its memories."
+            )
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._task = asyncio.create_task(self._keep(), name="memory-lease")
+
+    async def stop(self) -> None:
+        """Stop renewing. Safe to call twice."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _keep(self) -> None:
+        pause = min(self.seconds / 4, _LONGEST_WAIT_SECONDS)
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self.renew()
+            except Unavailable as error:
+                # The lease ends if this goes on; changes are refused then, so there is nothing else to do here.
+                outage.failed("memory_lease", str(error))

@@ -1,0 +1,50 @@
+"""Open the memory of a process at its first use: most processes never need it, and its modules take time to load."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from runlane.settings import Settings
+from runlane.store.sql.database import Database
+
+if TYPE_CHECKING:
+    from runlane.memory.opening import OpenMemory
+    from runlane.memory.service import MemoryService
+
+
+class MemoryOpener:
+    """The memory of a process, for one event loop."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+        self._opened: OpenMemory | None = None
+        self._lock = asyncio.Lock()
+
+    async def service(self) -> MemoryService:
+        """Return the memory, opened if need be."""
+        async with self._lock:
+            if self._opened is None:
+                from runlane.memory.opening import open_memory
+
+                self._opened = await open_memory(self._settings, self._database)
+        return self._opened.service
+
+    async def start(self) -> None:
+        """Open the memory now if this process replicates, so that what an earlier one left in the file is sent."""
+        if self._settings.memory_mode_in_force == "replicated":
+            await self.service()
+
+    async def close(self) -> None:
+        """Write what waits, then close. Safe to call twice."""
+        async with self._lock:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                await opened.close()
+
+    def forget(self) -> None:
+        """Release the file after the event loop that used it was closed."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.forget()

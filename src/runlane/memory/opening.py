@@ -1,0 +1,159 @@
+"""Open the memory of a process, as its settings say, and close it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from runlane.errors import ConfigurationError, MemoryFileBroken, Unavailable
+from runlane.memory.keeper import MemoryKeeper
+from runlane.memory.node import MemoryNode
+from runlane.memory.places import MemoryPlaces
+from runlane.memory.replicator import Replicator
+from runlane.memory.service import MemoryService
+from runlane.memory.shards import Shards
+from runlane.memory.writer import MemoryWriter
+from runlane.private_files import make_folder
+from runlane.settings import Settings
+from runlane.store.memory.local_file import LocalFile, check_file
+from runlane.store.memory.salvage import earlier_reports, set_aside
+from runlane.store.memory.writing import WriteRules
+from runlane.store.sql.database import Database
+
+log = structlog.get_logger(__name__)
+
+_DRAIN_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class OpenMemory:
+    """The memory of a process, and what has to be closed with it."""
+
+    service: MemoryService
+    places: MemoryPlaces
+    files: tuple[LocalFile, ...] = ()
+    keeper: MemoryKeeper | None = None
+    node: MemoryNode | None = None
+    replicator: Replicator | None = None
+    lock: int | None = None
+
+    async def close(self) -> None:
+        """Write what waits, replicate what is possible in a short time, then close. The rest stays in the file."""
+        await self.places.writer.stop()
+        if self.keeper is not None:
+            await self.keeper.stop()
+        if self.node is not None and self.replicator is not None:
+            await self.replicator.stop(_DRAIN_SECONDS)
+            await self.node.lease.stop()
+            try:
+                await self.node.sign_off()
+            except Unavailable as error:
+                log.warning("memory_sign_off_failed", problem=str(error))
+        for file in self.files:
+            await file.close()
+        self._unlock()
+
+    def forget(self) -> None:
+        """Release the file after the event loop was closed."""
+        for file in self.files:
+            file.forget()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+
+async def open_memory(settings: Settings, database: Database) -> OpenMemory:
+    """Open the memory of a process whose runs are in this database."""
+    match settings.memory_mode_in_force:
+        case "direct":
+            return _open_direct(settings, database)
+        case "local":
+            return await _open_local(settings, settings.memory_file)
+        case "replicated":
+            return await _open_replicated(settings, settings.memory_file, database)
+
+
+def _open_direct(settings: Settings, database: Database) -> OpenMemory:
+    shards = Shards(settings.memory_submit_seconds)
+    writer = MemoryWriter(database, shards, WriteRules(replicated=False, check_owner=True))
+    places = MemoryPlaces("direct", database, database, shards, writer)
+    writer.start()
+    return OpenMemory(MemoryService(places), places)
+
+
+async def _open_local(settings: Settings, path: Path) -> OpenMemory:
+    problems = check_file(path)
+    if problems:
+        raise MemoryFileBroken(
+            f"The memory file {path} is damaged ({problems[0]}), and it is the only copy. Restore it from a backup, or "
+            f"recover what is readable: sqlite3 {path} .recover. To start without it, move it away."
+        )
+    file, reader = await _open_files(settings, path, copies=False)
+    shards = Shards(settings.memory_submit_seconds)
+    writer = MemoryWriter(file, shards, WriteRules(replicated=False))
+    places = MemoryPlaces("local", file, reader, shards, writer, path=str(path))
+    keeper = MemoryKeeper(settings, file)
+    writer.start()
+    keeper.start()
+    return OpenMemory(MemoryService(places), places, (file, reader), keeper)
+
+
+async def _open_replicated(settings: Settings, path: Path, database: Database) -> OpenMemory:
+    lock = _lock(path)
+    try:
+        problems = check_file(path)
+        if problems:
+            moved, report = set_aside(path, problems)
+            log.error("memory_file_set_aside", file=str(moved), report=str(report), problem=problems[0])
+        file, reader = await _open_files(settings, path, copies=True)
+    except BaseException:
+        os.close(lock)
+        raise
+    shards = Shards(settings.memory_submit_seconds)
+    node = MemoryNode(file, reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
+    node.set_aside = earlier_reports(path)
+    replicator = Replicator(node)
+    node.on_work = replicator.wake
+    writer = MemoryWriter(
+        file, shards, WriteRules(replicated=True), node.admit, committed=lambda _memories: replicator.wake()
+    )
+    places = MemoryPlaces("replicated", database, reader, shards, writer, node)
+    keeper = MemoryKeeper(settings, file, node)
+    writer.start()
+    if not settings.paused:
+        replicator.start()
+        node.lease.start()
+        keeper.start()
+    return OpenMemory(MemoryService(places), places, (file, reader), keeper, node, replicator, lock)
+
+
+async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile]:
+    timeout = settings.database_timeout_seconds
+    file = await LocalFile.open_writer(path, timeout, settings.memory_synchronous, copies=copies)
+    try:
+        return file, await LocalFile.open(path, timeout)
+    except BaseException:
+        await file.close()
+        raise
+
+
+def _lock(path: Path) -> int:
+    """Make sure that one process uses the file: its operations have one order."""
+    make_folder(path.parent)
+    descriptor = os.open(path.with_name(path.name + "-node"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"The memory file {path} is used by another process. Give each process its own RUNLANE_MEMORY_PATH."
+        ) from None
+    return descriptor

@@ -1,0 +1,72 @@
+"""Where a process stores memory: the three modes, and what each of them opens.
+
+- local: the file is the truth. For one host without Postgres; its processes share the file.
+- replicated: the file acknowledges, and a replicator sends its operations to Postgres. One process per file.
+- direct: no file. Every change is committed to Postgres before it is acknowledged; for processes without a volume.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from runlane.domain.memory import MemoryCommit, MemoryNodeStatus, MemoryOp
+from runlane.memory.shards import Shards
+from runlane.memory.writer import MemoryWriter
+from runlane.store.sql.database import Database
+
+
+class OwnerNode(Protocol):
+    """What a process in the mode `replicated` adds: ownership of memories, and their replication."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def remote(self) -> Database: ...
+
+    async def reads_here(self, memory_id: str) -> bool:
+        """Return whether reads of the memory use the local copy."""
+        ...
+
+    async def own(self, tenant: str, memory_id: str) -> None:
+        """Acquire the memory if need be, and bring the local copy up to date."""
+        ...
+
+    async def forget(self, memory_id: str) -> None:
+        """Drop the local copy of a memory that is deleted."""
+        ...
+
+    async def await_commit(self, tenant: str, memory_id: str, timeout: float) -> MemoryCommit:
+        """Wait for the replication of what was accepted before the call."""
+        ...
+
+    async def retry(self, tenant: str, memory_id: str) -> None:
+        """Replicate the operations of a parked memory again."""
+        ...
+
+    async def discard(self, tenant: str, memory_id: str) -> MemoryOp:
+        """Drop the rejected operation of a parked memory."""
+        ...
+
+    async def status(self) -> MemoryNodeStatus:
+        """Return what is not replicated yet."""
+        ...
+
+
+@dataclass(slots=True)
+class MemoryPlaces:
+    """The open databases of a process and its writer. `shared` is where every process sees vaults and memories."""
+
+    mode: str
+    shared: Database
+    reader: Database
+    shards: Shards
+    writer: MemoryWriter
+    node: OwnerNode | None = None
+    path: str | None = None
+
+    async def barrier(self, memory_id: str) -> None:
+        """Wait for the changes of a memory that were accepted before this call."""
+        if not self.shards.is_idle(memory_id):
+            await self.shards.submit(memory_id, None)

@@ -1,0 +1,175 @@
+"""Send the operations of a node to the database: batches over many memories, in the order of each.
+
+Errors of the transport are retried forever, with backoff. An operation that the database rejects parks its memory and
+no other. A batch that is sent again changes nothing, because the database knows the number of its last operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from runlane.errors import Conflict, NotFound, RunlaneError, Unavailable
+from runlane.failpoints import failpoint
+from runlane.memory.node import MemoryNode
+from runlane.observability.outage import outage
+from runlane.store.memory import local_log
+from runlane.store.memory.operations import PlannedOp
+from runlane.store.memory.replication import MemoryVerdict, Verdict, replicate
+
+log = structlog.get_logger(__name__)
+
+BATCH_OPS: Final = 2000
+_FIRST_BACKOFF_SECONDS: Final = 0.1
+_LONGEST_BACKOFF_SECONDS: Final = 5.0
+# A wake-up that was lost, such as one of a retry by another component, costs at most this.
+_POLL_SECONDS: Final = 5.0
+
+
+class Replicator:
+    """Replicates the operations of one node, with start() and stop()."""
+
+    def __init__(self, node: MemoryNode) -> None:
+        self._node = node
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    def wake(self) -> None:
+        """Note that there are new operations."""
+        self._wake.set()
+
+    def start(self) -> None:
+        """Begin to replicate, with what an earlier process left in the file."""
+        self._task = asyncio.create_task(self._run(), name="memory-replicator")
+
+    async def stop(self, drain_seconds: float) -> None:
+        """Replicate what waits for at most this time, then end. The rest stays in the file."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        # The database may be away; the operations are safe in the file.
+        with contextlib.suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(drain_seconds):
+                while await self.round():
+                    pass
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                more = await self.round()
+            except Unavailable as error:
+                outage.failed("memory_replication", str(error))
+                await self._back_off()
+                continue
+            except RunlaneError as error:
+                # The file itself cannot be written, for example because the disk is full.
+                log.warning("memory_replication_failed", problem=str(error))
+                await self._back_off()
+                continue
+            except Exception:  # one defect must not end replication; it is retried with backoff and logged
+                log.exception("memory_replication_failed")
+                await self._back_off()
+                continue
+            self._failures = 0
+            if not more:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), _POLL_SECONDS)
+
+    async def _back_off(self) -> None:
+        self._failures += 1
+        full = min(_LONGEST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10))
+        await asyncio.sleep(full * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+
+    async def round(self) -> bool:
+        """Send one batch; return whether there was one."""
+        ops = await local_log.pending_ops(self._node.reader, BATCH_OPS)
+        if not ops:
+            return False
+        failpoint("replicate.read")
+        owned = await self._owned(ops)
+        await self._send(owned)
+        return True
+
+    async def _owned(self, ops: Sequence[PlannedOp]) -> list[PlannedOp]:
+        """Return the operations of memories that this node owns, acquiring those that it does not."""
+        refused: set[str] = set()
+        for memory_id in dict.fromkeys(op.memory_id for op in ops):
+            if self._node.epoch_of(memory_id) is not None:
+                continue
+            try:
+                await self._node.own(None, memory_id)
+            except NotFound:
+                first = next(op.seq for op in ops if op.memory_id == memory_id)
+                await self._node.park(memory_id, first, f"{local_log.DELETED}the memory was deleted")
+                refused.add(memory_id)
+            except Conflict:
+                refused.add(memory_id)  # parked, or owned by another node
+        return [op for op in ops if op.memory_id not in refused]
+
+    async def _send(self, ops: Sequence[PlannedOp]) -> None:
+        if not ops:
+            return
+        try:
+            verdicts = await replicate(self._node.remote, self._node.id, self._node.owned(), ops)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - the database rejects one of the operations
+            await self._isolate(ops, error)
+            return
+        failpoint("replicate.committed")
+        await self._record(ops, verdicts)
+
+    async def _isolate(self, ops: Sequence[PlannedOp], error: Exception) -> None:
+        """Find the operation that the database rejects, by halves; the memories of the others are not affected."""
+        if len(ops) == 1:
+            op = ops[0]
+            await self._node.park(op.memory_id, op.seq, f"{type(error).__name__}: {error}")
+            return
+        memories = list(dict.fromkeys(op.memory_id for op in ops))
+        if len(memories) > 1:
+            first = set(memories[: len(memories) // 2])
+            await self._send([op for op in ops if op.memory_id in first])
+            await self._send([op for op in ops if op.memory_id not in first])
+            return
+        half = len(ops) // 2
+        await self._send(ops[:half])
+        head = await local_log.local_head(self._node.reader, memories[0])
+        if head is not None and not head.parked:
+            await self._send(ops[half:])
+
+    async def _record(self, ops: Sequence[PlannedOp], verdicts: Mapping[str, MemoryVerdict]) -> None:
+        applied = {
+            memory_id: verdict.last_seq for memory_id, verdict in verdicts.items() if verdict.verdict is Verdict.APPLIED
+        }
+        if applied:
+            await local_log.mark_applied(self._node.file, applied)
+            failpoint("replicate.marked")
+            outage.succeeded()
+        for memory_id, last_seq in applied.items():
+            self._node.waiters.moved(memory_id, last_seq)
+            await self._node.refresh_if_stale(memory_id)
+        for memory_id, verdict in verdicts.items():
+            first = next(op.seq for op in ops if op.memory_id == memory_id)
+            match verdict.verdict:
+                case Verdict.SUPERSEDED:
+                    # The next round acquires it again; if another process has written, its operations are parked.
+                    self._node.lost(memory_id)
+                case Verdict.MISSING:
+                    await self._node.park(memory_id, first, f"{local_log.DELETED}the memory was deleted")
+                case Verdict.GAP:
+                    await self._node.park(
+                        memory_id,
+                        first,
+                        f"The database has the operations up to {verdict.last_seq}, and {first} is next.",
+                    )
+                case Verdict.APPLIED:
+                    pass

@@ -1,0 +1,276 @@
+"""MemoryService: the operations on memories, for the API, for agents and for Python programs.
+
+A change is acknowledged when it is durable: in the memory file, or in the database if the process has no file. A read
+waits for the changes that this process accepted before it. With `consistency="committed"` it returns what the database
+has. Vaults and memories themselves are created where every process sees them, on a path of their own, so that traffic
+of agents cannot delay people.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, TypeVar, cast
+
+import orjson
+
+from runlane.domain.ids import new_id
+from runlane.domain.memory import (
+    MAX_ENTRY_PAGE,
+    MAX_QUERY_CHARACTERS,
+    MAX_REASON,
+    MAX_SEARCH_HITS,
+    CommitState,
+    Consistency,
+    EntryPage,
+    FragmentInfo,
+    MemoryCommit,
+    MemoryEntry,
+    MemoryExport,
+    MemoryFragment,
+    MemoryHit,
+    MemoryNodeStatus,
+    MemoryOp,
+    MemoryTenantExport,
+    NewEntry,
+)
+from runlane.domain.text import check_text
+from runlane.errors import InvalidRequest, NotFound
+from runlane.memory import bounds
+from runlane.memory.places import MemoryPlaces, OwnerNode
+from runlane.memory.vaults import MemoryVaults
+from runlane.store.memory import reading
+from runlane.store.memory.reading import EntryRange
+from runlane.store.memory.requests import (
+    AddEntries,
+    CorrectEntry,
+    DeleteEntry,
+    DeleteFragment,
+    PutFragment,
+    SetEntryTags,
+)
+from runlane.store.memory.search import search_text
+from runlane.store.sql.database import Database
+
+T = TypeVar("T")
+
+
+class MemoryService(MemoryVaults):
+    """Memories of tenants. Every method takes the tenant of the caller and returns nothing of other tenants."""
+
+    def __init__(self, places: MemoryPlaces, clock: Callable[[], int] | None = None) -> None:
+        super().__init__(places, clock or _now_us)
+
+    async def add_entry(
+        self, tenant: str, memory_id: str, entry: NewEntry, *, idempotency_key: str | None = None
+    ) -> MemoryEntry:
+        """Add an entry. It is stored when this returns."""
+        return (await self.add_entries(tenant, memory_id, [entry], idempotency_key=idempotency_key))[0]
+
+    async def add_entries(
+        self, tenant: str, memory_id: str, entries: Sequence[NewEntry], *, idempotency_key: str | None = None
+    ) -> Sequence[MemoryEntry]:
+        """Add at most 100 entries, all or none, in their order."""
+        now = self._clock()
+        checked = bounds.check_entries(tuple(entries), now)
+        keys = _keys(idempotency_key, "add", checked)
+        answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked))
+        return cast("tuple[MemoryEntry, ...]", answer)
+
+    async def correct_entry(
+        self,
+        tenant: str,
+        memory_id: str,
+        entry_id: str,
+        entry: NewEntry,
+        reason: str,
+        *,
+        idempotency_key: str | None = None,
+    ) -> MemoryEntry:
+        """Add an entry that corrects another one. An entry is corrected at most once."""
+        now = self._clock()
+        bounds.check_entry(entry, now)
+        check_text(reason, "The reason of the correction", MAX_REASON)
+        keys = _keys(idempotency_key, "correct", (entry_id, entry, reason))
+        answer = await self._change(CorrectEntry(tenant, memory_id, *keys, now, entry_id, entry, reason))
+        return cast("tuple[MemoryEntry, ...]", answer)[0]
+
+    async def delete_entry(
+        self, tenant: str, memory_id: str, entry_id: str, *, idempotency_key: str | None = None
+    ) -> None:
+        """Delete the content of an entry. Deleting it again does nothing."""
+        keys = _keys(idempotency_key, "delete", entry_id)
+        await self._change(DeleteEntry(tenant, memory_id, *keys, self._clock(), entry_id))
+
+    async def set_tags(
+        self,
+        tenant: str,
+        memory_id: str,
+        entry_id: str,
+        tags: Mapping[str, str],
+        *,
+        idempotency_key: str | None = None,
+    ) -> MemoryEntry:
+        """Replace the tags of an entry."""
+        bounds.check_tags(tags)
+        keys = _keys(idempotency_key, "tags", (entry_id, tags))
+        answer = await self._change(SetEntryTags(tenant, memory_id, *keys, self._clock(), entry_id, tags))
+        return cast("tuple[MemoryEntry, ...]", answer)[0]
+
+    async def put_fragment(
+        self, tenant: str, memory_id: str, name: str, content: str, *, idempotency_key: str | None = None
+    ) -> MemoryFragment:
+        """Write a fragment, such as `context`. The last write wins."""
+        digest, size = bounds.check_fragment(name, content)
+        keys = _keys(idempotency_key, "put", (name, digest))
+        answer = await self._change(PutFragment(tenant, memory_id, *keys, self._clock(), name, content, digest, size))
+        return cast("MemoryFragment", answer)
+
+    async def delete_fragment(
+        self, tenant: str, memory_id: str, name: str, *, idempotency_key: str | None = None
+    ) -> None:
+        """Delete a fragment other than `context`."""
+        keys = _keys(idempotency_key, "drop", name)
+        await self._change(DeleteFragment(tenant, memory_id, *keys, self._clock(), name))
+
+    async def list_entries(
+        self,
+        tenant: str,
+        memory_id: str,
+        *,
+        limit: int = 25,
+        before: int | None = None,
+        after: int | None = None,
+        before_us: int | None = None,
+        after_us: int | None = None,
+        consistency: Consistency = "local",
+    ) -> EntryPage:
+        """Return entries, newest first; with `after`, the number of an entry, those after it, oldest first."""
+        if not 1 <= limit <= MAX_ENTRY_PAGE:
+            raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_ENTRY_PAGE}.")
+        wanted = EntryRange(limit, before, after, before_us, after_us)
+        return await self._read(
+            memory_id, consistency, lambda database: reading.list_entries(database, tenant, memory_id, wanted)
+        )
+
+    async def get_entry(
+        self, tenant: str, memory_id: str, entry_id: str, *, consistency: Consistency = "local"
+    ) -> MemoryEntry:
+        """Return an entry."""
+        return await self._read(
+            memory_id, consistency, lambda database: reading.get_entry(database, tenant, memory_id, entry_id)
+        )
+
+    async def get_fragment(
+        self, tenant: str, memory_id: str, name: str, *, consistency: Consistency = "local"
+    ) -> MemoryFragment:
+        """Return a fragment with its content."""
+        return await self._read(
+            memory_id, consistency, lambda database: reading.get_fragment(database, tenant, memory_id, name)
+        )
+
+    async def manifest(
+        self, tenant: str, memory_id: str, *, consistency: Consistency = "local"
+    ) -> Sequence[FragmentInfo]:
+        """Return the fragments of a memory by name, without their content."""
+        return await self._read(
+            memory_id, consistency, lambda database: reading.read_manifest(database, tenant, memory_id)
+        )
+
+    async def search(
+        self, tenant: str, memory_id: str, query: str, *, limit: int = 10, consistency: Consistency = "local"
+    ) -> Sequence[MemoryHit]:
+        """Return the entries that match the words of a query, best first."""
+        check_text(query, "The query", MAX_QUERY_CHARACTERS)
+        if not 1 <= limit <= MAX_SEARCH_HITS:
+            raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_SEARCH_HITS}.")
+        found = await self._read(
+            memory_id, consistency, lambda database: search_text(database, tenant, memory_id, query, limit)
+        )
+        return [MemoryHit(entry, score, ("text",)) for entry, score in found]
+
+    async def await_commit(self, tenant: str, memory_id: str, timeout: float) -> MemoryCommit:
+        """Wait until the changes of a memory that were accepted before this call are in the database.
+
+        The result is committed, timeout or rejected. Later changes do not delay it.
+        """
+        places = self._places
+        if places.node is not None:
+            return await places.node.await_commit(tenant, memory_id, timeout)
+        await places.barrier(memory_id)
+        head = await reading.read_head(places.reader, tenant, memory_id)
+        return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
+
+    await_consistency = await_commit
+
+    async def export_memory(self, tenant: str, memory_id: str) -> MemoryExport:
+        """Return everything of a memory, with what this process has not replicated."""
+        memory = await self.get_memory(tenant, memory_id)
+        entries: list[MemoryEntry] = []
+        while True:
+            after = entries[-1].seq if entries else 0
+            page = await self.list_entries(tenant, memory_id, after=after, limit=MAX_ENTRY_PAGE)
+            if not page.entries:
+                break
+            entries += page.entries
+        names = [info.name for info in await self.manifest(tenant, memory_id)]
+        fragments = [await self.get_fragment(tenant, memory_id, name) for name in names]
+        return MemoryExport(memory, entries, fragments)
+
+    async def export_tenant(self, tenant: str, *, after: str | None = None) -> MemoryTenantExport:
+        """Return everything of a tenant, one memory per page; the first page also has its users and vaults."""
+        users, vaults = await self._tenant_parts(tenant) if after is None else ((), ())
+        found = await self.list_memories(tenant, after=after, limit=2)
+        if not found:
+            return MemoryTenantExport(users, vaults, None, None)
+        memory = await self.export_memory(tenant, found[0].id)
+        return MemoryTenantExport(users, vaults, memory, found[0].id if len(found) > 1 else None)
+
+    async def status(self) -> MemoryNodeStatus:
+        """Return how this process stores memory, and what it has not replicated."""
+        places = self._places
+        if places.node is not None:
+            return await places.node.status()
+        return MemoryNodeStatus(places.mode, None, places.path, 0, None, (), None, ())
+
+    async def retry_parked(self, tenant: str, memory_id: str) -> None:
+        """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+        await self._node(memory_id).retry(tenant, memory_id)
+
+    async def discard_parked(self, tenant: str, memory_id: str) -> MemoryOp:
+        """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first."""
+        return await self._node(memory_id).discard(tenant, memory_id)
+
+    def _node(self, memory_id: str) -> OwnerNode:
+        node = self._places.node
+        if node is None:
+            raise NotFound(f'The memory "{memory_id}" is not parked: this process does not replicate.')
+        return node
+
+    async def _change(self, request: Any) -> Any:
+        places = self._places
+        if places.node is not None:
+            await places.node.own(request.tenant, request.memory_id)
+        return await places.shards.submit(request.memory_id, request)
+
+    async def _read(self, memory_id: str, consistency: Consistency, work: Callable[[Database], Awaitable[T]]) -> T:
+        places = self._places
+        node = places.node
+        if node is not None and (consistency == "committed" or not await node.reads_here(memory_id)):
+            return await work(node.remote)
+        await places.barrier(memory_id)
+        return await work(places.reader)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _keys(key: str | None, *parts: Any) -> tuple[str, str, bool]:
+    """Return the operation id, the fingerprint of the request, and whether the id is the caller's key."""
+    if key is None:
+        return new_id("op"), "", False
+    bounds.check_key(key)
+    text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    return f"key:{key}", sha256(text).hexdigest(), True

@@ -1,0 +1,155 @@
+"""Users, vaults and memories themselves: created, listed, moved and deleted, on a path that no shard delays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from runlane.domain import time_zones
+from runlane.domain.ids import new_id
+from runlane.domain.memory import DEFAULT_MEMORY_TYPE, DEFAULT_VAULT, Memory, MemoryUser, Vault
+from runlane.domain.time_zones import DEFAULT_ZONE
+from runlane.errors import Conflict, Unavailable
+from runlane.memory import bounds
+from runlane.memory.places import MemoryPlaces
+from runlane.store.memory import administration
+from runlane.store.sql.database import Database
+
+_DELETED_AT_ONCE: Final = 100
+_PAGE: Final = 1000
+
+
+class MemoryVaults:
+    """The part of MemoryService that creates what entries belong to."""
+
+    def __init__(self, places: MemoryPlaces, clock: Callable[[], int]) -> None:
+        self._places = places
+        self._clock = clock
+
+    @property
+    def _shared(self) -> Database:
+        """Where every process sees vaults and memories."""
+        return self._places.shared
+
+    async def create_user(
+        self, tenant: str, user_id: str, email: str, *, display_name: str = "", time_zone: str = DEFAULT_ZONE
+    ) -> MemoryUser:
+        """Create a user, whose vaults are apart from those of others."""
+        bounds.check_user(user_id, email)
+        time_zones.time_zone(time_zone)
+        name = bounds.check_name(display_name)
+        return await administration.create_user(self._shared, tenant, user_id, email, name, time_zone, self._clock())
+
+    async def get_user(self, tenant: str, user_id: str) -> MemoryUser:
+        """Return a user."""
+        return await administration.get_user(self._shared, tenant, user_id)
+
+    async def create_vault(self, tenant: str, title: str, *, description: str = "", user_id: str = "") -> Vault:
+        """Create a vault. Its title is unique among the vaults of its user."""
+        bounds.check_title(title, "vault")
+        bounds.check_description(description)
+        if user_id:
+            await administration.get_user(self._shared, tenant, user_id)
+        return await administration.create_vault(self._shared, tenant, title, description, user_id, self._clock())
+
+    async def list_vaults(self, tenant: str, *, after: str | None = None, limit: int = 100) -> Sequence[Vault]:
+        """Return the vaults of a tenant by id."""
+        return await administration.list_vaults(self._shared, tenant, after, limit)
+
+    async def get_vault(self, tenant: str, vault_id: str) -> Vault:
+        """Return a vault."""
+        return await administration.get_vault(self._shared, tenant, vault_id)
+
+    async def find_vault(self, tenant: str, title: str, *, user_id: str = "") -> Vault | None:
+        """Return the vault with a title, or None."""
+        return await administration.find_vault(self._shared, tenant, title, user_id)
+
+    async def delete_vault(self, tenant: str, vault_id: str) -> None:
+        """Delete a vault that has no memories."""
+        await administration.delete_vault(self._shared, tenant, vault_id)
+
+    async def create_memory(
+        self,
+        tenant: str,
+        title: str,
+        *,
+        vault_id: str | None = None,
+        memory_type: str = DEFAULT_MEMORY_TYPE,
+        description: str = "",
+    ) -> Memory:
+        """Create a memory with its context. Without a vault it is created in the vault `default` of the tenant."""
+        bounds.check_title(title, "memory")
+        bounds.check_memory_type(memory_type)
+        bounds.check_description(description)
+        vault = await (self._default_vault(tenant) if vault_id is None else self.get_vault(tenant, vault_id))
+        now = self._clock()
+        new = Memory(new_id("mem"), tenant, vault.id, title, memory_type, description, now, 1)
+        return await administration.create_memory(self._shared, new)
+
+    async def list_memories(
+        self, tenant: str, *, vault_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> Sequence[Memory]:
+        """Return the memories of a tenant by id.
+
+        While the database is away, only those that this process has a copy of are returned.
+        """
+        try:
+            return await administration.list_memories(self._shared, tenant, vault_id, after, limit)
+        except Unavailable:
+            if self._places.reader is self._shared:
+                raise
+            return await administration.list_memories(self._places.reader, tenant, vault_id, after, limit)
+
+    async def get_memory(self, tenant: str, memory_id: str) -> Memory:
+        """Return a memory."""
+        return await administration.get_memory(self._shared, tenant, memory_id)
+
+    async def find_memory(self, tenant: str, vault_id: str, title: str) -> Memory | None:
+        """Return the memory with a title in a vault, or None."""
+        return await administration.find_memory(self._shared, tenant, vault_id, title)
+
+    async def move_memory(self, tenant: str, memory_id: str, vault_id: str) -> Memory:
+        """Move a memory to another vault."""
+        return await administration.move_memory(self._shared, tenant, memory_id, vault_id)
+
+    async def delete_memory(self, tenant: str, memory_id: str) -> None:
+        """Delete a memory with everything in it."""
+        await administration.get_memory(self._shared, tenant, memory_id)
+        await self._places.barrier(memory_id)
+        node = self._places.node
+        node_id = None if node is None else node.id
+        await administration.delete_memories(self._shared, tenant, [memory_id], node_id)
+        if node is not None:
+            await node.forget(memory_id)
+
+    async def _tenant_parts(self, tenant: str) -> tuple[Sequence[MemoryUser], Sequence[Vault]]:
+        vaults: list[Vault] = []
+        while page := await self.list_vaults(tenant, after=vaults[-1].id if vaults else None, limit=_PAGE):
+            vaults += page
+        return await administration.list_users(self._shared, tenant), vaults
+
+    async def delete_tenant(self, tenant: str) -> int:
+        """Delete every memory, vault and user of a tenant. Return the number of memories.
+
+        Refused if another node owns one of the memories; then those before it are deleted.
+        """
+        deleted = 0
+        while found := await administration.list_memories(self._shared, tenant, None, None, _DELETED_AT_ONCE):
+            for memory in found:
+                await self.delete_memory(tenant, memory.id)
+                deleted += 1
+        await administration.delete_tenant(self._shared, tenant)
+        return deleted
+
+    async def _default_vault(self, tenant: str) -> Vault:
+        found = await self.find_vault(tenant, DEFAULT_VAULT)
+        if found is not None:
+            return found
+        try:
+            return await self.create_vault(tenant, DEFAULT_VAULT)
+        except Conflict:
+            # Another caller created it in between.
+            created = await self.find_vault(tenant, DEFAULT_VAULT)
+            if created is None:
+                raise
+            return created

@@ -1,0 +1,177 @@
+"""Copy memories from the database to the file of a node, and delete such copies.
+
+A copy has everything of its memory, so reads of it need no database. Its head is stored last: a copy without a head
+does not exist, whatever a crash left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, bindparam, delete, literal_column, select
+from sqlalchemy.sql.base import Executable
+
+from runlane.store.memory.operations import PUT_FRAGMENTS
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import upsert
+from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_ops
+from runlane.store.sql.statement import Row, Statement
+
+COPY_PAGE: Final = 1000
+
+_m = memories.c
+_memory = bindparam("memory_id", type_=Text())
+_after = bindparam("after", type_=BigInteger())
+_limit = bindparam("limit", type_=Integer())
+_ENTRIES = Statement(
+    "memory_entries_to_copy",
+    select(memory_entries)
+    .where(memory_entries.c.memory_id == _memory, memory_entries.c.seq > _after)
+    .order_by(memory_entries.c.seq)
+    .limit(_limit),
+    purpose="Read entries of a memory for a copy.",
+)
+_FRAGMENTS = Statement(
+    "memory_fragments_to_copy",
+    select(memory_fragments).where(memory_fragments.c.memory_id == _memory),
+    purpose="Read the fragments of a memory for a copy.",
+)
+_OPS = Statement(
+    "memory_ops_to_copy",
+    select(memory_ops)
+    .where(memory_ops.c.memory_id == _memory, memory_ops.c.seq > _after)
+    .order_by(memory_ops.c.seq)
+    .limit(_limit),
+    purpose="Read the operations of a memory for a copy, which recognises repeated requests by them.",
+)
+
+
+def _insert_into(table: Table, columns: Mapping[str, Any]) -> Callable[[FromClause], Executable]:
+    def build(batch: FromClause) -> Executable:
+        return upsert(table).from_select(list(columns), select(*(batch.c[name] for name in columns)))
+
+    return build
+
+
+_ENTRY_TYPES: Final = {column.name: column.type for column in memory_entries.c}
+_OP_TYPES: Final = {column.name: column.type for column in memory_ops.c}
+_HEAD_TYPES: Final = {
+    column.name: column.type for column in memories.c if column.name not in ("parked", "stale", "owner")
+}
+_COPY_ENTRIES = Statement(
+    "memory_copy_entries",
+    _insert_into(memory_entries, _ENTRY_TYPES),
+    _ENTRY_TYPES,
+    purpose="Store copies of entries.",
+)
+_COPY_OPS = Statement(
+    "memory_copy_ops",
+    _insert_into(memory_ops, _OP_TYPES),
+    _OP_TYPES,
+    purpose="Store copies of operations.",
+)
+_COPY_HEAD = Statement(
+    "memory_copy_head",
+    lambda batch: upsert(memories).from_select(
+        [*_HEAD_TYPES, "parked", "stale"],
+        select(*(batch.c[name] for name in _HEAD_TYPES), literal_column("0"), literal_column("0")),
+    ),
+    _HEAD_TYPES,
+    purpose="Store the copy of a memory itself, once the rest is complete.",
+)
+_EVICT = tuple(
+    Statement(
+        f"memory_evict_{table.name}",
+        delete(table).where((_m.id if table is memories else table.c.memory_id) == _memory),
+        purpose="Delete the local copy of a memory.",
+    )
+    for table in (memories, memory_entries, memory_fragments, memory_ops)
+)
+_LAST_SEQ = Statement(
+    "memory_last_seq_of_copy",
+    select(_m.last_seq, _m.applied_seq).where(_m.id == _memory),
+    purpose="Check that nothing was written to a copy while it was read again.",
+)
+_FRAGMENT_NAMES: Final = ("memory_id", "name", "content", "sha256", "size", "updated_at", "seq")
+
+Page = tuple[Statement, Sequence[Sequence[Any]]]
+
+
+async def evict(file: Database, memory_id: str) -> None:
+    """Delete the local copy of a memory."""
+    await file.transact(lambda session: _evict(session, memory_id))
+
+
+async def evict_replicated(file: Database, memory_id: str) -> bool:
+    """Delete the local copy of a memory if nothing in it waits for replication; return whether it was deleted."""
+
+    async def work(session: Session) -> bool:
+        rows = await session.fetch(_LAST_SEQ, memory_id=memory_id)
+        if rows and rows[0]["last_seq"] != rows[0]["applied_seq"]:
+            return False
+        await _evict(session, memory_id)
+        return True
+
+    return await file.transact(work)
+
+
+async def copy_memory(database: Database, file: Database, head: Row, epoch: int) -> None:
+    """Store a copy of a memory, page by page, so that changes of other memories are written meanwhile."""
+    await evict(file, head["id"])
+    async for statement, members in _pages(database, head["id"]):
+
+        async def store(session: Session, page: Page = (statement, members)) -> None:
+            await session.fetch(*page)
+
+        await file.transact(store)
+    await file.transact(lambda session: _store_head(session, head, epoch))
+
+
+async def replace_copy(
+    database: Database,
+    file: Database,
+    head: Row,
+    epoch: int,
+    finish: Callable[[Session], Awaitable[None]] | None = None,
+) -> bool:
+    """Replace a copy in one transaction, which `finish` may extend.
+
+    Without `finish`, only a copy is replaced in which nothing waits; return whether it was.
+    """
+    pages = [page async for page in _pages(database, head["id"])]
+
+    async def work(session: Session) -> bool:
+        if finish is None:
+            rows = await session.fetch(_LAST_SEQ, memory_id=head["id"])
+            if not rows or not rows[0]["last_seq"] == rows[0]["applied_seq"] == head["last_seq"]:
+                return False
+        await _evict(session, head["id"])
+        for statement, members in pages:
+            await session.fetch(statement, members)
+        await _store_head(session, head, epoch)
+        if finish is not None:
+            await finish(session)
+        return True
+
+    return await file.transact(work)
+
+
+async def _evict(session: Session, memory_id: str) -> None:
+    for statement in _EVICT:
+        await session.fetch(statement, memory_id=memory_id)
+
+
+async def _store_head(session: Session, head: Row, epoch: int) -> None:
+    values = {**{name: head[name] for name in _HEAD_TYPES}, "epoch": epoch, "applied_seq": head["last_seq"]}
+    await session.fetch(_COPY_HEAD, [tuple(values[name] for name in _HEAD_TYPES)])
+
+
+async def _pages(database: Database, memory_id: str) -> AsyncIterator[Page]:
+    fragments = await database.query(_FRAGMENTS, memory_id=memory_id)
+    yield PUT_FRAGMENTS, [tuple(row[name] for name in _FRAGMENT_NAMES) for row in fragments]
+    for read, write, names in ((_ENTRIES, _COPY_ENTRIES, tuple(_ENTRY_TYPES)), (_OPS, _COPY_OPS, tuple(_OP_TYPES))):
+        after = 0
+        while rows := await database.query(read, memory_id=memory_id, after=after, limit=COPY_PAGE):
+            yield write, [tuple(row[name] for name in names) for row in rows]
+            after = rows[-1]["seq"]

@@ -1,0 +1,137 @@
+"""The memory file of a node: a SQLite database of its own, with its own version.
+
+It has the tables of `store.sql.schema.memory`, the words of entries for full-text search, kept by triggers, and the
+identity of the node. `pragma user_version` is the version of this layout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from runlane.domain.ids import new_id
+from runlane.errors import ConfigurationError, StorageFull
+from runlane.store.sql.schema.memory import MEMORY_TABLES
+from runlane.store.sql.sqlite import SqliteDatabase
+
+VERSION: Final = 1
+Synchronous = Literal["full", "normal"]
+
+_WORDS_TABLE: Final = (
+    "create virtual table memory_words using fts5("
+    "entry, summary, memory, content='', tokenize='unicode61 remove_diacritics 2')"
+)
+# The digits of the id are one word. A table without content deletes a row by its old values.
+_MEMORY: Final = "substr({row}.memory_id, instr({row}.memory_id, '_') + 1)"
+_ADD_WORDS: Final = (
+    "insert into memory_words (rowid, entry, summary, memory) "  # noqa: S608 - constants
+    f"values (new.rowid, new.text, new.summary, {_MEMORY.format(row='new')})"
+)
+_DROP_WORDS: Final = (
+    "insert into memory_words (memory_words, rowid, entry, summary, memory) "  # noqa: S608 - constants
+    f"values ('delete', old.rowid, old.text, old.summary, {_MEMORY.format(row='old')})"
+)
+_TRIGGERS: Final = {
+    "memory_words_added": f"insert on memory_entries when new.deleted_at is null begin {_ADD_WORDS}; end",
+    "memory_words_deleted": "update of text on memory_entries when old.deleted_at is null and new.deleted_at is not "
+    f"null begin {_DROP_WORDS}; end",
+    "memory_words_removed": f"delete on memory_entries when old.deleted_at is null begin {_DROP_WORDS}; end",
+}
+
+
+class LocalFile(SqliteDatabase):
+    """A connection to a memory file. One of them writes, others read."""
+
+    node_id: str = ""
+
+    @classmethod
+    async def open_writer(
+        cls, path: Path, timeout_seconds: float, synchronous: Synchronous, *, copies: bool = False
+    ) -> Self:
+        """Open the file for writing, and create or upgrade its tables. With `copies`, the database has the truth."""
+        opened = await cls.open(path, timeout_seconds)
+        try:
+            await opened.prepare(synchronous, copies=copies)
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
+
+    async def prepare(self, synchronous: Synchronous, *, copies: bool) -> None:
+        """Create or upgrade the tables, and read the identity of the node."""
+        self.node_id = await self._thread.submit(lambda: self._prepare(synchronous, copies))
+
+    def _prepare(self, synchronous: Synchronous, copies: bool) -> str:
+        connection = self._open_connection()
+        connection.execute(f"pragma synchronous={synchronous}")
+        # Pages of deleted content are overwritten, so that deleting an entry removes it from the disk.
+        connection.execute("pragma secure_delete=on")
+        connection.execute("begin immediate")
+        try:
+            version: int = connection.execute("pragma user_version").fetchone()[0]
+            if version > VERSION:
+                raise ConfigurationError(
+                    f"The memory file {self.path} has version {version}, and this code supports {VERSION}. "
+                    "Install the newer runlane that wrote it."
+                )
+            if version == 0:
+                _create(connection, copies=copies)
+            row = connection.execute("select id from memory_identity").fetchone()
+            connection.execute("commit")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("rollback")
+            raise
+        return str(row["id"])
+
+    async def used_bytes(self) -> int:
+        """Return the size of the file without the pages that are free."""
+        return await self._thread.submit(self._used_bytes)
+
+    def _used_bytes(self) -> int:
+        execute = self._open_connection().execute
+        pages, free, size = (
+            execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
+
+    def _translate_error(self, error: sqlite3.OperationalError) -> Exception:
+        if (error.sqlite_errorcode or 0) & 0xFF == sqlite3.SQLITE_FULL:
+            return StorageFull(
+                f"The disk with the memory file {self.path} is full. Nothing was stored. Free some space."
+            )
+        return super()._translate_error(error)
+
+
+def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
+    dialect = sqlite_dialect.dialect()
+    for table in MEMORY_TABLES:
+        connection.execute(str(CreateTable(table).compile(dialect=dialect)))
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            # A copy of a memory that was deleted or moved must not keep another one from having its title.
+            if index.dialect_options["postgresql"]["using"] or (copies and index.name == "memories_title"):
+                continue
+            connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
+    connection.execute(_WORDS_TABLE)
+    for name, body in _TRIGGERS.items():
+        connection.execute(f"create trigger {name} after {body}")
+    connection.execute("create table memory_identity (id text not null)")
+    connection.execute("insert into memory_identity values (?)", (new_id("node"),))
+    connection.execute(f"pragma user_version={VERSION}")
+
+
+def check_file(path: Path) -> list[str]:
+    """Return what SQLite's quick check reports about a file, in its words; nothing if the file is sound or missing."""
+    if not path.exists() or path.stat().st_size == 0:
+        return []
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection:
+            found = [str(row[0]) for row in connection.execute("pragma quick_check(20)")]
+    except sqlite3.DatabaseError as error:
+        return [str(error)]
+    return [] if found == ["ok"] else found

@@ -1,0 +1,273 @@
+"""The log of operations in the file of a node: what waits for replication, what was replicated, what was rejected.
+
+A memory is parked when the database rejects one of its operations: that one is `rejected`, those after it are
+`blocked`. Other memories are not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Text,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.memory import MemoryOp, MemoryOpKind, MemoryOpState, ParkedMemory
+from runlane.domain.text import clean_text
+from runlane.store.memory.operations import PlannedOp
+from runlane.store.memory.rows import OP_COLUMNS, op_from
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit
+from runlane.store.sql.schema.memory import memories, memory_entries, memory_ops
+from runlane.store.sql.statement import Row, Statement
+
+# How the reasons begin for which all waiting operations of a memory can only be appended again or dropped.
+SUPERSEDED = "superseded: "
+DELETED = "deleted: "
+_MAX_ERROR = 2000
+
+_o, _m = memory_ops.c, memories.c
+_memory = bindparam("memory_id", type_=Text())
+_waits = _o.state != lit("applied")
+
+
+def _in_state(state: MemoryOpState) -> tuple[ColumnElement[bool], ...]:
+    # Both conditions: SQLite uses the partial index only if its condition is part of the statement.
+    return _waits, _o.state == lit(state.value)
+
+
+_PENDING = Statement(
+    "memory_pending_ops",
+    select(memory_ops)
+    .where(*_in_state(MemoryOpState.PENDING))
+    .order_by(literal_column("rowid"))
+    .limit(bindparam("limit", type_=Integer())),
+    purpose="Read operations that wait for replication, oldest first.",
+)
+_WAITING = Statement(
+    "memory_waiting_ops",
+    select(memory_ops).where(_o.memory_id == _memory, _waits).order_by(_o.seq),
+    purpose="Read the operations of a memory that are not replicated.",
+)
+_REJECTED = Statement(
+    "memory_rejected_ops",
+    select(*OP_COLUMNS).where(*_in_state(MemoryOpState.REJECTED)).order_by(_o.memory_id),
+    purpose="Read the operations that the database rejected.",
+)
+_COUNTS = Statement(
+    "memory_waiting_counts",
+    select(_o.memory_id, func.count().label("waiting"), func.min(_o.created_at).label("oldest"))
+    .where(_waits)
+    .group_by(_o.memory_id),
+    purpose="Count the operations that are not replicated.",
+)
+
+
+def _mark_applied(batch: FromClause) -> Executable:
+    return (
+        update(memory_ops)
+        .where(_o.memory_id == batch.c.memory_id, _o.seq <= batch.c.seq, _waits)
+        .values(state=MemoryOpState.APPLIED.value, payload=None, error=None)
+    )
+
+
+def _mark_heads(batch: FromClause) -> Executable:
+    return (
+        update(memories).where(_m.id == batch.c.memory_id, _m.applied_seq < batch.c.seq).values(applied_seq=batch.c.seq)
+    )
+
+
+_MARKS = {"memory_id": Text(), "seq": BigInteger()}
+_MARK_OPS = Statement("memory_mark_ops", _mark_applied, _MARKS, purpose="Mark operations as replicated.")
+_MARK_HEADS = Statement("memory_mark_heads", _mark_heads, _MARKS, purpose="Store up to where memories are replicated.")
+_REJECT = Statement(
+    "memory_reject_op",
+    update(memory_ops)
+    .where(_o.memory_id == _memory, _o.seq == bindparam("seq_of", type_=BigInteger()))
+    .values(state=MemoryOpState.REJECTED.value, error=bindparam("problem", type_=Text()), attempts=_o.attempts + 1),
+    purpose="Store why the database rejected an operation.",
+)
+_BLOCK = Statement(
+    "memory_block_ops",
+    update(memory_ops)
+    .where(_o.memory_id == _memory, *_in_state(MemoryOpState.PENDING))
+    .values(state=MemoryOpState.BLOCKED.value),
+    purpose="Keep the operations after a rejected one from being replicated.",
+)
+_PARK = Statement(
+    "memory_park",
+    update(memories).where(_m.id == _memory).values(parked=bindparam("is_parked", type_=Integer())),
+    purpose="Park a memory, or release it.",
+)
+_UNBLOCK = Statement(
+    "memory_unblock_ops",
+    update(memory_ops).where(_o.memory_id == _memory, _waits).values(state=MemoryOpState.PENDING.value),
+    purpose="Let the operations of a parked memory be replicated.",
+)
+_DISCARD = Statement(
+    "memory_discard_op",
+    update(memory_ops)
+    .where(_o.memory_id == _memory, *_in_state(MemoryOpState.REJECTED))
+    .values(kind=MemoryOpKind.DISCARDED.value, payload="{}")
+    .returning(*OP_COLUMNS),
+    purpose="Replace a rejected operation by one that does nothing.",
+)
+_HIDE = Statement(
+    "memory_hide_discarded",
+    update(memory_entries)
+    .where(
+        memory_entries.c.memory_id == _memory,
+        memory_entries.c.seq == bindparam("seq_of", type_=BigInteger()),
+        memory_entries.c.deleted_at.is_(None),
+    )
+    .values(text="", summary="", metadata="{}", tags="{}", deleted_at=memory_entries.c.created_at),
+    purpose="Delete the entry of a discarded operation from the local copy.",
+)
+_STALE = Statement(
+    "memory_mark_stale",
+    update(memories).where(_m.id == _memory).values(stale=literal_column("1")),
+    purpose="Have the local copy of a memory read again once it is replicated.",
+)
+_HEAD = Statement(
+    "memory_local_head",
+    select(_m.tenant, _m.last_seq, _m.applied_seq, _m.epoch, _m.parked, _m.stale).where(_m.id == _memory),
+    purpose="Read the state of the local copy of a memory.",
+)
+_SET_EPOCH = Statement(
+    "memory_set_epoch",
+    update(memories).where(_m.id == _memory).values(epoch=bindparam("epoch_of", type_=BigInteger())),
+    purpose="Store the epoch under which this node writes to a memory.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHead:
+    """The local copy of a memory."""
+
+    tenant: str
+    last_seq: int
+    applied_seq: int
+    parked: bool
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingOps:
+    """How many operations of all memories wait, and since when."""
+
+    by_memory: Mapping[str, int]
+    oldest_us: int | None
+
+
+async def local_head(file: Database, memory_id: str) -> LocalHead | None:
+    """Return the state of the local copy, or None without one."""
+    rows = await file.query(_HEAD, memory_id=memory_id)
+    if not rows:
+        return None
+    row = rows[0]
+    return LocalHead(row["tenant"], row["last_seq"], row["applied_seq"], bool(row["parked"]), bool(row["stale"]))
+
+
+async def pending_ops(file: Database, limit: int) -> Sequence[PlannedOp]:
+    """Return operations that wait for replication, of each memory in their order."""
+    rows = await file.query(_PENDING, limit=limit)
+    return [PlannedOp.from_row(row) for row in rows]
+
+
+async def waiting_ops(file: Database, memory_id: str) -> Sequence[PlannedOp]:
+    """Return all operations of a memory that are not replicated, with those that are blocked or rejected."""
+    return [PlannedOp.from_row(row) for row in await file.query(_WAITING, memory_id=memory_id)]
+
+
+async def rejected_op(file: Database, memory_id: str) -> MemoryOp | None:
+    """Return the operation for which a memory is parked, or None."""
+    rows = await file.query(_WAITING, memory_id=memory_id)
+    return next((op_from(row) for row in rows if row["state"] == MemoryOpState.REJECTED), None)
+
+
+async def count_waiting(file: Database) -> WaitingOps:
+    """Count the operations that are not replicated."""
+    rows = await file.query(_COUNTS)
+    return WaitingOps(
+        {row["memory_id"]: row["waiting"] for row in rows}, min((row["oldest"] for row in rows), default=None)
+    )
+
+
+async def parked_memories(file: Database) -> Sequence[ParkedMemory]:
+    """Return the memories that wait for a decision of an operator."""
+    waiting = (await count_waiting(file)).by_memory
+    ops = [op_from(row) for row in await file.query(_REJECTED)]
+    return [
+        ParkedMemory(op.memory_id, op, waiting[op.memory_id], (op.error or "").startswith(SUPERSEDED)) for op in ops
+    ]
+
+
+async def mark_applied(file: Database, applied: Mapping[str, int]) -> None:
+    """Store up to which number each memory is replicated."""
+    members = list(applied.items())
+
+    async def work(session: Session) -> None:
+        await session.fetch(_MARK_OPS, members)
+        await session.fetch(_MARK_HEADS, members)
+
+    await file.transact(work)
+
+
+async def set_epoch(file: Database, memory_id: str, epoch: int) -> None:
+    """Store the epoch under which this node writes to a memory."""
+
+    async def work(session: Session) -> None:
+        await session.fetch(_SET_EPOCH, memory_id=memory_id, epoch_of=epoch)
+
+    await file.transact(work)
+
+
+async def park(file: Database, memory_id: str, seq: int, problem: str) -> None:
+    """Stop the replication of a memory at an operation that the database rejected."""
+    # Only the first line: the details that a database adds contain what was written.
+    error = clean_text(problem.partition("\n")[0], _MAX_ERROR)
+
+    async def work(session: Session) -> None:
+        await session.fetch(_REJECT, memory_id=memory_id, seq_of=seq, problem=error)
+        await session.fetch(_BLOCK, memory_id=memory_id)
+        await session.fetch(_PARK, memory_id=memory_id, is_parked=1)
+
+    await file.transact(work)
+
+
+async def retry_parked(file: Database, memory_id: str) -> None:
+    """Let the operations of a parked memory be replicated again."""
+
+    async def work(session: Session) -> None:
+        await session.fetch(_UNBLOCK, memory_id=memory_id)
+        await session.fetch(_PARK, memory_id=memory_id, is_parked=0)
+
+    await file.transact(work)
+
+
+async def discard_rejected(file: Database, memory_id: str) -> MemoryOp | None:
+    """Replace the rejected operation by one that does nothing, and continue after it. Return the discarded one."""
+
+    async def work(session: Session) -> Row | None:
+        discarded = await session.fetch(_DISCARD, memory_id=memory_id)
+        if not discarded:
+            return None
+        await session.fetch(_HIDE, memory_id=memory_id, seq_of=discarded[0]["seq"])
+        await session.fetch(_UNBLOCK, memory_id=memory_id)
+        await session.fetch(_PARK, memory_id=memory_id, is_parked=0)
+        await session.fetch(_STALE, memory_id=memory_id)
+        return discarded[0]
+
+    row = await file.transact(work)
+    return None if row is None else op_from(row)

@@ -1,0 +1,303 @@
+"""Apply operations of memories: the same for the file of a node and for the database.
+
+An operation carries everything that it writes, so that it has the same effect wherever it is applied. Operations of one
+memory are applied in their order; those of different memories are independent, so that operations of the same kind
+share a statement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, FromClause, Integer, Text, delete, literal_column, select, update
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.memory import MemoryOpKind, MemoryOpState
+from runlane.domain.text import dump_json, load_json
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import upsert
+from runlane.store.sql.schema.memory import memory_entries, memory_fragments, memory_ops
+from runlane.store.sql.statement import Row, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOp:
+    """An operation with its number. `change` holds the values that it writes, by the names of their columns."""
+
+    memory_id: str
+    seq: int
+    op_id: str
+    fingerprint: str
+    kind: MemoryOpKind
+    subject: str
+    change: Mapping[str, Any]
+    created_at_us: int
+
+    @classmethod
+    def from_row(cls, row: Row) -> PlannedOp:
+        """Parse a row of the log."""
+        change: dict[str, Any] = load_json(row["payload"]) if row["payload"] else {}
+        return cls(
+            row["memory_id"],
+            row["seq"],
+            row["op_id"],
+            row["fingerprint"],
+            MemoryOpKind(row["kind"]),
+            row["subject"],
+            change,
+            row["created_at"],
+        )
+
+
+_e = memory_entries.c
+_f = memory_fragments.c
+_ENTRY: Final = {
+    "id": Text(),
+    "memory_id": Text(),
+    "seq": BigInteger(),
+    "text": Text(),
+    "summary": Text(),
+    "metadata": Text(),
+    "tags": Text(),
+    "created_at": BigInteger(),
+    "expires_at": BigInteger(),
+    "corrects": Text(),
+}
+_ENTRY_NAMES: Final = tuple(name for name in _ENTRY if name not in ("memory_id", "seq"))
+
+
+def _insert_entries(batch: FromClause) -> Executable:
+    b = batch.c
+    return (
+        upsert(memory_entries)
+        .from_select(
+            [*_ENTRY, "changed_seq"], select(*(b[name] for name in _ENTRY), b.seq).where(literal_column("1") == 1)
+        )
+        .on_conflict_do_nothing(index_elements=["id"])
+    )
+
+
+def _correct_entries(batch: FromClause) -> Executable:
+    b = batch.c
+    return (
+        update(memory_entries)
+        .where(_e.id == b.corrects, _e.memory_id == b.memory_id, _e.deleted_at.is_(None))
+        .values(corrected_by=b.id, corrected_at=b.created_at, correction_reason=b.correction_reason, changed_seq=b.seq)
+    )
+
+
+def _delete_entries(batch: FromClause) -> Executable:
+    b = batch.c
+    return (
+        update(memory_entries)
+        .where(_e.id == b.id, _e.memory_id == b.memory_id, _e.deleted_at.is_(None))
+        .values(
+            text="",
+            summary="",
+            metadata="{}",
+            tags="{}",
+            correction_reason=None,
+            deleted_at=b.deleted_at,
+            changed_seq=b.seq,
+        )
+    )
+
+
+def _set_tags(batch: FromClause) -> Executable:
+    b = batch.c
+    return (
+        update(memory_entries)
+        .where(_e.id == b.id, _e.memory_id == b.memory_id, _e.deleted_at.is_(None))
+        .values(tags=b.tags, changed_seq=b.seq)
+    )
+
+
+_FRAGMENT: Final = {
+    "memory_id": Text(),
+    "name": Text(),
+    "content": Text(),
+    "sha256": Text(),
+    "size": Integer(),
+    "updated_at": BigInteger(),
+    "seq": BigInteger(),
+}
+
+
+def _put_fragments(batch: FromClause) -> Executable:
+    statement = upsert(memory_fragments).from_select(
+        list(_FRAGMENT), select(*(batch.c[name] for name in _FRAGMENT)).where(literal_column("1") == 1)
+    )
+    changed = {name: statement.excluded[name] for name in ("content", "sha256", "size", "updated_at", "seq")}
+    return statement.on_conflict_do_update(index_elements=["memory_id", "name"], set_=changed)
+
+
+def _delete_fragments(batch: FromClause) -> Executable:
+    named = select(batch.c.name).where(batch.c.memory_id == _f.memory_id, batch.c.name == _f.name)
+    return delete(memory_fragments).where(named.exists())
+
+
+_LOG: Final = {
+    "memory_id": Text(),
+    "seq": BigInteger(),
+    "op_id": Text(),
+    "fingerprint": Text(),
+    "kind": Text(),
+    "subject": Text(),
+    "payload": Text(),
+    "state": Text(),
+    "created_at": BigInteger(),
+}
+
+
+def _insert_ops(batch: FromClause) -> Executable:
+    return (
+        upsert(memory_ops)
+        .from_select(
+            [*_LOG, "attempts"],
+            select(*(batch.c[name] for name in _LOG), literal_column("0")).where(literal_column("1") == 1),
+        )
+        .on_conflict_do_nothing(index_elements=["memory_id", "seq"])
+    )
+
+
+INSERT_ENTRIES = Statement("memory_insert_entries", _insert_entries, _ENTRY, purpose="Add entries to memories.")
+_CORRECT = Statement(
+    "memory_correct_entries",
+    _correct_entries,
+    {
+        "corrects": Text(),
+        "memory_id": Text(),
+        "id": Text(),
+        "created_at": BigInteger(),
+        "correction_reason": Text(),
+        "seq": BigInteger(),
+    },
+    purpose="Mark entries as corrected by others.",
+)
+_DELETE = Statement(
+    "memory_delete_entries",
+    _delete_entries,
+    {"id": Text(), "memory_id": Text(), "deleted_at": BigInteger(), "seq": BigInteger()},
+    purpose="Delete the content of entries.",
+)
+_TAGS = Statement(
+    "memory_set_tags",
+    _set_tags,
+    {"id": Text(), "memory_id": Text(), "tags": Text(), "seq": BigInteger()},
+    purpose="Set the tags of entries.",
+)
+PUT_FRAGMENTS = Statement("memory_put_fragments", _put_fragments, _FRAGMENT, purpose="Write fragments of memories.")
+_DELETE_FRAGMENTS = Statement(
+    "memory_delete_fragments", _delete_fragments, {"memory_id": Text(), "name": Text()}, purpose="Delete fragments."
+)
+_INSERT_OPS = Statement("memory_insert_ops", _insert_ops, _LOG, purpose="Add operations to the log of memories.")
+
+
+async def log_ops(session: Session, ops: Sequence[PlannedOp], states: Mapping[str, MemoryOpState]) -> None:
+    """Add operations to the log, each with the state of its memory. An applied one needs no payload any more."""
+    members: list[Sequence[Any]] = []
+    for op in ops:
+        state = states[op.memory_id]
+        payload = None if state is MemoryOpState.APPLIED else dump_json(op.change)
+        members.append(
+            (
+                op.memory_id,
+                op.seq,
+                op.op_id,
+                op.fingerprint,
+                op.kind.value,
+                op.subject,
+                payload,
+                state.value,
+                op.created_at_us,
+            )
+        )
+    await session.fetch(_INSERT_OPS, members)
+
+
+async def apply_ops(session: Session, ops: Sequence[PlannedOp]) -> None:
+    """Write what the operations change. The operations of each memory are in their order."""
+    for kind, wave in _waves(ops):
+        await _apply(session, kind, wave)
+
+
+def _waves(ops: Sequence[PlannedOp]) -> Iterator[tuple[MemoryOpKind, list[PlannedOp]]]:
+    """Yield operations of one kind at a time, as many as possible, without changing the order within a memory."""
+    kinds = {op.kind for op in ops}
+    if len(kinds) == 1:
+        yield kinds.pop(), list(ops)
+        return
+    queues: dict[str, deque[PlannedOp]] = {}
+    for op in ops:
+        queues.setdefault(op.memory_id, deque()).append(op)
+    while queues:
+        kind = Counter(queue[0].kind for queue in queues.values()).most_common(1)[0][0]
+        wave: list[PlannedOp] = []
+        for memory_id, queue in list(queues.items()):
+            while queue and queue[0].kind is kind:
+                wave.append(queue.popleft())
+            if not queue:
+                del queues[memory_id]
+        yield kind, wave
+
+
+async def _apply(session: Session, kind: MemoryOpKind, ops: Sequence[PlannedOp]) -> None:
+    match kind:
+        case MemoryOpKind.ADD:
+            await session.fetch(INSERT_ENTRIES, [_entry(op) for op in ops])
+        case MemoryOpKind.CORRECT:
+            await session.fetch(INSERT_ENTRIES, [_entry(op) for op in ops])
+            await session.fetch(_CORRECT, [_correction(op) for op in ops])
+        case MemoryOpKind.DELETE:
+            await session.fetch(
+                _DELETE, [(op.subject, op.memory_id, op.created_at_us, op.seq) for op in _last_of_each(ops)]
+            )
+        case MemoryOpKind.TAGS:
+            await session.fetch(
+                _TAGS, [(op.subject, op.memory_id, op.change["tags"], op.seq) for op in _last_of_each(ops)]
+            )
+        case MemoryOpKind.PUT_FRAGMENT:
+            await session.fetch(PUT_FRAGMENTS, [_fragment(op) for op in _last_of_each(ops)])
+        case MemoryOpKind.DELETE_FRAGMENT:
+            await session.fetch(_DELETE_FRAGMENTS, [(op.memory_id, op.subject) for op in ops])
+        case MemoryOpKind.DISCARDED:
+            return
+
+
+def _entry(op: PlannedOp) -> Sequence[Any]:
+    change = op.change
+    values = [change[name] for name in _ENTRY_NAMES]
+    return (values[0], op.memory_id, op.seq, *values[1:])
+
+
+def _correction(op: PlannedOp) -> Sequence[Any]:
+    change = op.change
+    return (
+        change["corrects"],
+        op.memory_id,
+        change["id"],
+        change["created_at"],
+        change["correction_reason"],
+        op.seq,
+    )
+
+
+def _fragment(op: PlannedOp) -> Sequence[Any]:
+    change = op.change
+    return (
+        op.memory_id,
+        op.subject,
+        change["content"],
+        change["sha256"],
+        change["size"],
+        change["updated_at"],
+        op.seq,
+    )
+
+
+def _last_of_each(ops: Sequence[PlannedOp]) -> list[PlannedOp]:
+    """Return the last operation for each subject: a statement must not change a row twice."""
+    return list({(op.memory_id, op.subject): op for op in ops}.values())

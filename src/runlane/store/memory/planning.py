@@ -1,0 +1,235 @@
+"""Decide what requests do to memories, without a database: numbers, ids, conflicts.
+
+The facts are read once for a whole batch. A request sees the effect of those before it in the batch. A request that
+cannot be accepted raises and leaves no trace, so the others of its batch are not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from runlane.domain.ids import new_id
+from runlane.domain.memory import (
+    CONTEXT_FRAGMENT,
+    MAX_FRAGMENTS,
+    MemoryEntry,
+    MemoryFragment,
+    MemoryOpKind,
+    NewEntry,
+)
+from runlane.domain.text import dump_json
+from runlane.errors import Conflict, InvalidRequest, NotFound
+from runlane.store.memory.operations import PlannedOp
+from runlane.store.memory.requests import (
+    AddEntries,
+    CorrectEntry,
+    DeleteEntry,
+    DeleteFragment,
+    MemoryAnswer,
+    MemoryRequest,
+    PutFragment,
+    SetEntryTags,
+)
+
+
+@dataclass(slots=True)
+class MemoryHead:
+    """A memory as a batch finds it. `last_seq` grows while requests are planned."""
+
+    id: str
+    tenant: str
+    last_seq: int
+    applied_seq: int
+    parked: bool
+
+
+@dataclass(slots=True)
+class PlanFacts:
+    """What a batch of requests depends on. An entry that is deleted is None."""
+
+    heads: dict[str, MemoryHead]
+    entries: dict[str, MemoryEntry | None]
+    fragments: dict[str, set[str]]
+    applied_at_once: bool
+    ops: list[PlannedOp] = field(default_factory=list[PlannedOp])
+
+
+def missing_memory(memory_id: str) -> NotFound:
+    """Return the error for a memory that does not exist, or belongs to another tenant."""
+    return NotFound(f'The memory "{memory_id}" does not exist. List them: runlane memory list-memories')
+
+
+def missing_entry(entry_id: str, memory_id: str) -> NotFound:
+    """Return the error for an entry that does not exist."""
+    return NotFound(f'The entry "{entry_id}" does not exist in the memory "{memory_id}".')
+
+
+def missing_fragment(name: str, memory_id: str) -> NotFound:
+    """Return the error for a fragment that does not exist."""
+    return NotFound(f'The fragment "{name}" does not exist in the memory "{memory_id}". See its manifest.')
+
+
+def plan(request: MemoryRequest, facts: PlanFacts) -> MemoryAnswer:
+    """Add the operations of a request to `facts.ops` and return its answer; or raise and change nothing."""
+    head = facts.heads.get(request.memory_id)
+    if head is None or head.tenant != request.tenant:
+        raise missing_memory(request.memory_id)
+    match request:
+        case AddEntries():
+            return tuple(_add(request, facts, head, entry, index) for index, entry in enumerate(request.entries))
+        case CorrectEntry():
+            return _correct(request, facts, head)
+        case DeleteEntry():
+            return _delete(request, facts, head)
+        case SetEntryTags():
+            return _tag(request, facts, head)
+        case PutFragment():
+            return _put(request, facts, head)
+        case DeleteFragment():
+            return _drop(request, facts, head)
+        case _:
+            raise TypeError(f"{type(request).__name__} is not a request of a memory")
+
+
+def op_id_of(op_id: str, index: int) -> str:
+    """Return the id of the operation for an entry of a request that adds several."""
+    return op_id if index == 0 else f"{op_id}.{index}"
+
+
+def _op(
+    request: MemoryRequest,
+    facts: PlanFacts,
+    head: MemoryHead,
+    kind: MemoryOpKind,
+    subject: str,
+    change: Mapping[str, Any],
+    index: int = 0,
+) -> int:
+    head.last_seq += 1
+    facts.ops.append(
+        PlannedOp(
+            head.id,
+            head.last_seq,
+            op_id_of(request.op_id, index),
+            request.fingerprint,
+            kind,
+            subject,
+            change,
+            request.now_us,
+        )
+    )
+    return head.last_seq
+
+
+def _entry_change(entry_id: str, entry: NewEntry, now_us: int, corrects: str | None) -> dict[str, Any]:
+    return {
+        "id": entry_id,
+        "text": entry.text,
+        "summary": entry.summary,
+        "metadata": dump_json(entry.metadata) if entry.metadata else "{}",
+        "tags": dump_json(entry.tags) if entry.tags else "{}",
+        "created_at": now_us,
+        "expires_at": entry.expires_at_us,
+        "corrects": corrects,
+    }
+
+
+def _added(
+    facts: PlanFacts, head: MemoryHead, entry_id: str, seq: int, entry: NewEntry, now_us: int, corrects: str | None
+) -> MemoryEntry:
+    added = MemoryEntry(
+        entry_id,
+        head.id,
+        seq,
+        entry.text,
+        entry.summary,
+        entry.metadata,
+        entry.tags,
+        now_us,
+        entry.expires_at_us,
+        corrects,
+        synced=facts.applied_at_once,
+    )
+    facts.entries[entry_id] = added
+    return added
+
+
+def _add(request: AddEntries, facts: PlanFacts, head: MemoryHead, entry: NewEntry, index: int) -> MemoryEntry:
+    entry_id = new_id("entry")
+    change = _entry_change(entry_id, entry, request.now_us, None)
+    seq = _op(request, facts, head, MemoryOpKind.ADD, entry_id, change, index)
+    return _added(facts, head, entry_id, seq, entry, request.now_us, None)
+
+
+def _target(request: MemoryRequest, facts: PlanFacts, entry_id: str) -> MemoryEntry:
+    found = facts.entries.get(entry_id)
+    expired = found is not None and found.expires_at_us is not None and found.expires_at_us <= request.now_us
+    if found is None or expired or found.memory_id != request.memory_id:
+        raise missing_entry(entry_id, request.memory_id)
+    return found
+
+
+def _correct(request: CorrectEntry, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
+    old = _target(request, facts, request.entry_id)
+    if old.corrected_by is not None:
+        raise Conflict(
+            f'The entry "{old.id}" is corrected by "{old.corrected_by}" already. Correct that entry instead.'
+        )
+    entry_id = new_id("entry")
+    change = _entry_change(entry_id, request.entry, request.now_us, old.id)
+    change["correction_reason"] = request.reason
+    seq = _op(request, facts, head, MemoryOpKind.CORRECT, entry_id, change)
+    facts.entries[old.id] = replace(old, corrected_by=entry_id)
+    return (_added(facts, head, entry_id, seq, request.entry, request.now_us, old.id),)
+
+
+def _delete(request: DeleteEntry, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
+    if request.entry_id in facts.entries and facts.entries[request.entry_id] is None:
+        return None  # deleted before: nothing to do
+    _target(request, facts, request.entry_id)
+    _op(request, facts, head, MemoryOpKind.DELETE, request.entry_id, {})
+    facts.entries[request.entry_id] = None
+    return None
+
+
+def _tag(request: SetEntryTags, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
+    old = _target(request, facts, request.entry_id)
+    _op(request, facts, head, MemoryOpKind.TAGS, old.id, {"tags": dump_json(request.tags)})
+    tagged = replace(old, tags=request.tags, synced=facts.applied_at_once)
+    facts.entries[old.id] = tagged
+    return (tagged,)
+
+
+def _put(request: PutFragment, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
+    names = facts.fragments.setdefault(head.id, set())
+    if request.name not in names and len(names) >= MAX_FRAGMENTS:
+        raise InvalidRequest(f"A memory has at most {MAX_FRAGMENTS} fragments. Delete one first.")
+    change = {
+        "content": request.content,
+        "sha256": request.sha256,
+        "size": request.size,
+        "updated_at": request.now_us,
+    }
+    seq = _op(request, facts, head, MemoryOpKind.PUT_FRAGMENT, request.name, change)
+    names.add(request.name)
+    return MemoryFragment(
+        request.name, request.content, request.sha256, request.size, request.now_us, seq, facts.applied_at_once
+    )
+
+
+def _drop(request: DeleteFragment, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
+    if request.name == CONTEXT_FRAGMENT:
+        raise InvalidRequest(f'The fragment "{CONTEXT_FRAGMENT}" cannot be deleted. Write an empty context instead.')
+    names = facts.fragments.setdefault(head.id, set())
+    if request.name not in names:
+        raise missing_fragment(request.name, head.id)
+    _op(request, facts, head, MemoryOpKind.DELETE_FRAGMENT, request.name, {})
+    names.discard(request.name)
+    return None
+
+
+def changed_heads(facts: PlanFacts, touched: Sequence[PlannedOp]) -> list[MemoryHead]:
+    """Return the memories that operations change."""
+    return [facts.heads[memory_id] for memory_id in dict.fromkeys(op.memory_id for op in touched)]

@@ -1,0 +1,72 @@
+"""Requests that change a memory, checked and with their operation id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runlane.domain.memory import MemoryEntry, MemoryFragment, NewEntry
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequest:
+    """A change of one memory. `keyed` requests have an idempotency key of their caller as operation id."""
+
+    tenant: str
+    memory_id: str
+    op_id: str
+    fingerprint: str
+    keyed: bool
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddEntries(MemoryRequest):
+    """Add entries, all or none."""
+
+    entries: tuple[NewEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectEntry(MemoryRequest):
+    """Add an entry that corrects another one."""
+
+    entry_id: str
+    entry: NewEntry
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEntry(MemoryRequest):
+    """Delete an entry."""
+
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetEntryTags(MemoryRequest):
+    """Replace the tags of an entry."""
+
+    entry_id: str
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PutFragment(MemoryRequest):
+    """Write a fragment."""
+
+    name: str
+    content: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFragment(MemoryRequest):
+    """Delete a fragment."""
+
+    name: str
+
+
+# What a request returns: entries, a fragment, or nothing.
+MemoryAnswer = tuple[MemoryEntry, ...] | MemoryFragment | None

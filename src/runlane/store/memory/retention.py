@@ -1,0 +1,103 @@
+"""Delete what is no longer needed: expired entries, old operation ids, and copies that are in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import BigInteger, Integer, bindparam, delete, func, select, tuple_, update
+
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.schema.memory import memories, memory_entries, memory_ops
+from runlane.store.sql.statement import Statement
+
+PURGED_AT_ONCE: Final = 1000
+
+_e, _o, _m = memory_entries.c, memory_ops.c, memories.c
+_limit = bindparam("limit", type_=Integer())
+
+_EXPIRED = Statement(
+    "memory_expired_entries",
+    select(_e.id).where(_e.expires_at.is_not(None), _e.expires_at <= now_us()).order_by(_e.expires_at).limit(_limit),
+    purpose="Find entries whose time is over.",
+)
+_PURGE = Statement(
+    "memory_purge_expired",
+    update(memory_entries)
+    .where(member(_e.id, "ids"))
+    .values(
+        text="",
+        summary="",
+        metadata="{}",
+        tags="{}",
+        correction_reason=None,
+        deleted_at=func.coalesce(_e.deleted_at, _e.expires_at),
+        expires_at=None,
+    ),
+    purpose="Delete the content of expired entries.",
+)
+_old = select(_o.memory_id, _o.seq).where(
+    _o.created_at < now_us() - bindparam("age_us", type_=BigInteger()), _o.state == lit("applied")
+)
+_PRUNE = Statement(
+    "memory_prune_ops",
+    delete(memory_ops)
+    .where(tuple_(_o.memory_id, _o.seq).in_(_old.order_by(_o.created_at).limit(_limit)))
+    .returning(_o.seq),
+    purpose="Delete the ids of operations that are older than repeated requests are recognised.",
+)
+_waits = select(_o.seq).where(_o.memory_id == _m.id, _o.state != lit("applied")).exists()
+_IDLE = Statement(
+    "memory_idle_copies",
+    select(_m.id)
+    .where(_m.used_at < now_us() - bindparam("age_us", type_=BigInteger()), ~_waits)
+    .order_by(_m.used_at)
+    .limit(_limit),
+    purpose="Find copies of memories that were not used for long and are replicated.",
+)
+_OLDEST = Statement(
+    "memory_oldest_copies",
+    select(_m.id).where(~_waits).order_by(_m.used_at).limit(_limit),
+    purpose="Find the replicated copies that were not used for longest.",
+)
+_COPIES = Statement(
+    "memory_count_copies", select(func.count().label("copies")).select_from(memories), purpose="Count copies."
+)
+
+
+async def purge_expired(database: Database) -> int:
+    """Delete the content of entries whose time is over; return how many."""
+
+    async def work(session: Session) -> int:
+        ids = [row["id"] for row in await session.fetch(_EXPIRED, limit=PURGED_AT_ONCE)]
+        if ids:
+            await session.fetch(_PURGE, ids=session.texts(ids))
+        return len(ids)
+
+    return await database.transact(work)
+
+
+async def prune_ops(database: Database, hours: float) -> int:
+    """Delete the ids of old operations; return how many."""
+
+    async def work(session: Session) -> int:
+        return len(await session.fetch(_PRUNE, age_us=round(hours * 3_600_000_000), limit=PURGED_AT_ONCE))
+
+    return await database.transact(work)
+
+
+async def idle_copies(file: Database, days: float, limit: int) -> Sequence[str]:
+    """Return copies that were not used for this time and have nothing that waits."""
+    rows = await file.query(_IDLE, age_us=round(days * 86_400_000_000), limit=limit)
+    return [row["id"] for row in rows]
+
+
+async def oldest_copies(file: Database, limit: int) -> Sequence[str]:
+    """Return the copies that were not used for longest and have nothing that waits."""
+    return [row["id"] for row in await file.query(_OLDEST, limit=limit)]
+
+
+async def count_copies(file: Database) -> int:
+    """Return how many memories a file has."""
+    return (await file.query(_COPIES))[0]["copies"]

@@ -1,0 +1,247 @@
+"""Write a batch of requests in one transaction: read the facts, plan, log the operations, apply them.
+
+The memories of a batch are locked in the order of their ids, so batches of several processes do not deadlock and the
+operations of one memory have consecutive numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, FromClause, Text, bindparam, select, update
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.memory import MemoryEntry, MemoryOpState
+from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, RunlaneError
+from runlane.store.memory.operations import apply_ops, log_ops
+from runlane.store.memory.planning import MemoryHead, PlanFacts, changed_heads, plan
+from runlane.store.memory.requests import (
+    AddEntries,
+    CorrectEntry,
+    DeleteEntry,
+    DeleteFragment,
+    MemoryAnswer,
+    MemoryRequest,
+    PutFragment,
+    SetEntryTags,
+)
+from runlane.store.memory.rows import ENTRY_COLUMNS, FRAGMENT_COLUMNS, entry_from, fragment_from
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import member, now_us
+from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_nodes, memory_ops
+from runlane.store.sql.statement import Row, Statement
+
+_m = memories.c
+_owner_url = (
+    select(memory_nodes.c.url)
+    .where(memory_nodes.c.id == _m.owner, memory_nodes.c.lease_until > now_us())
+    .scalar_subquery()
+)
+_HEADS = Statement(
+    "memory_heads",
+    select(_m.id, _m.tenant, _m.last_seq, _m.applied_seq, _m.parked, _m.owner, _owner_url.label("owner_url"))
+    .where(member(_m.id, "ids"))
+    .order_by(_m.id)
+    .with_for_update(of=memories),
+    purpose="Lock memories and read the numbers of their last operations.",
+)
+_TARGETS = Statement(
+    "memory_target_entries",
+    select(*ENTRY_COLUMNS, memory_entries.c.deleted_at).where(member(memory_entries.c.id, "ids")),
+    purpose="Read the entries that requests change.",
+)
+_NAMES = Statement(
+    "memory_fragment_names",
+    select(memory_fragments.c.memory_id, memory_fragments.c.name).where(member(memory_fragments.c.memory_id, "ids")),
+    purpose="Read the names of the fragments of memories.",
+)
+
+
+def _known_ops(batch: FromClause) -> Executable:
+    o = memory_ops.c
+    return select(o.memory_id, o.op_id, o.seq, o.fingerprint, o.kind, o.subject).where(
+        o.memory_id == batch.c.memory_id, o.op_id == batch.c.op_id
+    )
+
+
+_KNOWN = Statement(
+    "memory_known_ops",
+    _known_ops,
+    {"memory_id": Text(), "op_id": Text()},
+    purpose="Find operations of earlier requests with the same idempotency keys.",
+)
+_RANGE = Statement(
+    "memory_entries_of_ops",
+    select(*ENTRY_COLUMNS)
+    .where(
+        memory_entries.c.memory_id == bindparam("memory_id", type_=Text()),
+        memory_entries.c.seq.between(bindparam("first", type_=BigInteger()), bindparam("last", type_=BigInteger())),
+        memory_entries.c.deleted_at.is_(None),
+    )
+    .order_by(memory_entries.c.seq),
+    purpose="Read the entries that an earlier request added.",
+)
+_FRAGMENT = Statement(
+    "memory_fragment_of_op",
+    select(*FRAGMENT_COLUMNS, memory_fragments.c.content).where(
+        memory_fragments.c.memory_id == bindparam("memory_id", type_=Text()),
+        memory_fragments.c.name == bindparam("name", type_=Text()),
+    ),
+    purpose="Read the fragment that an earlier request wrote.",
+)
+
+
+def _advance_heads(batch: FromClause) -> Executable:
+    b = batch.c
+    return (
+        update(memories).where(_m.id == b.id).values(last_seq=b.last_seq, applied_seq=b.applied_seq, used_at=b.used_at)
+    )
+
+
+_ADVANCE = Statement(
+    "memory_advance_heads",
+    _advance_heads,
+    {"id": Text(), "last_seq": BigInteger(), "applied_seq": BigInteger(), "used_at": BigInteger()},
+    purpose="Store the number of the last operation of memories.",
+)
+_UNOWN = Statement(
+    "memory_end_ownership",
+    update(memories).where(member(_m.id, "ids")).values(owner=None, epoch=_m.epoch + 1),
+    purpose="Take memories from nodes whose lease is over.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRules:
+    """How operations are logged. With `replicated`, they wait for replication; otherwise they are applied at once.
+
+    With `check_owner`, a memory that a node owns is refused, and one whose node is gone is taken.
+    """
+
+    replicated: bool
+    check_owner: bool = False
+
+
+async def write_requests(
+    session: Session, requests: Sequence[MemoryRequest], rules: WriteRules
+) -> list[MemoryAnswer | RunlaneError]:
+    """Write requests in their order and return the answer or the refusal of each."""
+    rows = await session.fetch(_HEADS, ids=session.texts(sorted({request.memory_id for request in requests})))
+    known = await _known(session, requests)
+    facts = await _facts(session, requests, rows, rules)
+    owners = _living_owners(rows) if rules.check_owner else {}
+    answers: list[MemoryAnswer | RunlaneError] = []
+    for request in requests:
+        key = (request.memory_id, request.op_id)
+        try:
+            if request.memory_id in owners:
+                raise owners[request.memory_id]
+            earlier = known.get(key)
+            if earlier is None:
+                answer = plan(request, facts)
+                if request.keyed:
+                    known[key] = _Known(request.fingerprint, answer)
+            else:
+                answer = await _repeat(session, request, earlier, facts)
+            answers.append(answer)
+        except RunlaneError as error:
+            answers.append(error)
+    await _store(session, facts, rules)
+    if rules.check_owner:
+        await _end_ownership(session, rows, facts)
+    return answers
+
+
+async def _store(session: Session, facts: PlanFacts, rules: WriteRules) -> None:
+    if not facts.ops:
+        return
+    changed = changed_heads(facts, facts.ops)
+    waiting = {True: MemoryOpState.BLOCKED, False: MemoryOpState.PENDING}
+    states = {head.id: waiting[head.parked] if rules.replicated else MemoryOpState.APPLIED for head in changed}
+    await apply_ops(session, facts.ops)
+    await log_ops(session, facts.ops, states)
+    now = facts.ops[-1].created_at_us
+    heads = [(head.id, head.last_seq, head.applied_seq if rules.replicated else head.last_seq, now) for head in changed]
+    await session.fetch(_ADVANCE, heads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A request with the same idempotency key: of this batch, with its answer, or a stored one, with its row."""
+
+    fingerprint: str
+    answer: MemoryAnswer = None
+    row: Row | None = None
+
+
+async def _known(session: Session, requests: Sequence[MemoryRequest]) -> dict[tuple[str, str], _Known]:
+    keys = list({(request.memory_id, request.op_id) for request in requests if request.keyed})
+    rows = await session.fetch(_KNOWN, keys)
+    return {(row["memory_id"], row["op_id"]): _Known(row["fingerprint"], row=row) for row in rows}
+
+
+async def _facts(
+    session: Session, requests: Sequence[MemoryRequest], rows: Sequence[Row], rules: WriteRules
+) -> PlanFacts:
+    heads = {
+        row["id"]: MemoryHead(row["id"], row["tenant"], row["last_seq"], row["applied_seq"], bool(row["parked"]))
+        for row in rows
+    }
+    targets = {
+        request.entry_id for request in requests if isinstance(request, CorrectEntry | DeleteEntry | SetEntryTags)
+    }
+    entries: dict[str, MemoryEntry | None] = {}
+    if targets:
+        for row in await session.fetch(_TARGETS, ids=session.texts(sorted(targets))):
+            head = heads.get(row["memory_id"])
+            if head is not None:
+                found = entry_from(row, head.applied_seq)
+                entries[row["id"]] = found if row["deleted_at"] is None else None
+    documents = {request.memory_id for request in requests if isinstance(request, PutFragment | DeleteFragment)}
+    fragments: dict[str, set[str]] = {}
+    if documents:
+        for row in await session.fetch(_NAMES, ids=session.texts(sorted(documents))):
+            fragments.setdefault(row["memory_id"], set()).add(row["name"])
+    return PlanFacts(heads, entries, fragments, applied_at_once=not rules.replicated)
+
+
+async def _repeat(session: Session, request: MemoryRequest, earlier: _Known, facts: PlanFacts) -> MemoryAnswer:
+    """Return the answer to an earlier request with the same idempotency key."""
+    if earlier.fingerprint != request.fingerprint:
+        raise Conflict(f'The idempotency key "{request.op_id}" was used before with another request. Use a new key.')
+    head = facts.heads.get(request.memory_id)
+    if earlier.row is None or head is None or head.tenant != request.tenant:
+        return earlier.answer
+    seq = earlier.row["seq"]
+    if isinstance(request, PutFragment):
+        found = await session.fetch(_FRAGMENT, memory_id=head.id, name=request.name)
+        if not found:
+            raise NotFound(f'The fragment "{request.name}" was written by this request and has been deleted since.')
+        return fragment_from(found[0], head.applied_seq)
+    if isinstance(request, SetEntryTags):
+        entry = await session.fetch(_TARGETS, ids=session.texts([request.entry_id]))
+        return tuple(entry_from(row, head.applied_seq) for row in entry if row["deleted_at"] is None)
+    if isinstance(request, AddEntries | CorrectEntry):
+        count = len(request.entries) if isinstance(request, AddEntries) else 1
+        rows = await session.fetch(_RANGE, memory_id=head.id, first=seq, last=seq + count - 1)
+        if not rows:
+            raise NotFound("The entries that this request added have been deleted since.")
+        return tuple(entry_from(row, head.applied_seq) for row in rows)
+    return None
+
+
+def _living_owners(rows: Sequence[Row]) -> dict[str, MemoryOwnedElsewhere]:
+    return {
+        row["id"]: MemoryOwnedElsewhere(row["id"], row["owner"], row["owner_url"])
+        for row in rows
+        if row["owner"] is not None and row["owner_url"] is not None
+    }
+
+
+async def _end_ownership(session: Session, rows: Sequence[Row], facts: PlanFacts) -> None:
+    """Take the changed memories of nodes whose lease is over, so that these nodes cannot write to them again."""
+    changed = {op.memory_id for op in facts.ops}
+    taken = sorted(row["id"] for row in rows if row["owner"] is not None and row["id"] in changed)
+    if taken:
+        await session.fetch(_UNOWN, ids=session.texts(taken))

@@ -1,0 +1,93 @@
+"""Memory in tests: nodes, and the rules that hold for every memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from runlane.domain.memory import MemoryEntry, NewEntry
+from runlane.memory.opening import OpenMemory, open_memory
+from runlane.memory.service import MemoryService
+from runlane.store.sql.database import Database, open_database
+from tests.harness import settings_for
+
+TENANT = "default"
+
+
+@asynccontextmanager
+async def local_memory(folder: Path, **settings: Any) -> AsyncGenerator[OpenMemory]:
+    """The memory of a process without Postgres."""
+    path = folder / "runlane.db"
+    loaded = settings_for(f"sqlite:///{path}", **{"memory_submit_seconds": 0.1, **settings})
+    database = await open_database(loaded)
+    opened = await open_memory(loaded, database)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        await database.close()
+
+
+@asynccontextmanager
+async def memory_node(url: str, path: Path, **settings: Any) -> AsyncGenerator[OpenMemory]:
+    """A node with a file that replicates to Postgres."""
+    loaded = settings_for(url, memory_path=path, **settings)
+    database = await open_database(loaded)
+    opened = await open_memory(loaded, database)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        await database.close()
+
+
+@asynccontextmanager
+async def direct_memory(url: str, **settings: Any) -> AsyncGenerator[OpenMemory]:
+    """A process without a file, which commits to Postgres."""
+    loaded = settings_for(url, memory_mode="direct", **settings)
+    database = await open_database(loaded)
+    opened = await open_memory(loaded, database)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        await database.close()
+
+
+async def new_memory(service: MemoryService, title: str = "notes") -> str:
+    """Create a memory and return its id."""
+    return (await service.create_memory(TENANT, title)).id
+
+
+async def add(service: MemoryService, memory_id: str, *texts: str) -> list[MemoryEntry]:
+    """Add entries one after another."""
+    return [await service.add_entry(TENANT, memory_id, NewEntry(text)) for text in texts]
+
+
+async def texts_of(service: MemoryService, memory_id: str, **options: Any) -> list[str]:
+    """Return the texts of all entries, oldest first."""
+    found: list[str] = []
+    after = 0
+    while True:
+        page = await service.list_entries(TENANT, memory_id, after=after, limit=500, **options)
+        if not page.entries:
+            return found
+        found += [entry.text for entry in page.entries]
+        after = page.entries[-1].seq
+
+
+async def check_log(database: Database, memory_id: str) -> None:
+    """Check that the numbers of the operations in a database have no gap and no repetition."""
+    from sqlalchemy import text
+
+    from runlane.store.sql.database import read
+    from runlane.store.sql.statement import Statement
+
+    ops = Statement("test_ops", text("select seq, op_id from memory_ops where memory_id = :memory order by seq"))
+    head = Statement("test_head", text("select last_seq from memories where id = :memory"))
+    rows = await read(database, ops, memory=memory_id)
+    last = (await read(database, head, memory=memory_id))[0]["last_seq"]
+    assert [row["seq"] for row in rows] == list(range(1, last + 1))
+    assert len({row["op_id"] for row in rows}) == len(rows)
