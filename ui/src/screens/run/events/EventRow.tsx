@@ -1,6 +1,6 @@
 /* One event: number, time, attempt, type, path and a line about it; its JSON when it is opened. */
 import { ChevronRight } from 'lucide-react'
-import type { Ref } from 'react'
+import { memo, type Ref } from 'react'
 import { visible } from '@/format/text'
 import { cx } from '@/parts/classes'
 import { JsonView } from '@/parts/json/JsonView'
@@ -11,18 +11,19 @@ import { summaryOf } from './summary'
 const BAD = new Set(['step_error', 'attempt_failed', 'worker_lost'])
 
 interface EventRowProps {
-  ref: Ref<HTMLDivElement>
+  /** Only opened rows are measured; the others have a known height. */
+  ref: Ref<HTMLDivElement> | undefined
   index: number
   top: number
   event: RunEvent
   open: boolean
-  onToggle: () => void
+  onToggle: (seq: number) => void
 }
 
-export function EventRow({ ref, index, top, event, open, onToggle }: EventRowProps) {
+export const EventRow = memo(function EventRow({ ref, index, top, event, open, onToggle }: EventRowProps) {
   return (
     <div ref={ref} role="listitem" data-index={index} data-seq={event.seq} style={{ position: 'absolute', top: 0, left: 0, right: 0, transform: `translateY(${top}px)` }} className="border-b border-line">
-      <button type="button" aria-expanded={open} onClick={onToggle} className="flex min-h-[25px] w-full min-w-0 items-center gap-2 px-2 text-left hover:bg-hover">
+      <button type="button" aria-expanded={open} onClick={() => onToggle(event.seq!)} className="flex min-h-[25px] w-full min-w-0 items-center gap-2 px-2 text-left hover:bg-hover">
         <ChevronRight size={13} aria-hidden className={cx('shrink-0 text-faint', open && 'rotate-90')} />
         <span className="tabular w-10 shrink-0 text-right text-xs text-faint">{event.seq}</span>
         <span className="w-16 shrink-0 text-xs text-soft max-sm:hidden">
@@ -42,4 +43,4 @@ export function EventRow({ ref, index, top, event, open, onToggle }: EventRowPro
       )}
     </div>
   )
-}
+})

@@ -1,7 +1,7 @@
 /* The events of a run: numbered, virtual, read in windows of a thousand, so that 50,000 of them open at once. */
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { useEffect, useMemo, useRef, useState } from 'react'
+import { useCallback, useEffect, useMemo, useRef, useState } from 'react'
 import { call } from '@/api/client'
 import type { ApiError } from '@/api/errors'
 import type { Run } from '@/api/types'
@@ -77,11 +77,13 @@ export function EventsTab({ run, store }: { run: Run; store: RunStore }) {
   useEffect(() => {
     if (hasNextPage && !isFetching && end >= shown.length - 30) void fetchNextPage()
   }, [end, shown.length, hasNextPage, isFetching, fetchNextPage])
-  const toggle = (seq: number) => {
-    const next = new Set(open)
-    if (!next.delete(seq)) next.add(seq)
-    setOpen(next)
-  }
+  const toggle = useCallback((seq: number) => {
+    setOpen((before) => {
+      const next = new Set(before)
+      if (!next.delete(seq)) next.add(seq)
+      return next
+    })
+  }, [])
 
   return (
     <div className="flex h-full min-h-0 flex-col">
@@ -116,7 +118,7 @@ export function EventsTab({ run, store }: { run: Run; store: RunStore }) {
               {items.map((item) => {
                 const event = shown[item.index]!
                 return (
-                  <EventRow key={item.key} ref={virtualizer.measureElement} index={item.index} top={item.start} event={event} open={open.has(event.seq!)} onToggle={() => toggle(event.seq!)} />
+                  <EventRow key={item.key} ref={open.has(event.seq!) ? virtualizer.measureElement : undefined} index={item.index} top={item.start} event={event} open={open.has(event.seq!)} onToggle={toggle} />
                 )
               })}
             </div>
