@@ -41,7 +41,7 @@ SCREENS = {
     "run-attempts": ("/runs/{failed}?tab=attempts", "Attempt 1"),
     "run-input": ("/runs/{completed}?tab=io", "harbour.png"),
     "run-logs": ("/runs/{completed}?tab=logs", "part 1 of harbour.png"),
-    "inbox": ("/inbox", "Send the answer"),
+    "inbox": ("/inbox", "Publish the report about the old lighthouse?"),
     "start": ("/start?target=resize", "Start the run"),
     "chat": ("/chat?new=1", "New conversation"),
     "lanes": ("/lanes", "Keeps up."),
