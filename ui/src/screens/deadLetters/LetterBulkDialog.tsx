@@ -34,7 +34,9 @@ export function LetterBulkDialog({ action, selection, what, onClose, onStarted }
   const counted = useQuery<{ total: number }, ApiError>({
     queryKey: ['dead-letters', 'preview', action, selection],
     queryFn: async () => (await send('post', '/api/v2/dead-letters/bulk', { body: letterRequest(action, selection, options, true).body as never })) as { total: number },
-    staleTime: 0,
+    // Counted once for each dialog: after the job has started, nothing of the selection is left to count.
+    enabled: (query) => query.state.data === undefined,
+    gcTime: 0,
     retry: false,
   })
   const total = counted.data?.total
