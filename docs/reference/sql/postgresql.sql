@@ -8479,22 +8479,22 @@ LIMIT $6::INTEGER OFFSET $7::INTEGER;
 -- Find definitions of a tenant by a part of their id or name.
 SELECT definitions.kind, definitions.id, definitions.name
 FROM definitions
-WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE $2 ESCAPE '\'
-    OR lower(definitions.name) LIKE $2 ESCAPE '\') ORDER BY definitions.id
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (lower(definitions.id) LIKE $2::VARCHAR
+    ESCAPE '\' OR lower(definitions.name) LIKE $2::VARCHAR ESCAPE '\') ORDER BY definitions.id
 LIMIT $3::INTEGER;
 
 -- search_lanes
 -- Find lanes by a part of their name.
 SELECT lanes.name
 FROM lanes
-WHERE lower(lanes.name) LIKE $1 ESCAPE '\' ORDER BY lanes.name
+WHERE lower(lanes.name) LIKE $1::VARCHAR ESCAPE '\' ORDER BY lanes.name
 LIMIT $2::INTEGER;
 
 -- search_schedules
 -- Find schedules of a tenant by a part of their id.
 SELECT schedules.id
 FROM schedules
-WHERE schedules.tenant = $1::VARCHAR AND lower(schedules.id) LIKE $2 ESCAPE '\' ORDER BY schedules.id
+WHERE schedules.tenant = $1::VARCHAR AND lower(schedules.id) LIKE $2::VARCHAR ESCAPE '\' ORDER BY schedules.id
 LIMIT $3::INTEGER;
 
 -- search_session

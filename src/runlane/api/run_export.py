@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -52,7 +52,8 @@ def _fields(run: RunSummary) -> dict[str, Any]:
 
 def _cell(value: Any) -> str:
     """Return a value as a cell that no spreadsheet executes."""
-    text = "" if value is None else " ".join(value) if isinstance(value, list | tuple) else str(value)
+    words = cast("list[str]", value) if isinstance(value, list | tuple) else None
+    text = "" if value is None else str(value) if words is None else " ".join(words)
     return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int | float) else text
 
 

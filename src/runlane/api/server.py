@@ -101,7 +101,8 @@ def build_api(
         parts = await start_parts(app, access, worker)
         keep_parts(api, parts)
         heartbeat = api.state.heartbeat = ServerHeartbeat(parts)
-        heartbeat.start()
+        if not settings.paused:
+            heartbeat.start()
         try:
             async with nullcontext() if custom is None else custom.lifespan():
                 yield

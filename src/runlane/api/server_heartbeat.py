@@ -27,15 +27,18 @@ class ServerHeartbeat(PeriodicService):
         self._parts = parts
         self._id = new_id("srv")
         self._hostname = socket.gethostname()[:200]
+        self._renewed = False
 
     async def stop(self) -> None:
         """Stop, and delete the row. Without the database it is deleted by another process later."""
         await super().stop()
-        with contextlib.suppress(RunlaneError):
-            await remove_server(self._parts.database, self._id)
+        if self._renewed:
+            with contextlib.suppress(RunlaneError):
+                await remove_server(self._parts.database, self._id)
 
     async def renew(self) -> None:
         """Store the figures of this moment."""
+        self._renewed = True
         await renew_server(self._parts.database, self._id, self._hostname, os.getpid(), VERSION, self._figures())
 
     async def _renew(self) -> bool:

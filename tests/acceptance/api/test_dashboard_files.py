@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx2
 import pytest
 
 from runlane.api.dashboard.assets import load_dashboard
+from runlane.api.describe import describe
 from runlane.app import App
 from runlane.settings import Settings
 from tests.acceptance.api.serving import Api, copy_of, serving
@@ -173,3 +175,13 @@ async def test_answers_to_a_session_are_not_cached(served: Api) -> None:
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "cache-control" not in (await served.get("/runs")).headers
+
+
+def test_the_description_of_the_api_depends_on_the_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNLANE_UI", "false")
+    monkeypatch.setenv("RUNLANE_DATABASE_URL", "postgresql://secret@example.invalid/x")
+    text = describe()
+    described = json.loads(text)
+    assert text == json.dumps(described, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    assert {"/api/v2/live", "/api/v2/ui/session", "/api/v2/info"} <= described["paths"].keys()
+    assert "example.invalid" not in text

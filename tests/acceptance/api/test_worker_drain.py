@@ -22,6 +22,7 @@ async def test_a_drained_worker_claims_no_more_until_it_is_resumed(own_app: App)
         await eventually(runs, "the first run")
         drained = (await api.post(f"/workers/{worker_id}/drain")).json()
         assert drained["status"] == "draining"
+        assert api.parts.worker is not None
         claims = api.parts.worker._claims
         await eventually(lambda: not claims._may_claim.is_set(), "the heartbeat has read the request")
         second = (await api.run("greet", wait=False))["run_id"]

@@ -92,7 +92,7 @@ async def put_definition(
         body.definition,
         actor=principal.actor,
         take_over=body.take_over,
-        expected=None if version in (None, "*") else {(singular, name): cast("str", version)},
+        expected=None if version is None or version == "*" else {(singular, name): version},
     )
     outcome = _outcome(report, body.definition)
     stored = {
@@ -191,7 +191,8 @@ def _pointer(problem: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
     parts: list[str] = []
     steps: Any = definition.get("steps")
     if problem["step"] is not None and isinstance(steps, list):
-        ids = [step.get("id") if isinstance(step, dict) else None for step in cast("list[dict[str, Any]]", steps)]
+        found = [cast("Any", step) for step in cast("list[Any]", steps)]
+        ids = [step.get("id") if isinstance(step, dict) else None for step in found]
         parts += ["steps", str(ids.index(problem["step"]))] if problem["step"] in ids else ["steps"]
     parts += _PART.findall(problem["field"] or "")
     return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)

@@ -158,7 +158,7 @@ class TaskView:
     def of(cls, task: Task) -> Self:
         """Return the public fields of a task."""
         about, schema = inspect.getdoc(task.function) or "", task.input_schema
-        example = example_of(schema) if schema else {}
+        example: dict[str, Any] = example_of(schema) if schema else {}
         return cls(
             task.name, task.lane, task.signature, task.max_attempts, task.timeout_seconds, about, schema, example
         )

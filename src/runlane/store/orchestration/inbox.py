@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+from typing import cast as cast_to
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, func, or_, select, update
 
@@ -110,7 +111,7 @@ class InboxFilter:
     def matches(self, wait: Wait) -> bool:
         """Return whether a question has what no index has."""
         context = wait.request.get("context")
-        known = context if isinstance(context, dict) else {}
+        known = cast_to("dict[str, Any]", context) if isinstance(context, dict) else {}
         return (
             (not self.kinds or question_kind(wait.path) in self.kinds)
             and (self.tool is None or known.get("tool_name") == self.tool)

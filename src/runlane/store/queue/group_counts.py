@@ -31,7 +31,7 @@ def _open_by(name: GroupName) -> Statement:
     )
 
 
-def _some(column: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Select[Any]:
+def _some(column: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Select[Any, Any]:
     found = (
         select(column.label("name"), runs.c.status)
         .where(*conditions, optional("tenant", runs.c.tenant))

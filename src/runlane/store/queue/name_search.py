@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Text, bindparam, func, or_, select
 
 from runlane.domain.ids import is_run_id_prefix
 from runlane.domain.search_hit import SearchHit
@@ -21,7 +21,7 @@ from runlane.store.sql.statement import Statement
 
 MAX_HITS: Final = 20
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_pattern = bindparam("pattern")
+_pattern = bindparam("pattern", type_=Text())
 _limit = bindparam("limit", type_=Integer())
 
 
