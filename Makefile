@@ -33,13 +33,14 @@ endif
 # The stamps mark .venv as synced with the lock, so --no-sync starts at once and needs no network.
 READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
+READY_DEPLOY := .venv/.ready-deploy
 RUN := $(UV) run --frozen --no-sync
 
 # The dashboard is built into the package, where servers read it.
 UI := src/runlane/ui_assets/index.html
 UI_SOURCES := $(shell find ui/src ui/public ui/scripts -type f) ui/index.html ui/vite.config.ts ui/tsconfig.json pyproject.toml
 
-.PHONY: run test soak durations check bench mutants fmt clean ui ui-check ui-types
+.PHONY: run test soak durations check deploy-check bench mutants fmt clean ui ui-check ui-types
 .DELETE_ON_ERROR:
 
 # Without an npm registry the example still runs, and the server says that the dashboard is not built.
@@ -71,6 +72,10 @@ check: $(READY_BENCH)
 	$(RUN) pyright
 	$(RUN) lint-imports
 	$(RUN) python .ci/check_lock.py uv.lock
+
+# The files of deploy/ with the real tools. Rows whose tool is missing are reported; ARGS="systemd YAML" chooses rows.
+deploy-check: $(READY_DEPLOY)
+	$(RUN) python -m deploy.checks.tools $(ARGS)
 
 bench: $(READY_BENCH)
 	$(UV) run --frozen --no-sync --group bench python -m bench $(ARGS)
@@ -120,6 +125,11 @@ $(UI): $(UI_SOURCES) ui/node_modules/.ready
 ui/node_modules/.ready: $(READY) ui/package-lock.json ui/package.json
 	@echo "Installing the packages that the dashboard is built with into ui/node_modules: once."
 	@cd ui && ../.ci/with-node npm ci --silent
+	@touch $@
+
+$(READY_DEPLOY): $(READY)
+	@echo "Installing the tools that check deploy/ into .venv: once."
+	@$(UV) sync --frozen --quiet --inexact --group deploy
 	@touch $@
 
 .uv/bin/uv: .ci/find-python

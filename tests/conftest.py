@@ -4,7 +4,8 @@ Clearing takes a few milliseconds, a fresh copy of a template hundreds; a test t
 copy. SQLite files are copied, which is cheap.
 
 The contract suite runs on three backends. `postgres-pgbouncer` is Postgres with the settings for PgBouncer in
-transaction mode: no prepared statements, settings with each transaction, no session locks.
+transaction mode: no prepared statements, settings with each transaction, no session locks. With TEST_PGBOUNCER=1 a real
+PgBouncer is in between.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from runlane.store.sql.database import open_database
 from runlane.store.sql.migrate import upgrade
 from runlane.testing import ExternalPostgres, PostgresServer, postgres_for_tests
 from tests.harness import TABLES, Store, settings_for
+from tests.pgbouncer import pgbouncer_for
 from tests.scale import scaled
 from tests.scheduling import DurationRecorder, LongestFirst
 
@@ -248,6 +250,13 @@ def postgres_url(shared_postgres: DatabaseCleaner) -> str:
     return shared_postgres.url
 
 
+@pytest.fixture(scope="session")
+def pgbouncer_url(shared_postgres: DatabaseCleaner) -> Generator[str]:
+    """Return the URL of the shared database through a real PgBouncer, which `make deploy-check` asks for."""
+    with pgbouncer_for(shared_postgres.url) as url:
+        yield url
+
+
 @pytest.fixture
 def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
     path = tmp_path / "runlane.db"
@@ -260,7 +269,11 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     """Return settings of a migrated, empty database. Suites on fewer backends override this fixture."""
     backend: str = request.param
     url: str = request.getfixturevalue("sqlite_url" if backend == "sqlite" else "postgres_url")
-    return settings_for(url, pgbouncer=True) if backend == _PGBOUNCER else settings_for(url)
+    if backend != _PGBOUNCER:
+        return settings_for(url)
+    if os.environ.get("TEST_PGBOUNCER") == "1":
+        url = request.getfixturevalue("pgbouncer_url")
+    return settings_for(url, pgbouncer=True)
 
 
 @pytest.fixture

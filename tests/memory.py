@@ -67,7 +67,7 @@ async def add(service: MemoryService, memory_id: str, *texts: str) -> list[Memor
 
 
 async def texts_of(service: MemoryService, memory_id: str, **options: Any) -> list[str]:
-    """Return the texts of all entries, oldest first."""
+    """Return what all entries contain, oldest first."""
     found: list[str] = []
     after = 0
     while True:

@@ -1,8 +1,8 @@
 # An image with your own tasks, agents and orchestrations on top of Runlane's.
 #   docker build -f app.Dockerfile -t shop .
 #   docker run shop worker shop.tasks:app
-ARG RUNLANE_IMAGE=runlane:0.1.0
-FROM ${RUNLANE_IMAGE}
+ARG BASE_IMAGE=runlane:0.1.0
+FROM ${BASE_IMAGE}
 COPY --chmod=0555 shop /app/shop
 COPY --chmod=0555 definitions /app/definitions
 ENV RUNLANE_DEFINITIONS_DIR=/app/definitions

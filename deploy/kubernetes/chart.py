@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import jsonschema_rs
 import yaml
@@ -22,12 +22,13 @@ def merged(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Return values as Helm merges them: maps by key, everything else replaced, null removes."""
     found = copy.deepcopy(dict(base))
     for key, value in other.items():
+        before = found.get(key)
         if value is None:
             found.pop(key, None)
-        elif isinstance(value, dict) and isinstance(found.get(key), dict):
-            found[key] = merged(found[key], value)
+        elif isinstance(value, dict) and isinstance(before, dict):
+            found[key] = merged(cast("dict[str, Any]", before), cast("dict[str, Any]", value))
         else:
-            found[key] = copy.deepcopy(value)
+            found[key] = copy.deepcopy(cast("Any", value))
     return found
 
 

@@ -31,14 +31,15 @@ def diff(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         yield {"op": "replace", "path": path, "value": after}
         return
-    for key in sorted({*before, *after}):
+    old, new = cast("Object", before), cast("Object", after)
+    for key in sorted({*old, *new}):
         place = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
-        if key not in after:
+        if key not in new:
             yield {"op": "remove", "path": place}
-        elif key not in before:
-            yield {"op": "add", "path": place, "value": after[key]}
+        elif key not in old:
+            yield {"op": "add", "path": place, "value": new[key]}
         else:
-            yield from diff(before[key], after[key], place)
+            yield from diff(old[key], new[key], place)
 
 
 def _are_objects(value: Any) -> bool:
@@ -54,7 +55,7 @@ def apply_patch(target: Object, operations: Sequence[Mapping[str, Any]]) -> Obje
         )
         place: Any = found
         for part in parents:
-            place = place[int(part)] if isinstance(place, list) else place[part]
+            place = cast("Any", place[int(part)] if isinstance(place, list) else place[part])
         match operation["op"]:
             case "remove":
                 del place[last]
@@ -81,7 +82,7 @@ def build(folder: Path) -> list[Object]:
         if isinstance(content, dict):
             if content.get("$patch") != "delete":
                 raise ValueError(f"{folder}: only deletions and JSON patches are supported here")
-            del objects[key_of(content)]
+            del objects[key_of(cast("Object", content))]
             continue
         key = patch["target"]["kind"], patch["target"]["name"]
         objects[key] = apply_patch(objects[key], content)

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import yaml
 
@@ -65,24 +65,7 @@ class Renderer:
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
         self._defined: dict[str, Sequence[_Node]] = {}
-        self._functions: dict[str, Callable[..., Any]] = {
-            "toYaml": _to_yaml,
-            "quote": lambda value: json.dumps(_text(value)),
-            "default": lambda fallback, value: value if _true(value) else fallback,
-            "indent": lambda count, text: _indented(text, count),
-            "nindent": lambda count, text: "\n" + _indented(text, count),
-            "add": lambda *numbers: sum(int(number) for number in numbers),
-            "int": int,
-            "eq": lambda one, other: one == other,
-            "gt": lambda one, other: one > other,
-            "and": lambda *values: next((value for value in values if not _true(value)), values[-1]),
-            "or": lambda *values: next((value for value in values if _true(value)), values[-1]),
-            "not": lambda value: not _true(value),
-            "replace": lambda old, new, text: text.replace(old, new),
-            "join": lambda separator, values: separator.join(values),
-            "trim": str.strip,
-            "printf": lambda form, *values: form.replace("%d", "%s").replace("%v", "%s") % values,
-        }
+        self._functions = FUNCTIONS
 
     def define(self, text: str) -> None:
         """Read the definitions of a helper file."""
@@ -152,7 +135,9 @@ class Renderer:
             names = [name.strip() for name in left.split(",")]
         value = self._evaluate(expression, scope)
         # Go ranges over the keys of a map in their order.
-        pairs = sorted(value.items()) if isinstance(value, dict) else list(enumerate(value or ()))
+        pairs: list[tuple[Any, Any]] = (
+            sorted(cast("dict[str, Any]", value).items()) if isinstance(value, dict) else list(enumerate(value or ()))
+        )
         if not pairs:
             return self._run(node.other, scope)
         return "".join(
@@ -164,7 +149,7 @@ class Renderer:
         )
 
     def _evaluate(self, text: str, scope: _Scope) -> Any:
-        tokens = _TOKEN.findall(text)
+        tokens: list[str] = _TOKEN.findall(text)
         value, rest = self._pipeline(tokens, scope)
         if rest:
             raise TemplateError(f"cannot parse {text!r}")
@@ -215,6 +200,7 @@ def _lookup(path: str, scope: _Scope) -> Any:
     if path == ".":
         return scope.dot
     first, *names = path.split(".")
+    value: Any
     if first == "":
         value = scope.dot
     elif first.startswith("$"):
@@ -224,7 +210,7 @@ def _lookup(path: str, scope: _Scope) -> Any:
     for name in names:
         if not isinstance(value, dict):
             raise TemplateError(f"{path!r}: {name!r} of a value that is not a map")
-        value = value.get(name)
+        value = cast("dict[str, Any]", value).get(name)
     return value
 
 
@@ -240,11 +226,67 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _indented(text: str, count: int) -> str:
+def _indented(count: int, text: str) -> str:
     return "\n".join(" " * count + line if line else line for line in text.split("\n"))
 
 
 def _to_yaml(value: Any) -> str:
-    return (
-        yaml.safe_dump(value, sort_keys=True, width=10_000, allow_unicode=True).removesuffix("\n").removesuffix("\n...")
-    )
+    text: str = yaml.safe_dump(value, sort_keys=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _quote(value: Any) -> str:
+    return json.dumps(_text(value))
+
+
+def _default(fallback: Any, value: Any) -> Any:
+    return value if _true(value) else fallback
+
+
+def _nindent(count: int, text: str) -> str:
+    return "\n" + _indented(count, text)
+
+
+def _add(*numbers: Any) -> int:
+    return sum(int(number) for number in numbers)
+
+
+def _and(*values: Any) -> Any:
+    return next((value for value in values if not _true(value)), values[-1])
+
+
+def _or(*values: Any) -> Any:
+    return next((value for value in values if _true(value)), values[-1])
+
+
+def _not(value: Any) -> bool:
+    return not _true(value)
+
+
+def _gt(one: int, other: int) -> bool:
+    return one > other
+
+
+def _replace(old: str, new: str, text: str) -> str:
+    return text.replace(old, new)
+
+
+def _join(separator: str, values: Sequence[str]) -> str:
+    return separator.join(values)
+
+
+FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "toYaml": _to_yaml,
+    "quote": _quote,
+    "default": _default,
+    "indent": _indented,
+    "nindent": _nindent,
+    "add": _add,
+    "int": int,
+    "gt": _gt,
+    "and": _and,
+    "or": _or,
+    "not": _not,
+    "replace": _replace,
+    "join": _join,
+}

@@ -76,7 +76,7 @@ if typing.TYPE_CHECKING:
         Step,
         WorkerInfo,
     )
-    from runlane.domain.wait import AnswerOutcome, InboxCount, Question, QuestionDetail, QuestionKind
+    from runlane.domain.wait import AnswerResult, InboxCount, Question, QuestionDetail, QuestionKind
     from runlane.domain.webhook import (
         WebhookAttempt,
         WebhookDelivery,
@@ -105,7 +105,7 @@ __all__: list[str] = [
     "Accepted",
     "Administration",
     "AgentServerOptions",
-    "AnswerOutcome",
+    "AnswerResult",
     "ApiKey",
     "App",
     "Assistant",
@@ -227,7 +227,7 @@ __all__ += errors.__all__
 
 # The modules that define the names that are not errors.
 _HOMES = {
-    "AnswerOutcome": "runlane.domain.wait",
+    "AnswerResult": "runlane.domain.wait",
     "InboxCount": "runlane.domain.wait",
     "OrchestrationGraph": "runlane.domain.graph_view",
     "QuestionDetail": "runlane.domain.wait",

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from runlane.blocking import BlockingLoop
 from runlane.domain.events import Notice
 from runlane.domain.graph_registry import GraphRegistry
-from runlane.domain.hints import Topic
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.options import (
     AgentOptions,
@@ -295,9 +294,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         given: Mapping[str, Any] | str = {} if response is None else response
         database = await self.database()
         answering = answer_run(database, run_id, given, step=step, answered_by=answered_by, platform=platform)
-        status = await self._publish_change(answering)
-        (await self.connect()).bus.hint(Topic.INBOX, None, run_id)
-        return status
+        return await self._publish_change(answering)
 
     async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> Status:
         """Send a run an event that one of its steps waits for, or will wait for."""

@@ -105,7 +105,13 @@ class WorkerFactory:
 
         outside = Integrations(self._settings, connection.database, self._secret_values, self._providers)
         return OrchestrationExecutor(
-            self._settings, connection.database, self._tasks, self.models, self._start_child, outside
+            self._settings,
+            connection.database,
+            self._tasks,
+            self.models,
+            self._start_child,
+            outside,
+            connection.memory_opener,
         )
 
     def _warn_of_capped_tasks(self) -> None:

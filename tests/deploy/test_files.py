@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -61,7 +61,7 @@ def test_the_build_context_is_a_list_of_what_is_needed() -> None:
 
 
 def test_the_example_image_is_based_on_this_version() -> None:
-    assert f"ARG RUNLANE_IMAGE=runlane:{VERSION}" in instructions("app.Dockerfile")
+    assert f"ARG BASE_IMAGE=runlane:{VERSION}" in instructions("app.Dockerfile")
 
 
 # --- compose
@@ -204,7 +204,7 @@ async def test_the_roles_have_the_least_privilege(empty_postgres: str) -> None:
     from tests.harness import settings_for
 
     roles = (DEPLOY / "postgres/roles.sql").read_text()
-    connection: Any = await asyncpg.connect(empty_postgres)
+    connection = await cast("Any", asyncpg).connect(empty_postgres)
     try:
         await connection.execute(roles)
         await upgrade(settings_for(empty_postgres))

@@ -15,7 +15,7 @@ from deploy.kubernetes.overlays import apply_patch, build, diff
 from runlane.settings import Settings
 from runlane.version import VERSION
 
-EXAMPLES = {"default": {}, **{name: example_values(name) for name in OVERLAYS}}
+EXAMPLES: dict[str, dict[str, Any]] = {"default": {}, **{name: example_values(name) for name in OVERLAYS}}
 VARIANTS = pytest.mark.parametrize("values", EXAMPLES.values(), ids=EXAMPLES)
 
 
@@ -188,19 +188,19 @@ def test_deletion_cost_may_only_patch_pods() -> None:
     assert of_kind(render_chart(), "Role", "RoleBinding") == []
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"servers": {}},
-        {"image": {"repositry": "a"}},
-        {"graceSeconds": "30"},
-        {"settings": {"RUNLANE_GRACE_SECONDS": "10"}},
-        {"settings": {"RUNLANE_DATABASE_URL": "postgresql://app:pa55@db/runs"}},
-        {"settings": {"CONCURRENCY": "10"}},
-        {"workers": [{"name": "A B", "replicas": 1, "lanes": [], "concurrency": 1, "keda": {"enabled": False}}]},
-        {"image": {"digest": "latest"}},
-    ],
-)
+WRONG: list[dict[str, Any]] = [
+    {"servers": {}},
+    {"image": {"repositry": "a"}},
+    {"graceSeconds": "30"},
+    {"settings": {"RUNLANE_GRACE_SECONDS": "10"}},
+    {"settings": {"RUNLANE_DATABASE_URL": "postgresql://app:pa55@db/runs"}},
+    {"settings": {"CONCURRENCY": "10"}},
+    {"workers": [{"name": "A B", "replicas": 1, "lanes": [], "concurrency": 1, "keda": {"enabled": False}}]},
+    {"image": {"digest": "latest"}},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema_rs.ValidationError):
         render_chart(wrong)

@@ -236,3 +236,41 @@ async def test_runs_of_schedules_are_found_after_the_upgrade_of_a_file(
         connection.executescript(_script())
         assert await upgrade(settings_for(f"sqlite:///{path}")) == ("v0009", HEAD)
         assert connection.execute(_TAGS).fetchall() == _MARKED
+
+
+_THREADS = """
+insert into threads (key, tenant, id, status, open_runs, metadata, config, created_at, updated_at, state_updated_at)
+values ('t1', 'default', 't1', 'idle', 0, '{}', '{}', 1, 1, 1), ('t2', 'default', 't2', 'idle', 0, '{}', '{}', 1, 1, 1);
+insert into thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, created_at, updated_at)
+values ('b', 't1', 'default', 'a', '{}', 'enqueue', 10, 10), ('a', 't1', 'default', 'a', '{}', 'enqueue', 20, 20),
+    ('c', 't2', 'default', 'a', '{}', 'enqueue', 5, 5);
+"""
+_ORDINALS = "select run_id, ordinal from thread_runs order by thread, ordinal"
+_COUNTS = "select key, run_count from threads order by key"
+_NUMBERED = [("b", 1), ("a", 2), ("c", 1)]
+
+
+async def test_the_runs_of_threads_are_numbered_by_the_upgrade(
+    empty_postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _upgrade_to("v0014", empty_postgres, tmp_path, monkeypatch)
+    connection = await _connect(empty_postgres)
+    try:
+        await connection.execute(_THREADS)
+        assert await upgrade(settings_for(empty_postgres)) == ("v0014", HEAD)
+        assert [tuple(row) for row in await connection.fetch(_ORDINALS)] == _NUMBERED
+        assert [tuple(row) for row in await connection.fetch(_COUNTS)] == [("t1", 2), ("t2", 1)]
+    finally:
+        await connection.close()
+
+
+async def test_the_runs_of_threads_are_numbered_by_the_upgrade_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runlane.db"
+    await _upgrade_to("v0014", f"sqlite:///{path}", tmp_path, monkeypatch)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(_THREADS)
+        assert await upgrade(settings_for(f"sqlite:///{path}")) == ("v0014", HEAD)
+        assert connection.execute(_ORDINALS).fetchall() == _NUMBERED
+        assert connection.execute(_COUNTS).fetchall() == [("t1", 2), ("t2", 1)]

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from runlane.definitions.parser import STEP_TYPES
+from runlane.definitions.schema.agent_context import Compaction
 from runlane.definitions.schema.base import ID_PATTERN, KEY_PATTERN
 from runlane.definitions.schema.definition import Agent, McpServer, ModelSettings, Orchestration, StateField, Tool
 from runlane.definitions.schema.step import EndStep, HumanField, StepRetry
@@ -222,6 +223,7 @@ def page() -> str:
     parts += [
         _section("Agents", Agent),
         _section("Model settings", ModelSettings),
+        _section("Compaction", Compaction, level=3),
         _section("Tools", Tool),
         _section("MCP servers", McpServer),
         f"{_section('Schedules', ScheduleSettings)}\n{_SCHEDULES}",
@@ -278,6 +280,7 @@ def _words(annotation: Any) -> str:
         StateField: "state fields",
         StepRetry: "[retry](#retry)",
         ModelSettings: "[settings](#model-settings)",
+        Compaction: "[compaction](#compaction)",
         ScheduleTarget: "[target](#targets-of-schedules)",
         TimeSpec: "[times](#times-of-schedules)",
         Exclusion: "[exclusions](#exclusions-of-schedules)",

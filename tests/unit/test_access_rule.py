@@ -18,21 +18,22 @@ def _allows(rule: AccessRule, metadata: dict[str, Any]) -> bool:
     return bool(text_contains_any(dump_json(metadata), rule.text))
 
 
-@pytest.mark.parametrize(
-    ("given", "allowed", "hidden"),
-    [
-        ({"owner": "a"}, {"owner": "a", "x": 1}, {"owner": "b"}),
-        ({"owner": {"$eq": "a"}}, {"owner": "a"}, {}),
-        ({"owner": "a"}, {"owner": "a"}, {"owner": ["a"]}),
-        ({"team": {"$contains": "a"}}, {"team": ["b", "a"]}, {"team": "a"}),
-        ({"team": {"$contains": ["a", "b"]}}, {"team": ["b", "c", "a"]}, {"team": ["a"]}),
-        ({"owner": "a", "open": True}, {"owner": "a", "open": True}, {"owner": "a", "open": 1}),
-        ({"$or": [{"owner": "a"}, {"open": True}]}, {"open": True}, {"open": False}),
-        ({"x": 1, "$or": [{"owner": "a"}, {"owner": "b"}]}, {"x": 1, "owner": "b"}, {"x": 2, "owner": "b"}),
-        ({"$and": [{"$or": [{"a": 1}, {"b": 1}]}, {"c": 1}]}, {"b": 1, "c": 1}, {"b": 1}),
-        ({"$and": [{"t": {"$contains": "a"}}, {"t": {"$contains": "b"}}]}, {"t": ["a", "b"]}, {"t": ["a"]}),
-    ],
-)
+# A filter, metadata that it allows, and metadata that it hides.
+FILTERS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ({"owner": "a"}, {"owner": "a", "x": 1}, {"owner": "b"}),
+    ({"owner": {"$eq": "a"}}, {"owner": "a"}, {}),
+    ({"owner": "a"}, {"owner": "a"}, {"owner": ["a"]}),
+    ({"team": {"$contains": "a"}}, {"team": ["b", "a"]}, {"team": "a"}),
+    ({"team": {"$contains": ["a", "b"]}}, {"team": ["b", "c", "a"]}, {"team": ["a"]}),
+    ({"owner": "a", "open": True}, {"owner": "a", "open": True}, {"owner": "a", "open": 1}),
+    ({"$or": [{"owner": "a"}, {"open": True}]}, {"open": True}, {"open": False}),
+    ({"x": 1, "$or": [{"owner": "a"}, {"owner": "b"}]}, {"x": 1, "owner": "b"}, {"x": 2, "owner": "b"}),
+    ({"$and": [{"$or": [{"a": 1}, {"b": 1}]}, {"c": 1}]}, {"b": 1, "c": 1}, {"b": 1}),
+    ({"$and": [{"t": {"$contains": "a"}}, {"t": {"$contains": "b"}}]}, {"t": ["a", "b"]}, {"t": ["a"]}),
+]
+
+
+@pytest.mark.parametrize(("given", "allowed", "hidden"), FILTERS)
 def test_filters(given: dict[str, Any], allowed: dict[str, Any], hidden: dict[str, Any]) -> None:
     rule = AccessRule.parse(given)
     assert rule is not None

@@ -12,6 +12,9 @@ from runlane import InvalidSettings, Settings
 from runlane.settings import load_settings, variable_of
 
 BAD = {
+    "PUBLIC_URL": ["runs.example.com", "https://runs.example.com/?a=b"],
+    "MCP_WAIT_SECONDS": ["0", "3601", "soon"],
+    "MCP_AUTHORIZATION_SERVERS": ["login.example.com", "https://a.example.com, b"],
     "API_CORS_ORIGINS": ["chat.example.com", "https://chat.example.com/page", "https://a.example.com, b"],
     "MAX_LANES_PER_TENANT": ["-1", "10001", "few"],
     "MAX_SECRETS": ["0", "many"],

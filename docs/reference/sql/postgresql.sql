@@ -963,22 +963,22 @@ INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) V
 
 -- add_thread_runs
 -- Add runs to threads.
-INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
-    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
-    batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
-FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[]) AS batch(run_id, thread,
-    tenant, assistant_id, metadata, multitask_strategy, on_completion) RETURNING thread_runs.run_id,
-    thread_runs.created_at;
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion,
+    created_at, updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.ordinal, batch.assistant_id,
+    batch.metadata, batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::INTEGER[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::TEXT[]) AS
+    batch(run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion) RETURNING
+    thread_runs.run_id, thread_runs.created_at;
 
 -- add_thread_runs (one member)
-INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
-    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
-    batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
-FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS thread, $3::VARCHAR AS tenant, $4::VARCHAR AS assistant_id,
-    $5::VARCHAR AS metadata, $6::VARCHAR AS multitask_strategy, $7::VARCHAR AS on_completion) AS batch RETURNING
-    thread_runs.run_id, thread_runs.created_at;
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion,
+    created_at, updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.ordinal, batch.assistant_id,
+    batch.metadata, batch.multitask_strategy, batch.on_completion, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2
+FROM (SELECT $1::VARCHAR AS run_id, $2::VARCHAR AS thread, $3::VARCHAR AS tenant, $4::INTEGER AS ordinal, $5::VARCHAR AS
+    assistant_id, $6::VARCHAR AS metadata, $7::VARCHAR AS multitask_strategy, $8::VARCHAR AS on_completion) AS batch
+    RETURNING thread_runs.run_id, thread_runs.created_at;
 
 -- add_turn
 -- Add a turn to a chat session.
@@ -1225,6 +1225,13 @@ UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (
 FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
+-- asking_runs_of_threads
+-- Find the runs of threads that wait for the answer of a person.
+SELECT DISTINCT thread_runs.thread, thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = any ($1::TEXT[]) AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
+
 -- assign_dead_letter
 -- Assign a dead letter to a person, or to none.
 UPDATE dead_letters SET assigned_to=$1::VARCHAR WHERE dead_letters.run_id = $2::VARCHAR RETURNING dead_letters.run_id,
@@ -1326,6 +1333,10 @@ UPDATE workers SET status='draining' WHERE workers.id = $1::VARCHAR AND workers.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES ($1::VARCHAR,
     $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- bind_native_thread
+-- Note the agent or orchestration of a thread, and its chat session.
+UPDATE threads SET native=$1::VARCHAR, session_id=$2::VARCHAR WHERE threads.key = $3::VARCHAR;
 
 -- budgets_of_day
 -- Read the daily budgets of tenants and what is spent of them.
@@ -1858,8 +1869,9 @@ INSERT INTO threads (key, id, open_runs, tenant, status, metadata, config, state
     now_us_3
 FROM threads
 WHERE threads.key = $3::VARCHAR RETURNING threads.key, threads.tenant, threads.id, threads.status, threads.open_runs,
-    threads.metadata, threads.config, threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes,
-    threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
+    threads.run_count, threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values,
+    threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at,
+    threads.created_at, threads.updated_at, threads.state_updated_at;
 
 -- copy_turn_results
 -- Copy the results of runs to their chat turns before retention deletes the runs.
@@ -2097,6 +2109,16 @@ FROM runs AS found
 WHERE found.status = 'running' AND found.tenant = any ($4::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     found.target = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.lane = $3::VARCHAR);
 
+-- count_crons
+-- Count the crons that a search finds.
+SELECT count(*) AS number
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
 SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
@@ -2247,12 +2269,16 @@ WHERE dead_letters.state = 'open' AND dead_letters.tenant = $1::VARCHAR;
 SELECT count(*) AS number
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -2333,11 +2359,12 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
 -- create_schedule
 -- Add a schedule.
 INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
-    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES
-    ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::VARCHAR, $7::BOOLEAN, $8::VARCHAR,
-    $9::VARCHAR, $10::INTEGER, $11::INTEGER, $12::BIGINT, $13::BIGINT, $14::BIGINT, $15::BIGINT, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint, $16::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    $17::VARCHAR) ON CONFLICT (tenant, id) DO NOTHING RETURNING schedules.uid;
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by,
+    assistant_id, thread, metadata, ends_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR,
+    $6::VARCHAR, $7::BOOLEAN, $8::VARCHAR, $9::VARCHAR, $10::INTEGER, $11::INTEGER, $12::BIGINT, $13::BIGINT,
+    $14::BIGINT, $15::BIGINT, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $16::VARCHAR,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, $17::VARCHAR, $18::VARCHAR, $19::VARCHAR, $20::VARCHAR,
+    $21::BIGINT) ON CONFLICT (tenant, id) DO NOTHING RETURNING schedules.uid;
 
 -- create_tenant
 -- Add a tenant.
@@ -2357,9 +2384,10 @@ INSERT INTO threads (key, tenant, id, status, open_runs, metadata, config, ttl_m
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($6::INTEGER AS BIGINT) * 60000000 END,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
     1000000)::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON CONFLICT DO NOTHING RETURNING
-    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
+    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -2375,6 +2403,13 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
     webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
     webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+
+-- crons_of_threads
+-- Check whether threads have crons.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread = any ($1::TEXT[])
+LIMIT 1;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -2617,6 +2652,14 @@ DELETE FROM checkpoints WHERE checkpoints.thread = any ($1::TEXT[]);
 -- Delete a shared concurrency limit.
 DELETE FROM concurrency_limits WHERE concurrency_limits.key = $1::VARCHAR RETURNING concurrency_limits.max_running;
 
+-- delete_crons_of_assistant
+-- Delete the crons of a deleted assistant.
+DELETE FROM schedules WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id = $2::VARCHAR;
+
+-- delete_crons_of_thread
+-- Delete the crons of a deleted thread.
+DELETE FROM schedules WHERE schedules.thread = any ($1::TEXT[]);
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = $1::VARCHAR;
@@ -2672,6 +2715,18 @@ LIMIT 500) AND store_items.expires_at <= (SELECT (date_part('epoch', clock_times
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = $1::VARCHAR;
+
+-- delete_firings_of_crons_of_assistant
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id = $2::VARCHAR);
+
+-- delete_firings_of_crons_of_thread
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread = any ($1::TEXT[]));
 
 -- delete_firings_of_tenant
 -- Delete the firings of a deleted tenant.
@@ -2931,6 +2986,10 @@ DELETE FROM threads WHERE threads.key = any ($1::TEXT[]);
 -- Delete the turns of chat sessions.
 DELETE FROM chat_turns WHERE chat_turns.session_id = any ($1::TEXT[]);
 
+-- delete_turns_of_runs
+-- Delete the turns of runs that are rolled back.
+DELETE FROM chat_turns WHERE chat_turns.run_id = any ($1::TEXT[]);
+
 -- delete_turns_of_tenant
 -- Delete the chat turns of a deleted tenant.
 DELETE FROM chat_turns WHERE chat_turns.session_id IN (SELECT chat_sessions.id
@@ -3081,9 +3140,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3157,7 +3217,8 @@ FROM run_results
 WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
     THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END,
     updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM unnest($1::TEXT[], $2::INTEGER[],
-    $3::TEXT[]) AS batch(key, ended, failed) WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs;
+    $3::TEXT[]) AS batch(key, ended, failed) WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs,
+    threads.native;
 
 -- end_thread_runs (one member)
 UPDATE threads SET status=CASE WHEN (batch.failed IS NOT NULL) THEN 'error' ELSE threads.status END, open_runs=CASE WHEN
@@ -3167,7 +3228,8 @@ FROM run_results
 WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
     THEN (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END,
     updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint FROM (SELECT $1::VARCHAR AS key, $2::INTEGER AS
-    ended, $3::VARCHAR AS failed) AS batch WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs;
+    ended, $3::VARCHAR AS failed) AS batch WHERE threads.key = batch.key RETURNING threads.key, threads.open_runs,
+    threads.native;
 
 -- end_webhook_secrets
 -- Bound the time for which the current webhook secret still signs.
@@ -3266,6 +3328,17 @@ FROM threads
 WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1) AND threads.open_runs = 0 ORDER BY threads.expires_at
 LIMIT 20;
+
+-- exposed_definitions
+-- Read the orchestrations and agents of a tenant that the MCP server offers as tools.
+SELECT definitions.kind, definitions.id, definition_versions.body
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND (definitions.kind = $2::VARCHAR OR
+    definitions.kind = $3::VARCHAR) AND definition_versions.body LIKE $4::VARCHAR ORDER BY definitions.kind,
+    definitions.id
+LIMIT $5::INTEGER;
 
 -- fail_unsent_deliveries
 -- End the deliveries that a backup contains as not sent.
@@ -3473,9 +3546,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -3513,18 +3587,19 @@ WHERE runs.id = any ($1::TEXT[]);
 
 -- find_thread
 -- Read a thread.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.key = $1::VARCHAR;
 
 -- find_thread_run
 -- Read a run of a thread.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR;
@@ -3593,6 +3668,20 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.outcome
 FROM schedule_firings AS other, runs AS running
 WHERE other.schedule_uid = schedules.uid AND other.open AND running.id = other.run_id AND running.ended_at IS NULL AND
     (schedules.paused_counts OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
+
+-- first_open_thread_run
+-- Find the first run of a thread that has not ended.
+SELECT thread_runs.ordinal
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
+    thread_runs.ordinal
+LIMIT 1;
+
+-- first_request_tokens
+-- Read the tokens that the provider counted for the first request of a run.
+SELECT run_calls.tokens_in
+FROM run_calls
+WHERE run_calls.run_id = $1::VARCHAR AND run_calls.kind = 'model' AND run_calls.key = $2::VARCHAR;
 
 -- floor_by_id
 -- Find the ids at which a list by id pauses, one for each range.
@@ -4162,6 +4251,14 @@ SELECT max(run_series.bucket) AS bucket
 FROM run_series
 WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.lane = $2::VARCHAR AND
     run_series.target = $2::VARCHAR;
+
+-- last_summaries
+-- Read the last summaries of a chat session before a turn, newest first.
+SELECT run_calls.payload
+FROM chat_turns JOIN run_calls ON run_calls.run_id = chat_turns.run_id
+WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn < $2::INTEGER AND run_calls.kind = 'summary' ORDER BY
+    chat_turns.turn DESC, run_calls.at DESC, run_calls.key DESC
+LIMIT $3::INTEGER;
 
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT (date_part('epoch',
@@ -4948,9 +5045,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -5018,10 +5116,10 @@ FROM tenants ORDER BY tenants.id;
 
 -- list_thread_runs
 -- Read runs of a thread, newest first.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND runs.status = any ($2::TEXT[]) ORDER BY thread_runs.created_at DESC,
@@ -5183,9 +5281,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -5225,9 +5324,10 @@ WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id FOR UPDATE;
 
 -- lock_thread
 -- Lock a thread.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.key = $1::VARCHAR FOR UPDATE;
 
@@ -6074,6 +6174,12 @@ SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.finger
 FROM memory_ops
 WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
 
+-- messages_before_run
+-- Read how many messages a thread had before a run.
+SELECT max(thread_runs.message_count) AS count
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.ordinal < $2::INTEGER;
+
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
@@ -6163,6 +6269,41 @@ WHERE dead_letters.state = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NU
     $11::VARCHAR ESCAPE '\' OR lower(dead_letters.run_id) LIKE $11::VARCHAR ESCAPE '\' OR lower(dead_letters.target)
     LIKE $11::VARCHAR ESCAPE '\') AND dead_letters.fingerprint = any ($12::TEXT[]) AND dead_letters.tenant =
     $13::VARCHAR;
+
+-- native_events
+-- Read the answers of models and the results of tools of runs.
+SELECT run_events.run_id, run_events.type, run_events.data
+FROM run_events
+WHERE run_events.run_id = any ($1::TEXT[]) AND run_events.type IN ('model_response', 'tool_result') ORDER BY
+    run_events.run_id, run_events.seq;
+
+-- native_graph_ids
+-- Read the ids of the agents and orchestrations of a tenant.
+SELECT definitions.kind, definitions.id
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.kind IN ('agent', 'orchestration') AND definitions.removed_at IS
+    NULL ORDER BY definitions.kind, definitions.id;
+
+-- native_history
+-- Read the runs of a thread that are states of its history, newest first.
+SELECT thread_runs.run_id, thread_runs.message_count, thread_runs.metadata, thread_runs.created_at
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.message_count IS NOT NULL AND thread_runs.ordinal < $2::INTEGER
+    ORDER BY thread_runs.ordinal DESC
+LIMIT $3::INTEGER;
+
+-- native_results
+-- Read the messages and results of runs of agents and orchestrations.
+SELECT runs.id, runs.status, runs.target, run_inputs.input, run_results.result
+FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
+    runs.id
+WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
+
+-- native_states
+-- Read the messages of threads of agents and orchestrations.
+SELECT threads.key, threads.state_values
+FROM threads
+WHERE threads.key = any ($1::TEXT[]) FOR UPDATE;
 
 -- nearly_full_backlogs
 -- Find keys whose backlog is nearly full.
@@ -6287,6 +6428,11 @@ WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_ho
 -- Note the run that was started for an item of a bulk job.
 UPDATE bulk_items SET new_run_id=$1::VARCHAR WHERE bulk_items.job_id = $2::VARCHAR AND bulk_items.no = $3::INTEGER;
 
+-- occupy_thread
+-- Note in a thread that its state is being changed.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=$1::BIGINT, updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint WHERE threads.key = $2::VARCHAR;
+
 -- old_bulk_job
 -- Find a bulk job past its retention.
 SELECT bulk_jobs.id
@@ -6381,8 +6527,9 @@ WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'fa
 
 -- open_thread_run
 -- Note a new run in its thread.
-UPDATE threads SET open_runs=(threads.open_runs + 1), metadata=$1::VARCHAR, config=$2::VARCHAR, expires_at=$3::BIGINT,
-    updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE threads.key = $4::VARCHAR;
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=$1::VARCHAR,
+    config=$2::VARCHAR, expires_at=$3::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    WHERE threads.key = $4::VARCHAR RETURNING threads.run_count;
 
 -- open_thread_runs_of_tenant
 -- Find some runs of threads of a tenant in these statuses.
@@ -6436,6 +6583,12 @@ WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET requ
     IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
     run_waits.step_id, run_waits.name, run_waits.request;
 
+-- ordinal_of_run
+-- Read the ordinal of a run in its thread.
+SELECT thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR;
+
 -- orphaned_workers
 -- Find running runs whose workers are not live.
 SELECT DISTINCT runs.worker_id
@@ -6474,9 +6627,10 @@ WHERE idempotency_keys.run_id = any ($1::TEXT[]) AND run_children.seen_at IS NUL
 -- Change the metadata and the expiry of a thread.
 UPDATE threads SET metadata=$1::VARCHAR, ttl_minutes=$2::INTEGER, ttl_strategy=$3::VARCHAR, expires_at=$4::BIGINT,
     updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE threads.key = $5::VARCHAR RETURNING
-    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at;
+    threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at;
 
 -- pause_schedule
 -- Pause a schedule.
@@ -7038,6 +7192,12 @@ LIMIT 1) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
+-- read_failed_thread_runs
+-- Find which failed runs are runs of threads, and not operations on their state.
+SELECT thread_runs.run_id, thread_runs.thread
+FROM thread_runs
+WHERE thread_runs.run_id = any ($1::TEXT[]);
+
 -- read_firings
 -- Read some firings of a schedule.
 SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
@@ -7500,8 +7660,9 @@ WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name = 'stored_bytes'
 
 -- read_thread_result
 -- Read the result of a run of a thread.
-SELECT runs.status, runs.tenant, run_results.result, run_results.error
-FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_runs.outcome
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
+    = runs.id
 WHERE runs.id = $1::VARCHAR;
 
 -- read_typed_event_range
@@ -8289,9 +8450,10 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now, (SELECT NOT (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
-    AND tenants.rate_per_second IS NULL AND NOT tenants.metered) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -8475,6 +8637,300 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     DESC, assistants.id
 LIMIT $6::INTEGER OFFSET $7::INTEGER;
 
+-- search_crons_by_assistant_id
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_assistant_id_down
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id
+    DESC NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_created_at
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_created_at_down
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_cron_id
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id ASC NULLS
+    LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_cron_id_down
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id DESC NULLS
+    LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_end_time
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_end_time_down
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_next_run_date
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_next_run_date_down
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_thread_id
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread ASC NULLS
+    LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_thread_id_down
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_updated_at
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
+-- search_crons_by_updated_at_down
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, (SELECT NOT
+    (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
+    AND NOT tenants.metered) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
+    (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
+    CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at DESC
+    NULLS LAST, schedules.id DESC
+LIMIT $6::INTEGER OFFSET $7::INTEGER;
+
 -- search_definitions
 -- Find definitions of a tenant by a part of their id or name.
 SELECT definitions.kind, definitions.id, definitions.name
@@ -8505,162 +8961,212 @@ WHERE chat_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR c
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.created_at ASC, threads.id
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.created_at ASC,
+    threads.id
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.created_at DESC, threads.id DESC
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.created_at DESC,
+    threads.id DESC
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.state_updated_at ASC, threads.id
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.state_updated_at
+    ASC, threads.id
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.state_updated_at DESC, threads.id DESC
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.state_updated_at
+    DESC, threads.id DESC
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.status ASC, threads.id
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.status ASC,
+    threads.id
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.status DESC, threads.id DESC
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.status DESC,
+    threads.id DESC
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.id ASC, threads.id
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.id ASC,
+    threads.id
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.id DESC, threads.id DESC
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.id DESC,
+    threads.id DESC
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.updated_at ASC, threads.id
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.updated_at ASC,
+    threads.id
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END =
-    $4::VARCHAR) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR
-    (cast(replace(threads.state_values, '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd')
-    as jsonb))) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb)
-    @> any (array(select jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
-    threads.updated_at DESC, threads.id DESC
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
+    NOT NULL AND (EXISTS (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.kind = 'human' AND run_waits.answered_at
+    IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = $4::VARCHAR) AND (CAST($5::VARCHAR
+    AS TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> cast(replace($5::VARCHAR,
+    '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(threads.state_values,
+    '\u0000', '\ufffd') as jsonb) @> cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($7::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(threads.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($7::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY threads.updated_at DESC,
+    threads.id DESC
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- secret_names
@@ -8759,6 +9265,12 @@ SELECT count(*) AS kept
 FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
 
+-- sessions_of_threads
+-- Find the chat sessions of threads of agents.
+SELECT threads.session_id
+FROM threads
+WHERE threads.key = any ($1::TEXT[]) AND threads.session_id IS NOT NULL;
+
 -- set_concurrency_limit
 -- Create or change a shared concurrency limit.
 INSERT INTO concurrency_limits (key, tenant, name, max_running, updated_at, updated_by) VALUES ($1::VARCHAR,
@@ -8835,7 +9347,8 @@ INSERT INTO run_webhooks (run_id, tenant, url) VALUES ($1::VARCHAR, $2::VARCHAR,
 UPDATE schedules SET settings=$1::VARCHAR, template=$2::VARCHAR, ordering_key=$3::VARCHAR, paused_counts=$4::BOOLEAN,
     zone_version=$5::VARCHAR, source=$6::VARCHAR, version=$7::INTEGER, generation=$8::INTEGER, cursor_at=$9::BIGINT,
     next_at=$10::BIGINT, next_due_at=$11::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    updated_by=$12::VARCHAR WHERE schedules.uid = $13::VARCHAR;
+    updated_by=$12::VARCHAR, assistant_id=$13::VARCHAR, thread=$14::VARCHAR, metadata=$15::VARCHAR, ends_at=$16::BIGINT
+    WHERE schedules.uid = $17::VARCHAR;
 
 -- set_stored_bytes
 -- Store how many bytes a tenant has stored.
@@ -9220,6 +9733,26 @@ UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 10000
 -- store_flow_rates (one member)
 UPDATE flow_keys SET used_on=CAST((date_part('epoch', clock_timestamp()) * 1000000)::bigint / 86400000000 AS INTEGER),
     tat=batch.tat FROM (SELECT $1::VARCHAR AS key, $2::BIGINT AS tat) AS batch WHERE flow_keys.key = batch.key;
+
+-- store_message_counts
+-- Note how many messages a thread has after a run.
+UPDATE thread_runs SET message_count=batch.message_count FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(run_id,
+    message_count) WHERE thread_runs.run_id = batch.run_id;
+
+-- store_message_counts (one member)
+UPDATE thread_runs SET message_count=batch.message_count FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS
+    message_count) AS batch WHERE thread_runs.run_id = batch.run_id;
+
+-- store_native_states
+-- Store the messages of threads of agents and orchestrations.
+UPDATE threads SET state_values=batch.state_values, interrupts=$1::VARCHAR, state_updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint FROM unnest($2::TEXT[], $3::TEXT[]) AS batch(key, state_values) WHERE
+    threads.key = batch.key;
+
+-- store_native_states (one member)
+UPDATE threads SET state_values=batch.state_values, interrupts=$1::VARCHAR, state_updated_at=(date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint FROM (SELECT $2::VARCHAR AS key, $3::VARCHAR AS state_values) AS batch WHERE
+    threads.key = batch.key;
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -9941,6 +10474,13 @@ SELECT thread_runs.run_id, thread_runs.created_at
 FROM thread_runs
 WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.created_at > $2::BIGINT ORDER BY thread_runs.created_at
 LIMIT $3::INTEGER;
+
+-- thread_runs_at
+-- Find a run of a thread by its ordinal, or the next one that is kept.
+SELECT thread_runs.run_id, thread_runs.created_at, thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.ordinal >= $2::INTEGER ORDER BY thread_runs.ordinal
+LIMIT 1;
 
 -- threads_of_assistant
 -- Find the threads of an assistant.

@@ -453,12 +453,12 @@ INSERT INTO webhook_messages (id, tenant, type, occurred_at, created_at, body) V
 
 -- add_thread_runs
 -- Add runs to threads.
-INSERT INTO thread_runs (run_id, thread, tenant, assistant_id, metadata, multitask_strategy, on_completion, created_at,
-    updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.assistant_id, batch.metadata,
-    batch.multitask_strategy, batch.on_completion, now_us() AS now_us_1, now_us() AS now_us_2
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, on_completion,
+    created_at, updated_at) SELECT batch.run_id, batch.thread, batch.tenant, batch.ordinal, batch.assistant_id,
+    batch.metadata, batch.multitask_strategy, batch.on_completion, now_us() AS now_us_1, now_us() AS now_us_2
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS thread, json_extract(value, '$[2]')
-    AS tenant, json_extract(value, '$[3]') AS assistant_id, json_extract(value, '$[4]') AS metadata, json_extract(value,
-    '$[5]') AS multitask_strategy, json_extract(value, '$[6]') AS on_completion
+    AS tenant, json_extract(value, '$[3]') AS ordinal, json_extract(value, '$[4]') AS assistant_id, json_extract(value,
+    '$[5]') AS metadata, json_extract(value, '$[6]') AS multitask_strategy, json_extract(value, '$[7]') AS on_completion
 FROM json_each(?) AS batch_members) AS batch RETURNING run_id, created_at;
 
 -- add_turn
@@ -620,6 +620,13 @@ UPDATE runs SET status=CASE WHEN (runs.status = 'blocked') THEN 'blocked' WHEN (
 FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
+-- asking_runs_of_threads
+-- Find the runs of threads that wait for the answer of a person.
+SELECT DISTINCT thread_runs.thread, thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread in (select value from json_each(?)) AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
+
 -- assign_dead_letter
 -- Assign a dead letter to a person, or to none.
 UPDATE dead_letters SET assigned_to=? WHERE dead_letters.run_id = ? RETURNING run_id, target, lane, input, error,
@@ -682,6 +689,10 @@ UPDATE workers SET status='draining' WHERE workers.id = ? AND workers.status IN 
 -- Create a chat session with its first turn.
 INSERT INTO chat_sessions (id, tenant, agent, ordering_key, last_turn, created_at, last_at) VALUES (?, ?, ?, ?, 1,
     now_us(), now_us());
+
+-- bind_native_thread
+-- Note the agent or orchestration of a thread, and its chat session.
+UPDATE threads SET native=?, session_id=? WHERE threads."key" = ?;
 
 -- budgets_of_day
 -- Read the daily budgets of tenants and what is spent of them.
@@ -1195,8 +1206,8 @@ INSERT INTO threads ("key", id, open_runs, tenant, status, metadata, config, sta
     now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END AS anon_3, now_us() AS now_us_1, now_us() AS now_us_2,
     now_us() AS now_us_3
 FROM threads
-WHERE threads."key" = ? RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts,
-    error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+WHERE threads."key" = ? RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id,
+    state_values, interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- copy_turn_results
 -- Copy the results of runs to their chat turns before retention deletes the runs.
@@ -1431,6 +1442,15 @@ FROM runs AS found
 WHERE found.status = 'running' AND found.tenant in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR
     found.target = ?) AND (CAST(? AS TEXT) IS NULL OR found.lane = ?);
 
+-- count_crons
+-- Count the crons that a search finds.
+SELECT count(*) AS number
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1);
+
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
 SELECT run_dependencies.run_id, min(run_dependencies.after_on) AS after_on, count(*) AS total, sum(CASE WHEN
@@ -1569,9 +1589,14 @@ WHERE dead_letters.state = 'open' AND dead_letters.tenant = ?;
 SELECT count(*) AS number
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1);
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1);
 
 -- count_unsent_deliveries
 -- Count the webhook deliveries that are not sent yet.
@@ -1632,9 +1657,9 @@ INSERT INTO api_keys (id, tenant, name, prefix, hash, role, created_at, expires_
 -- create_schedule
 -- Add a schedule.
 INSERT INTO schedules (uid, tenant, id, settings, template, ordering_key, paused_counts, zone_version, source, version,
-    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by) VALUES (?,
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(), ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING
-    uid;
+    generation, anchor_at, cursor_at, next_at, next_due_at, created_at, created_by, updated_at, updated_by,
+    assistant_id, thread, metadata, ends_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), ?, now_us(),
+    ?, ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING RETURNING uid;
 
 -- create_tenant
 -- Add a tenant.
@@ -1648,8 +1673,8 @@ INSERT INTO tenants (id, name, max_queued, max_running, rate_per_second, enabled
 INSERT INTO threads ("key", tenant, id, status, open_runs, metadata, config, ttl_minutes, ttl_strategy, expires_at,
     created_at, updated_at, state_updated_at) VALUES (?, ?, ?, 'idle', 0, ?, ?, ?, ?, CASE WHEN (CAST(? AS INTEGER) IS
     NULL) THEN NULL ELSE now_us() + CAST(? AS BIGINT) * 60000000 END, now_us(), now_us(), now_us()) ON CONFLICT DO
-    NOTHING RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error,
-    ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+    NOTHING RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id,
+    state_values, interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -1658,6 +1683,13 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     ?, ?, now_us(), now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, headers, signature,
     rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages,
     first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+
+-- crons_of_threads
+-- Check whether threads have crons.
+SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?))
+LIMIT 1 OFFSET ?;
 
 -- current_definitions
 -- Read the current version of each definition of a tenant.
@@ -1872,6 +1904,14 @@ DELETE FROM checkpoints WHERE checkpoints.thread in (select value from json_each
 -- Delete a shared concurrency limit.
 DELETE FROM concurrency_limits WHERE concurrency_limits."key" = ? RETURNING max_running;
 
+-- delete_crons_of_assistant
+-- Delete the crons of a deleted assistant.
+DELETE FROM schedules WHERE schedules.tenant = ? AND schedules.assistant_id = ?;
+
+-- delete_crons_of_thread
+-- Delete the crons of a deleted thread.
+DELETE FROM schedules WHERE schedules.thread in (select value from json_each(?));
+
 -- delete_definition_versions_of_tenant
 -- Delete the versions of definitions of a deleted tenant.
 DELETE FROM definition_versions WHERE definition_versions.tenant = ?;
@@ -1923,6 +1963,18 @@ LIMIT 500 OFFSET ?) AND store_items.expires_at <= (SELECT now_us() AS now_us_2) 
 -- delete_firings
 -- Delete the firings of a deleted schedule.
 DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid = ?;
+
+-- delete_firings_of_crons_of_assistant
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id = ?);
+
+-- delete_firings_of_crons_of_thread
+-- Delete the firings of crons that are deleted.
+DELETE FROM schedule_firings WHERE schedule_firings.schedule_uid IN (SELECT schedules.uid
+FROM schedules
+WHERE schedules.thread in (select value from json_each(?)));
 
 -- delete_firings_of_tenant
 -- Delete the firings of a deleted tenant.
@@ -2174,6 +2226,10 @@ DELETE FROM threads WHERE threads."key" in (select value from json_each(?));
 -- Delete the turns of chat sessions.
 DELETE FROM chat_turns WHERE chat_turns.session_id in (select value from json_each(?));
 
+-- delete_turns_of_runs
+-- Delete the turns of runs that are rolled back.
+DELETE FROM chat_turns WHERE chat_turns.run_id in (select value from json_each(?));
+
 -- delete_turns_of_tenant
 -- Delete the chat turns of a deleted tenant.
 DELETE FROM chat_turns WHERE chat_turns.session_id IN (SELECT chat_sessions.id
@@ -2315,9 +2371,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -2382,7 +2438,7 @@ FROM run_results
 WHERE run_results.run_id = batch.failed) ELSE threads.error END, expires_at=CASE WHEN (threads.ttl_minutes IS NOT NULL)
     THEN now_us() + CAST(threads.ttl_minutes AS BIGINT) * 60000000 END, updated_at=now_us() FROM (SELECT
     json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS ended, json_extract(value, '$[2]') AS failed
-FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", open_runs;
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", open_runs, native;
 
 -- end_webhook_secrets
 -- Bound the time for which the current webhook secret still signs.
@@ -2478,6 +2534,16 @@ FROM threads
 WHERE threads.expires_at IS NOT NULL AND threads.expires_at <= (SELECT now_us() AS now_us_1) AND threads.open_runs = 0
     ORDER BY threads.expires_at
 LIMIT 20 OFFSET ?;
+
+-- exposed_definitions
+-- Read the orchestrations and agents of a tenant that the MCP server offers as tools.
+SELECT definitions.kind, definitions.id, definition_versions.body
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND (definitions.kind = ? OR definitions.kind = ?) AND
+    definition_versions.body LIKE ? ORDER BY definitions.kind, definitions.id
+LIMIT ? OFFSET ?;
 
 -- fail_unsent_deliveries
 -- End the deliveries that a backup contains as not sent.
@@ -2678,9 +2744,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -2718,18 +2784,19 @@ WHERE runs.id in (select value from json_each(?));
 
 -- find_thread
 -- Read a thread.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads."key" = ?;
 
 -- find_thread_run
 -- Read a run of a thread.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
@@ -2800,6 +2867,19 @@ WHERE schedule_firings.schedule_uid = schedules.uid AND schedule_firings.outcome
 FROM schedule_firings AS other, runs AS running
 WHERE other.schedule_uid = schedules.uid AND other.open = 1 AND running.id = other.run_id AND running.ended_at IS NULL
     AND (schedules.paused_counts = 1 OR (running.status || '') != 'paused'))) ORDER BY schedules.uid;
+
+-- first_open_thread_run
+-- Find the first run of a thread that has not ended.
+SELECT thread_runs.ordinal
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY thread_runs.ordinal
+LIMIT 1 OFFSET ?;
+
+-- first_request_tokens
+-- Read the tokens that the provider counted for the first request of a run.
+SELECT run_calls.tokens_in
+FROM run_calls
+WHERE run_calls.run_id = ? AND run_calls.kind = 'model' AND run_calls."key" = ?;
 
 -- floor_by_id
 -- Find the ids at which a list by id pauses, one for each range.
@@ -3317,6 +3397,14 @@ LIMIT 16 OFFSET ?;
 SELECT max(run_series.bucket) AS bucket
 FROM run_series
 WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.lane = ? AND run_series.target = ?;
+
+-- last_summaries
+-- Read the last summaries of a chat session before a turn, newest first.
+SELECT run_calls.payload
+FROM chat_turns JOIN run_calls ON run_calls.run_id = chat_turns.run_id
+WHERE chat_turns.session_id = ? AND chat_turns.turn < ? AND run_calls.kind = 'summary' ORDER BY chat_turns.turn DESC,
+    run_calls.at DESC, run_calls."key" DESC
+LIMIT ? OFFSET ?;
 
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
@@ -4052,9 +4140,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4118,10 +4206,10 @@ FROM tenants ORDER BY tenants.id;
 
 -- list_thread_runs
 -- Read runs of a thread, newest first.
-SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.assistant_id, thread_runs.metadata,
-    thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.on_cancel, thread_runs.on_completion,
-    thread_runs.created_at, thread_runs.updated_at, runs.status, runs.target, runs.claimed_at, runs.ended_at,
-    run_inputs.input
+SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
+    thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
+    thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND runs.status in (select value from json_each(?)) ORDER BY thread_runs.created_at DESC,
@@ -4269,9 +4357,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -4310,9 +4398,10 @@ WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
 -- lock_thread
 -- Lock a thread.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads."key" = ?;
 
@@ -5052,6 +5141,12 @@ SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.finger
 FROM memory_ops
 WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
 
+-- messages_before_run
+-- Read how many messages a thread had before a run.
+SELECT max(thread_runs.message_count) AS count
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.ordinal < ?;
+
 -- meter_tenant
 -- Note whether the runs of a tenant are counted when they are accepted.
 UPDATE tenants SET metered=(EXISTS (SELECT *
@@ -5135,6 +5230,41 @@ WHERE dead_letters.state in (select value from json_each(?)) AND (CAST(? AS TEXT
     AND (CAST(? AS TEXT) IS NULL OR lower(dead_letters.message) LIKE ? ESCAPE '\' OR lower(dead_letters.run_id) LIKE ?
     ESCAPE '\' OR lower(dead_letters.target) LIKE ? ESCAPE '\') AND dead_letters.fingerprint in (select value from
     json_each(?)) AND dead_letters.tenant = ?;
+
+-- native_events
+-- Read the answers of models and the results of tools of runs.
+SELECT run_events.run_id, run_events.type, run_events.data
+FROM run_events
+WHERE run_events.run_id in (select value from json_each(?)) AND run_events.type IN ('model_response', 'tool_result')
+    ORDER BY run_events.run_id, run_events.seq;
+
+-- native_graph_ids
+-- Read the ids of the agents and orchestrations of a tenant.
+SELECT definitions.kind, definitions.id
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.kind IN ('agent', 'orchestration') AND definitions.removed_at IS NULL ORDER
+    BY definitions.kind, definitions.id;
+
+-- native_history
+-- Read the runs of a thread that are states of its history, newest first.
+SELECT thread_runs.run_id, thread_runs.message_count, thread_runs.metadata, thread_runs.created_at
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.message_count IS NOT NULL AND thread_runs.ordinal < ? ORDER BY
+    thread_runs.ordinal DESC
+LIMIT ? OFFSET ?;
+
+-- native_results
+-- Read the messages and results of runs of agents and orchestrations.
+SELECT runs.id, runs.status, runs.target, run_inputs.input, run_results.result
+FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
+    runs.id
+WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
+
+-- native_states
+-- Read the messages of threads of agents and orchestrations.
+SELECT threads."key", threads.state_values
+FROM threads
+WHERE threads."key" in (select value from json_each(?));
 
 -- nearly_full_backlogs
 -- Find keys whose backlog is nearly full.
@@ -5254,6 +5384,10 @@ WHERE lane_holds.lane = lanes.name AND (lane_holds.expires_at IS NULL OR lane_ho
 -- Note the run that was started for an item of a bulk job.
 UPDATE bulk_items SET new_run_id=? WHERE bulk_items.job_id = ? AND bulk_items.no = ?;
 
+-- occupy_thread
+-- Note in a thread that its state is being changed.
+UPDATE threads SET open_runs=(threads.open_runs + 1), expires_at=?, updated_at=now_us() WHERE threads."key" = ?;
+
 -- old_bulk_job
 -- Find a bulk job past its retention.
 SELECT bulk_jobs.id
@@ -5340,8 +5474,8 @@ WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'ca
 
 -- open_thread_run
 -- Note a new run in its thread.
-UPDATE threads SET open_runs=(threads.open_runs + 1), metadata=?, config=?, expires_at=?, updated_at=now_us() WHERE
-    threads."key" = ?;
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=?, config=?,
+    expires_at=?, updated_at=now_us() WHERE threads."key" = ? RETURNING run_count;
 
 -- open_thread_runs_of_tenant
 -- Find some runs of threads of a tenant in these statuses.
@@ -5377,6 +5511,12 @@ WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = exclu
     excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
     = excluded."match", lookback_us = excluded.lookback_us, looked_at = ?, note = ?, claimed_by = ?, claimed_until = ?
     WHERE run_waits.settled_at IS NOT NULL RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+
+-- ordinal_of_run
+-- Read the ordinal of a run in its thread.
+SELECT thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
 
 -- orphaned_workers
 -- Find running runs whose workers are not live.
@@ -5414,8 +5554,8 @@ WHERE idempotency_keys.run_id in (select value from json_each(?)) AND run_childr
 -- patch_thread
 -- Change the metadata and the expiry of a thread.
 UPDATE threads SET metadata=?, ttl_minutes=?, ttl_strategy=?, expires_at=?, updated_at=now_us() WHERE threads."key" = ?
-    RETURNING "key", tenant, id, status, open_runs, metadata, config, state_values, interrupts, error, ttl_minutes,
-    ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+    RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id, state_values,
+    interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
 
 -- pause_schedule
 -- Pause a schedule.
@@ -5882,6 +6022,12 @@ LIMIT 1 OFFSET ?) AS step_id
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run_results.run_id = runs.id
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
+-- read_failed_thread_runs
+-- Find which failed runs are runs of threads, and not operations on their state.
+SELECT thread_runs.run_id, thread_runs.thread
+FROM thread_runs
+WHERE thread_runs.run_id in (select value from json_each(?));
+
 -- read_firings
 -- Read some firings of a schedule.
 SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
@@ -6239,8 +6385,9 @@ WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
 
 -- read_thread_result
 -- Read the result of a run of a thread.
-SELECT runs.status, runs.tenant, run_results.result, run_results.error
-FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id
+SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_runs.outcome
+FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
+    = runs.id
 WHERE runs.id = ?;
 
 -- read_typed_event_range
@@ -6870,9 +7017,9 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
     schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
     schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
-    schedules.created_by, schedules.updated_at, schedules.updated_by, now_us() AS now, (SELECT NOT (tenants.enabled = 1
-    AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND
-    tenants.metered = 0) AS anon_1
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS limited
 FROM schedules
@@ -7026,6 +7173,258 @@ WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id 
     = 1) ORDER BY assistants.updated_at DESC, assistants.id
 LIMIT ? OFFSET ?;
 
+-- search_crons_by_assistant_id
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_assistant_id_down
+-- Find crons, in the order of assistant_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_created_at_down
+-- Find crons, in the order of created_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_cron_id_down
+-- Find crons, in the order of cron_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_end_time_down
+-- Find crons, in the order of end_time.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_next_run_date_down
+-- Find crons, in the order of next_run_date.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_thread_id_down
+-- Find crons, in the order of thread_id.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at ASC NULLS LAST, schedules.id ASC
+LIMIT ? OFFSET ?;
+
+-- search_crons_by_updated_at_down
+-- Find crons, in the order of updated_at.
+SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedules.template, schedules.ordering_key,
+    schedules.paused_counts, schedules.zone_version, schedules.source, schedules.version, schedules.generation,
+    schedules.anchor_at, schedules.cursor_at, schedules.last_slot, schedules.next_at, schedules.next_due_at,
+    schedules.fired, schedules.paused_at, schedules.paused_by, schedules.paused_reason, schedules.created_at,
+    schedules.created_by, schedules.updated_at, schedules.updated_by, schedules.assistant_id, schedules.thread,
+    schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
+    NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
+FROM tenants
+WHERE tenants.id = schedules.tenant) AS limited
+FROM schedules
+WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
+    = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
+    (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
+LIMIT ? OFFSET ?;
+
 -- search_definitions
 -- Find definitions of a tenant by a part of their id or name.
 SELECT definitions.kind, definitions.id, definitions.name
@@ -7056,132 +7455,182 @@ WHERE chat_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR chat_sessions.tenant 
 
 -- search_threads_by_created_at
 -- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.created_at ASC,
-    threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at_down
 -- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.created_at
-    DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.created_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at
 -- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY
-    threads.state_updated_at ASC, threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at_down
 -- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY
-    threads.state_updated_at DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.state_updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status
 -- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.status ASC,
-    threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status_down
 -- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.status DESC,
-    threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.status DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id
 -- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.id ASC,
-    threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id_down
 -- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.id DESC,
-    threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.id DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at
 -- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.updated_at ASC,
-    threads.id
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at ASC, threads.id
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at_down
 -- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.metadata, threads.config,
-    threads.state_values, threads.interrupts, threads.error, threads.ttl_minutes, threads.ttl_strategy,
-    threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
-    TEXT) IS NULL OR CASE WHEN (threads.open_runs > 0) THEN 'busy' ELSE threads.status END = ?) AND (CAST(? AS TEXT) IS
-    NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains(threads.state_values,
-    ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) = 1) ORDER BY threads.updated_at
-    DESC, threads.id DESC
+    TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
+    (SELECT 1
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id JOIN run_waits ON run_waits.run_id = runs.id
+WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_waits.kind = 'human' AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL))) THEN 'interrupted' ELSE 'busy' END = ?) AND
+    (CAST(? AS TEXT) IS NULL OR json_contains(threads.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains(threads.state_values, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(threads.metadata, ?) =
+    1) ORDER BY threads.updated_at DESC, threads.id DESC
 LIMIT ? OFFSET ?;
 
 -- secret_names
@@ -7271,6 +7720,12 @@ SELECT count(*) AS kept
 FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
 
+-- sessions_of_threads
+-- Find the chat sessions of threads of agents.
+SELECT threads.session_id
+FROM threads
+WHERE threads."key" in (select value from json_each(?)) AND threads.session_id IS NOT NULL;
+
 -- set_concurrency_limit
 -- Create or change a shared concurrency limit.
 INSERT INTO concurrency_limits ("key", tenant, name, max_running, updated_at, updated_by) VALUES (?, ?, ?, ?, now_us(),
@@ -7333,7 +7788,8 @@ INSERT INTO run_webhooks (run_id, tenant, url) VALUES (?, ?, ?) ON CONFLICT (run
 -- set_schedule
 -- Change a schedule.
 UPDATE schedules SET settings=?, template=?, ordering_key=?, paused_counts=?, zone_version=?, source=?, version=?,
-    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=? WHERE schedules.uid = ?;
+    generation=?, cursor_at=?, next_at=?, next_due_at=?, updated_at=now_us(), updated_by=?, assistant_id=?, thread=?,
+    metadata=?, ends_at=? WHERE schedules.uid = ?;
 
 -- set_stored_bytes
 -- Store how many bytes a tenant has stored.
@@ -7596,6 +8052,18 @@ FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key"
 UPDATE flow_keys SET used_on=CAST(now_us() / 86400000000 AS INTEGER), tat=batch.tat FROM (SELECT json_extract(value,
     '$[0]') AS "key", json_extract(value, '$[1]') AS tat
 FROM json_each(?) AS batch_members) AS batch WHERE flow_keys."key" = batch."key";
+
+-- store_message_counts
+-- Note how many messages a thread has after a run.
+UPDATE thread_runs SET message_count=batch.message_count FROM (SELECT json_extract(value, '$[0]') AS run_id,
+    json_extract(value, '$[1]') AS message_count
+FROM json_each(?) AS batch_members) AS batch WHERE thread_runs.run_id = batch.run_id;
+
+-- store_native_states
+-- Store the messages of threads of agents and orchestrations.
+UPDATE threads SET state_values=batch.state_values, interrupts=?, state_updated_at=now_us() FROM (SELECT
+    json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS state_values
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key";
 
 -- store_no_result
 -- Store the empty result of a cancelled run.
@@ -8123,6 +8591,13 @@ SELECT thread_runs.run_id, thread_runs.created_at
 FROM thread_runs
 WHERE thread_runs.thread = ? AND thread_runs.created_at > ? ORDER BY thread_runs.created_at
 LIMIT ? OFFSET ?;
+
+-- thread_runs_at
+-- Find a run of a thread by its ordinal, or the next one that is kept.
+SELECT thread_runs.run_id, thread_runs.created_at, thread_runs.ordinal
+FROM thread_runs
+WHERE thread_runs.thread = ? AND thread_runs.ordinal >= ? ORDER BY thread_runs.ordinal
+LIMIT 1 OFFSET ?;
 
 -- threads_of_assistant
 -- Find the threads of an assistant.

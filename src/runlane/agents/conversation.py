@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from runlane.agents.compaction import estimate_tokens
 from runlane.agents.delta_stream import DeltaStream
 from runlane.agents.inflight import InflightCall
 from runlane.agents.journal import Journal
@@ -51,6 +53,8 @@ _CHARACTERS_PER_TOKEN: Final = 4
 _ANSWER_TOKENS: Final = 500
 # Tool results accumulate over the turns of an agent.
 _MAX_CONVERSATION: Final = 4
+# A provider that counts more tokens than were estimated is believed, up to this factor.
+_MAX_SCALE: Final = 4.0
 # A longer delay of a model releases the worker slot.
 _SHORT_DELAY_SECONDS: Final = 1.0
 
@@ -73,6 +77,9 @@ class Conversation:
         self._models = [find(name, model_context) for name in names]
         self._settings = agent.model_settings if agent is not None else ModelSettings()
         self._instructions = agent.system_prompt if agent is not None else ""
+        self._model = model
+        # How much more tokens the provider has counted than were estimated; answers in the journal have its count.
+        self.token_scale = 1.0
         self.turn = 0
         self.messages: list[Message] = []
 
@@ -98,12 +105,35 @@ class Conversation:
         """Add the result of a call."""
         self.messages.append(Message("tool", text, tool=call.name, call_id=call.id, failed=failed))
 
+    def estimate(self, offers: Sequence[ToolOffer]) -> int:
+        """Return an estimate of the tokens of the next request."""
+        return math.ceil(estimate_tokens(self.messages, self._instructions, offers) * self.token_scale)
+
+    def estimate_fixed(self, offers: Sequence[ToolOffer]) -> int:
+        """Return an estimate of the tokens that every request has: instructions and tools."""
+        return math.ceil(estimate_tokens((), self._instructions, offers) * self.token_scale)
+
+    def learn_scale(self, messages: Sequence[Message], offers: Sequence[ToolOffer], counted: int) -> None:
+        """Correct later estimates by the tokens that a provider counted for a request with these messages."""
+        estimated = max(1, estimate_tokens(messages, self._instructions, offers))
+        self.token_scale = min(_MAX_SCALE, max(self.token_scale, counted / estimated))
+
+    def of_summary(self, journal: Journal, instructions: str, model: str | None, max_tokens: int) -> Conversation:
+        """Return a conversation in which a summary of this one is written."""
+        writer = Conversation(self._context, self._agent, journal, model=model or self._model)
+        writer._instructions = instructions
+        own = {"max_tokens": max_tokens, "parallel_tool_calls": None, "thinking": None}
+        writer._settings = self._settings.model_copy(update=own)
+        return writer
+
     async def ask(self, offers: Sequence[ToolOffer] = (), *, must_call: bool = False) -> ModelReply:
         """Return the next answer, which is now part of the conversation and the bill."""
         key = f"model/{self.turn}"
         reply = self._journal.find_reply(key)
         if reply is None:
             reply = await self._answer(key, tuple(offers), must_call)
+        if self._agent is not None and self._agent.compaction is not None:
+            self.learn_scale(self.messages, offers, reply.tokens_in)
         self.turn += 1
         self.messages.append(Message("assistant", reply.text, calls=reply.calls, raw=reply.raw))
         return reply

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from runlane.agents.compaction import Compactor
 from runlane.agents.conversation import AsksModels, Conversation
 from runlane.agents.journal import Journal
+from runlane.agents.memory import open_memory
 from runlane.agents.tool_call import AskAgent, ToolCallExecution
 from runlane.agents.tool_results import ToolResult, refuse_call
 from runlane.agents.toolbox import Toolbox, toolbox_of
@@ -67,17 +69,23 @@ async def _work_on(
             "orchestrator_agent",
             f'The agent "{agent.id}" is an orchestration and cannot be called by a model. Start it as a run.',
         )
+    memory = await open_memory(context, agent, journal)
     box = await toolbox_of(context, agent, task.allowed, journal)
+    box.add(memory.tools, task.allowed)
     offers = box.offers if task.schema is None else (*box.offers, _final_answer(task.schema))
     conversation = Conversation(context, agent, journal, model=task.model)
+    conversation.add_request(memory.instructions, {})
     conversation.add_request(task.instructions, task.settings)
     conversation.messages += task.before
     conversation.add_user_message(task.text)
+    compactor = Compactor(context, agent, conversation, journal, conversation.messages[-1])
     calls_made = 0
     while True:
+        await compactor.make_room(offers)
         reply = await conversation.ask(offers, must_call=task.schema is not None)
         done, answer = await _answer(context, conversation, reply, task.schema, journal)
         if done:
+            await memory.update_context(conversation, task.text, answer)
             return answer
         if conversation.turn >= task.turns:
             # A tool whose result the model will not read must not be called.

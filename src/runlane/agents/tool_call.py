@@ -227,6 +227,8 @@ class ToolCallExecution:
     async def _make(self, ask_agent: AskAgent) -> Any:
         usable, services = self._usable, self._context.services
         key = self._idempotency_key
+        if usable.own is not None:
+            return await usable.own(self._arguments, key)
         if usable.agent is not None:
             return await ask_agent(usable.agent, self._task, self._own_journal())
         if usable.server is not None:

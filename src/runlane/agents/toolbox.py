@@ -7,7 +7,7 @@ step over continues with the same tools, and opens no connection if no tool has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,13 +44,17 @@ _MESSAGE: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class CallableTool:
-    """A tool, task or agent that a model can call. Exactly one of the sources is set."""
+    """A tool, task or agent that a model can call. Exactly one of the sources is set.
+
+    `own` is a function of Runlane itself; it gets the arguments and an idempotency key, so a call may be repeated.
+    """
 
     offer: ToolOffer
     tool: Tool | None = None
     task: str | None = None
     agent: str | None = None
     server: McpServer | None = None
+    own: Callable[[Mapping[str, Any], str], Awaitable[Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +96,10 @@ class Toolbox:
 
     def __init__(self, tools: Iterable[CallableTool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
+
+    def add(self, tools: Iterable[CallableTool], allowed: list[str] | None) -> None:
+        """Add the tools that the step allows."""
+        self._tools |= {tool.name: tool for tool in tools if allowed is None or tool.name in allowed}
 
     @property
     def offers(self) -> tuple[ToolOffer, ...]:

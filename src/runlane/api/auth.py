@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.policy import LOCAL, require
@@ -22,6 +23,7 @@ from runlane.addresses import is_loopback
 from runlane.api.browser_access import CrossSiteRefused, identify_browser, session_token
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
+from runlane.api.mcp.metadata import MCP_PATH, challenge
 from runlane.api.services import parts_of
 from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
@@ -149,7 +151,7 @@ async def identify_optional(request: Request) -> Principal | None:
         return None
 
 
-def _has_key(request: Request, header: str | None) -> bool:
+def _has_key(request: HTTPConnection, header: str | None) -> bool:
     """Return whether an open server has to check a key.
 
     LangGraph's clients also send keys of other services, and OpenAI's cannot leave the key out.
@@ -158,6 +160,15 @@ def _has_key(request: Request, header: str | None) -> bool:
     if sent is None:
         return header is not None and header.startswith(KEY_PREFIX)
     return not request.url.path.startswith(_OPENAI) or sent.partition(" ")[2].strip().startswith(KEY_PREFIX)
+
+
+async def authenticate_socket(socket: HTTPConnection) -> Principal:
+    """Return the principal of a WebSocket, from the key in the headers of its handshake."""
+    parts, header = parts_of(socket), socket.headers.get("x-api-key")
+    if parts.access == RequestAccess.OPEN_ON_LOOPBACK and not _has_key(socket, header):
+        return LOCAL
+    scheme, _, token = socket.headers.get("authorization", "").partition(" ")
+    return await parts.authenticator.identify(token if scheme.lower() == "bearer" else header)
 
 
 async def authenticate_route(request: Request) -> Principal:
@@ -172,7 +183,11 @@ async def authenticate_route(request: Request) -> Principal:
 async def refuse_with(error: RunlaneError | HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the response for a request that was not authenticated."""
     if isinstance(error, RunlaneError):
-        await refusal(error)(scope, receive, send)
+        response = refusal(error)
+        if isinstance(error, Unauthorized) and scope["path"] == MCP_PATH:
+            request = Request(scope)
+            response.headers["WWW-Authenticate"] = challenge(request, parts_of(request).app.settings)
+        await response(scope, receive, send)
         return
     code = "unauthorized" if error.status_code == 401 else "forbidden"
     await problem(error.status_code, code, str(error.detail), headers=error.headers)(scope, receive, send)
@@ -230,7 +245,7 @@ class LoopbackOnly:
         self._origins = frozenset(origins) - {ANY_ORIGIN}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -243,6 +258,9 @@ class LoopbackOnly:
             refusal = f'This server is open on loopback only and does not serve pages of "{origin}".'
         if refusal is None:
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            # Before it is accepted, so that the handshake of the page fails.
+            await send({"type": "websocket.close", "code": 4403, "reason": refusal[:100]})
         else:
             await problem(403, "forbidden", refusal)(scope, receive, send)
 

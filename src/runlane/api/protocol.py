@@ -19,14 +19,21 @@ from enum import Enum
 from typing import Any, ClassVar, Final, cast
 
 import httptools
-import orjson
 import structlog
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from runlane.api.error_responses import problem
+from runlane.api.connection_refusals import (
+    INVALID,
+    MAX_PIPELINED,
+    OVERLOADED,
+    PIPELINED,
+    ConnectionRefusal,
+    only_health,
+    refusal_response,
+)
 from runlane.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -35,8 +42,6 @@ log = structlog.get_logger(__name__)
 FIELD_BYTES: Final = 32
 # A body that arrives more slowly than this on average is rejected.
 BODY_BYTES_PER_SECOND: Final = 1024
-# Requests of one connection that may be queued behind the current one. One packet can hold thousands of them.
-MAX_PIPELINED: Final = 32
 # Connections beyond the limit that may use the health paths, and get 503 for other paths.
 SPARE_CONNECTIONS: Final = 64
 # How long a refused client may continue to send before the connection is reset, which would lose the answer.
@@ -46,7 +51,6 @@ UNSENT_SECONDS: Final = 60.0
 _NO_ROOM_SECONDS: Final = 0.1
 # Files that a serving process opens besides connections: the database, the bus, logs.
 _OTHER_FILES: Final = 64
-_HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
 
 
 class _Awaiting(Enum):
@@ -57,21 +61,8 @@ class _Awaiting(Enum):
     BODY = "the rest of the body"
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    status: int
-    code: str
-    message: str
-
-
 class _Refused(Exception):
     """Stops the parser for a rejected request."""
-
-
-_INVALID: Final = _Refusal(400, "bad_request", "The request is not valid HTTP.")
-_PIPELINED: Final = _Refusal(
-    429, "too_many_requests", f"More than {MAX_PIPELINED} requests wait on one connection. Wait for their answers."
-)
 
 
 @dataclass(slots=True)
@@ -90,13 +81,13 @@ class ConnectionLimits:
         self.surely_small = 3 * self.head_bytes // (FIELD_BYTES + 1)
 
     @property
-    def head_too_large(self) -> _Refusal:
+    def head_too_large(self) -> ConnectionRefusal:
         """The response to a request whose head is too large."""
         limit = f"{self.head_bytes} bytes (RUNLANE_API_MAX_HEAD_BYTES)"
         message = f"The request line and headers have more than {limit}. Send fewer or shorter headers."
-        return _Refusal(431, "head_too_large", message)
+        return ConnectionRefusal(431, "head_too_large", message)
 
-    def too_slow(self, awaiting: _Awaiting) -> _Refusal:
+    def too_slow(self, awaiting: _Awaiting) -> ConnectionRefusal:
         """The response to a request that did not arrive in time."""
         if awaiting is _Awaiting.BODY:
             message = (
@@ -108,7 +99,7 @@ class ConnectionLimits:
                 f"The request head did not arrive within {self.head_seconds:g} s (RUNLANE_API_HEAD_SECONDS). "
                 "Send it again."
             )
-        return _Refusal(408, "request_timeout", message)
+        return ConnectionRefusal(408, "request_timeout", message)
 
 
 def limited_protocol(settings: Settings) -> type[HttpToolsProtocol]:
@@ -127,7 +118,9 @@ def server_config(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.C
     return uvicorn.Config(
         app,
         http=limited_protocol(settings),
+        # The protocol loads the one of sockets when a client asks for one.
         ws="none",
+        ws_max_size=settings.api_max_body_bytes,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -206,10 +199,12 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._unsupported_upgrade_warning()
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(cause.args[0] if isinstance(cause, _Refused) else _INVALID)
+            self._refuse(cause.args[0] if isinstance(cause, _Refused) else INVALID)
             return
         if self._completed is self.headers and self._completed is not completed:
             # The usual case: a whole request, often in one piece.
@@ -223,12 +218,28 @@ class LimitedProtocol(HttpToolsProtocol):
             self._loose_bytes = self._loose_bytes + len(data) if loose else 0
             self._limit_incomplete()
 
+    def handle_websocket_upgrade(self) -> None:
+        # Imported here: most servers have no sockets, and the library needs memory.
+        from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+        if len(self.connections) > self.limits.connections:
+            self._refuse(OVERLOADED)
+            return
+        # The limits of requests do not apply to what follows.
+        self._cancel_timer()
+        self.resume_writing()
+        self.ws_protocol_class = WebSocketsSansIOProtocol
+        super().handle_websocket_upgrade()
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return True
+
     def on_headers_complete(self) -> None:
         self._headed = self.headers
         if self._check_head and self._head_is_too_large():
             raise _Refused(self.limits.head_too_large)
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise _Refused(_PIPELINED)
+            raise _Refused(PIPELINED)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -335,7 +346,7 @@ class LimitedProtocol(HttpToolsProtocol):
         arrived = self._body_bytes - self._timed_body_bytes
         return arrived >= BODY_BYTES_PER_SECOND * self.limits.body_seconds
 
-    def _refuse(self, refusal: _Refusal) -> None:
+    def _refuse(self, refusal: ConnectionRefusal) -> None:
         self._cancel_timer()
         self._refused = True
         self.pipeline.clear()
@@ -345,7 +356,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self.transport.write(_response(refusal))
+        self.transport.write(refusal_response(refusal))
         # Further input is discarded until the client has read the response.
         self.transport.write_eof()
         self.flow.resume_reading()
@@ -364,7 +375,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.connections) > limits.connections + SPARE_CONNECTIONS:
             self.evict()
         elif len(self.connections) > limits.connections:
-            self.app = _only_health(self.app)
+            self.app = only_health(self.app)
 
     def _waiting(self) -> Iterator[tuple[float, int, LimitedProtocol]]:
         for connection in cast("set[object]", self.connections):
@@ -372,26 +383,3 @@ class LimitedProtocol(HttpToolsProtocol):
                 until = connection.waiting_until()
                 if until is not None:
                     yield until, id(connection), connection
-
-
-def _only_health(app: Any) -> Any:
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in _HEALTH_PATHS:
-            await app(scope, receive, send)
-            return
-        headers = {"Retry-After": "1", "Connection": "close"}
-        message = "The server has reached its connection limit (RUNLANE_API_MAX_CONNECTIONS). Retry later."
-        await problem(503, "overloaded", message, headers=headers)(scope, receive, send)
-
-    return answer
-
-
-def _response(refusal: _Refusal) -> bytes:
-    body = orjson.dumps({"detail": refusal.message, "code": refusal.code, "message": refusal.message})
-    head = (
-        STATUS_LINE[refusal.status],
-        b"content-type: application/json\r\ncontent-length: ",
-        str(len(body)).encode(),
-        b"\r\nconnection: close\r\n\r\n",
-    )
-    return b"".join((*head, body))

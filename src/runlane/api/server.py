@@ -11,10 +11,10 @@ from fastapi.routing import APIRoute
 
 from runlane.api.a2a import routes as a2a_routes
 from runlane.api.ag_ui import routes as ag_ui_routes
-from runlane.api.agent_server import assistants, items, stateless_runs, states, threads
+from runlane.api.agent_server import assistants, commands, crons, items, sockets, stateless_runs, states, threads
 from runlane.api.agent_server import runs as thread_runs
 from runlane.api.agent_server import system as agent_system
-from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
+from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess, authenticate
 from runlane.api.body import BodyLimit
 from runlane.api.client_side import ProxyTrust
 from runlane.api.compat import lane_admin, memory_v0
@@ -24,6 +24,8 @@ from runlane.api.dashboard import routes as dashboard_routes
 from runlane.api.dashboard.assets import load_dashboard
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
+from runlane.api.mcp import routes as mcp_routes
+from runlane.api.mcp.gateway import McpGateway
 from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
@@ -73,6 +75,7 @@ from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_pa
 from runlane.api.sse import StreamingApi
 from runlane.app import App
 from runlane.observability import tracing
+from runlane.settings import Settings
 from runlane.version import VERSION
 
 _ABOUT = "Durable runs: an accepted run is stored, and will end."
@@ -86,10 +89,7 @@ def build_api(
     identity: Identity | None = None,
     ui: bool = True,
 ) -> FastAPI:
-    """Return the API of an app. Its lifespan connects and starts the tail, the maintenance services and the worker.
-
-    It serves the dashboard, too, unless `ui` or the setting is False.
-    """
+    """Return the API of an app and its dashboard. Its lifespan connects, and starts services and the worker."""
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
@@ -99,15 +99,13 @@ def build_api(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
+        parts.mcp = McpGateway(parts, authenticate)
         keep_parts(api, parts)
-        heartbeat = api.state.heartbeat = ServerHeartbeat(parts)
-        if not settings.paused:
-            heartbeat.start()
+        api.state.heartbeat = ServerHeartbeat(parts)
         try:
-            async with nullcontext() if custom is None else custom.lifespan():
+            async with api.state.heartbeat.beating(), nullcontext() if custom is None else custom.lifespan():
                 yield
         finally:
-            await heartbeat.stop()
             await stop_parts(parts)
             tracing.stop_tracing()
 
@@ -124,10 +122,7 @@ def build_api(
         telemetry=_telemetry(),
     )
     api.state.identity = identity
-    api.state.proxy_trust = ProxyTrust(settings)
-    api.state.serves_dashboard = ui and settings.ui
-    api.state.dashboard = load_dashboard() if ui and settings.ui else None
-    api.base_path = settings.ui_base_path
+    _prepare_pages(api, settings, ui=ui and settings.ui)
     origins = _origins(settings.api_cors_origins) | {origin.lower() for origin in options.origins}
     if origins:
         api.cross_origin = CrossOrigin(origins, options.exposed_headers)
@@ -145,6 +140,14 @@ def build_api(
         api.add_middleware(LoopbackOnly, origins=origins)
     api.add_middleware(OpenAiErrors)
     return api
+
+
+def _prepare_pages(api: StreamingApi, settings: Settings, *, ui: bool) -> None:
+    """Give the application what the pages of the dashboard and their proxies need."""
+    api.state.proxy_trust = ProxyTrust(settings)
+    api.state.serves_dashboard = ui
+    api.state.dashboard = load_dashboard() if ui else None
+    api.base_path = settings.ui_base_path
 
 
 def _include_routes(api: FastAPI) -> None:
@@ -166,6 +169,8 @@ def _include_routes(api: FastAPI) -> None:
     api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
     api.include_router(dashboard_routes.router)
     api.include_router(a2a_routes.router, prefix=a2a_routes.PREFIX)
+    api.include_router(mcp_routes.router)
+    api.include_router(mcp_routes.public)
 
 
 def _origins(listed: str | None) -> set[str]:
@@ -251,6 +256,9 @@ def _agent_routers() -> list[APIRouter]:
         threads.router,
         states.router,
         thread_runs.router,
+        crons.router,
+        commands.router,
+        sockets.router,
         stateless_runs.router,
         items.router,
     ]

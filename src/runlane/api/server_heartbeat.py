@@ -7,6 +7,8 @@ import os
 import resource
 import socket
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from runlane.api.services import Services
@@ -28,6 +30,16 @@ class ServerHeartbeat(PeriodicService):
         self._id = new_id("srv")
         self._hostname = socket.gethostname()[:200]
         self._renewed = False
+
+    @asynccontextmanager
+    async def beating(self) -> AsyncGenerator[None]:
+        """Beat inside of the block, unless this process only reads."""
+        if not self._parts.app.settings.paused:
+            self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
 
     async def stop(self) -> None:
         """Stop, and delete the row. Without the database it is deleted by another process later."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
+from starlette.requests import HTTPConnection
 
 from runlane.access.authentication import Authenticator
 from runlane.access.stream_revocation import StreamRevocation
@@ -28,6 +29,9 @@ from runlane.maintenance.service import PeriodicService
 from runlane.resources import Resources
 from runlane.store.sql.database import Database
 from runlane.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from runlane.api.mcp.gateway import McpGateway
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +55,7 @@ class Services:
     demand: DemandCache = field(default_factory=DemandCache)
     sign_ins: SignInLimit = field(default_factory=SignInLimit)
     auth_module: AuthModule | None = None
+    mcp: McpGateway | None = None
     stopping: bool = False
 
     @property
@@ -156,6 +161,8 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
 async def stop_parts(parts: Services) -> None:
     """End streams first, then drain the worker, then stop what a draining worker needs."""
     parts.end_streams()
+    if parts.mcp is not None:
+        await parts.mcp.stop()
     await parts.tail.stop()
     await parts.live.stop()
     await parts.revocation.stop()
@@ -176,6 +183,6 @@ def keep_parts(api: FastAPI, parts: Services) -> None:
     api.state.parts = parts
 
 
-def parts_of(request: Request) -> Services:
-    """Return the services of the process that received this request."""
+def parts_of(request: HTTPConnection) -> Services:
+    """Return the services of the process that received this request or socket."""
     return cast("Services", request.app.state.parts)

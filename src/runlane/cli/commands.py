@@ -33,7 +33,7 @@ _COMMANDS: Final = {
     "schema": ("definitions:schema", "Print the JSON Schema of definition files, for editors."),
     "bundle": ("bundle", "Export and import definitions as one file."),
     "tools": ("tools", "Generate tools from an OpenAPI description."),
-    "mcp": ("mcp", "Check MCP servers and list their tools."),
+    "mcp": ("mcp", "Serve Runlane to MCP clients on stdio; check other MCP servers."),
     "secrets": ("secrets", "Manage the secrets that definitions refer to as {secret.NAME}."),
     "memory": ("memory_operations", "Vaults, memories, entries and search; replication and export of memory."),
     "worker": ("worker:worker", "Execute runs until SIGTERM, then drain."),
@@ -84,7 +84,9 @@ def load_command(name: str) -> Any:
     if function:
         loaded.command(name, short_help=line)(getattr(module, function))
     else:
-        loaded.add_typer(module.app, name=name, help=line, no_args_is_help=True)
+        # A group may be a command itself.
+        alone = module.app.info.invoke_without_command is True
+        loaded.add_typer(module.app, name=name, help=line, no_args_is_help=not alone)
     return typer.main.get_group(loaded).commands[name]
 
 

@@ -1,4 +1,4 @@
-"""`runlane mcp`: connect to an MCP server as a worker does, and list the tools that it offers."""
+"""`runlane mcp`: serve the MCP server on stdio; `runlane mcp check`: list the tools of another server, as agents do."""
 
 from __future__ import annotations
 
@@ -7,19 +7,91 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runlane.cli.options import Dir, Json
+from runlane.cli.options import ApiKey, Concurrency, Dir, Json, Url
 from runlane.cli.output import format_count, print_json
 from runlane.cli.terminal import write_line
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
     from pathlib import Path
 
     from runlane.definitions.schema.definition import McpServer
     from runlane.llm.models import ToolOffer
 
-app = typer.Typer()
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def serve(
+    context: typer.Context,
+    app_path: Annotated[
+        str | None, typer.Option("--app", metavar="APP", help="module:name of your App, to serve its tasks.")
+    ] = None,
+    worker: Annotated[bool, typer.Option("--worker", help="Execute runs in this process, too.")] = False,
+    concurrency: Concurrency = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Offer only what reads. On a server, use a key of a viewer.")
+    ] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Serve tools and resources of Runlane on stdin and stdout, for an MCP client that starts this command.
+
+    With a server (--url, RUNLANE_URL, or a running `runlane dev` of this folder) requests are forwarded to it, with
+    the permissions of the key. Otherwise the database is used directly, with all permissions.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from runlane.cli.logs import configure_logs
+
+    # Logs go to stderr, because stdout belongs to the protocol.
+    configure_logs(dev=False)
+    from runlane.cli.process import run_process
+
+    run_process(_serving(app_path, url, api_key, worker=worker, concurrency=concurrency, read_only=read_only))
+
+
+def _serving(
+    app_path: str | None,
+    url: str | None,
+    api_key: str | None,
+    *,
+    worker: bool,
+    concurrency: int | None,
+    read_only: bool,
+) -> Coroutine[Any, Any, bool]:
+    from runlane.cli.target import check_exists, server_or_database
+
+    own = app_path is not None or worker or read_only
+    if own and url is not None:
+        raise InvalidRequest(
+            f'--app, --worker and --read-only need a database, but the server "{url}" is given. Leave them out, or '
+            "unset RUNLANE_URL and set RUNLANE_DATABASE_URL."
+        )
+    if not own:
+        url, api_key = server_or_database(url, api_key)
+    from runlane.api.mcp.stdio import READER, relay_to, serve_database
+
+    if url is not None:
+        return relay_to(url, api_key, _stop_on_signals)
+    from runlane.access.policy import LOCAL
+    from runlane.api.services import WorkerOptions
+    from runlane.app import App
+    from runlane.cli.app_loader import find_app
+
+    loaded = App() if app_path is None else find_app(app_path)
+    if not worker:
+        check_exists(loaded.settings)
+    options = WorkerOptions(None, concurrency) if worker else None
+    return serve_database(loaded, READER if read_only else LOCAL, options, _stop_on_signals)
+
+
+def _stop_on_signals(stopping: asyncio.Event) -> None:
+    from runlane.cli.process import handle_signals
+
+    handle_signals(stopping.set, stopping.set)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from runlane.client.http import PREFIX, Http, part
 from runlane.domain.graph_view import OrchestrationGraph, RunGraph
 from runlane.domain.series import RunSeries
 from runlane.domain.timeline import Timeline
-from runlane.domain.wait import AnswerOutcome, InboxCount, Question, QuestionDetail, QuestionKind
+from runlane.domain.wait import AnswerResult, InboxCount, Question, QuestionDetail, QuestionKind
 
 
 class RunViewCalls:
@@ -61,13 +61,13 @@ class RunViewCalls:
 
     async def answer_many(
         self, answers: Sequence[Mapping[str, Any]], *, note: str | None = None
-    ) -> Sequence[AnswerOutcome]:
+    ) -> Sequence[AnswerResult]:
         """Answer up to 100 questions: each has `run_id`, `response`, and `step` if several steps ask."""
         body: dict[str, Any] = {"answers": [dict(answer) for answer in answers]}
         if note is not None:
             body["note"] = note
         given = await self._http.change("POST", f"{PREFIX}/inbox/answer", body)
-        return [wire.parse(AnswerOutcome, outcome) for outcome in given["outcomes"]]
+        return [wire.parse(AnswerResult, outcome) for outcome in given["outcomes"]]
 
     async def claim_question(self, run_id: str, path: str, *, release: bool = False) -> QuestionDetail:
         """Claim a question for ten minutes, so that others see that it is being read; or give it back."""

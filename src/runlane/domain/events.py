@@ -57,6 +57,8 @@ class EventType(StrEnum):
     WAITING = "waiting"
     TOOL_EXECUTION = "tool_execution"
     TOOL_RESULT = "tool_result"
+    CONVERSATION_COMPACTED = "conversation_compacted"
+    MEMORY_UPDATED = "memory_updated"
     HUMAN_INPUT_REQUIRED = "human_input_required"
     PAUSED = "paused"
     # Graphs of LangGraph.

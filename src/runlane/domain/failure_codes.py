@@ -34,6 +34,7 @@ FAILURE_CODES: Final[Mapping[str, str]] = {
     "no_route": "The model of an evaluator did not name any of the routes.",
     "unknown_route": "An evaluator chose a label that is not in its `route_map`.",
     # Agents and tools
+    "empty_summary": "A model wrote no summary when a conversation was compacted. Retryable.",
     "turn_limit": "An agent has used its `max_turns`, or an orchestration its `max_total_turns`.",
     "tool_call_limit": "An agent has used its `max_tool_calls`.",
     "cost_limit": "An agent, a step or an orchestration has reached its cost limit.",

@@ -87,6 +87,13 @@ class StreamMode(StrEnum):
     TASKS = "tasks"
     CHECKPOINTS = "checkpoints"
     EVENTS = "events"
+    TOOLS = "tools"
+    # The ids of checkpoints without their state, for the event streams of threads.
+    CHECKPOINT_IDS = "checkpoint_ids"
+
+
+# Modes that clients cannot request by name.
+HIDDEN_MODES: Final = frozenset({StreamMode.CHECKPOINT_IDS.value})
 
 
 class Durability(StrEnum):
@@ -211,7 +218,8 @@ def run_status(status: Status) -> ThreadRunStatus:
     A graph that waits for an answer has completed its run: the status is `success` and the thread is `interrupted`.
     """
     match status:
-        case Status.RUNNING:
+        case Status.RUNNING | Status.PAUSED:
+            # A paused run of an agent that asks is shown as `success` by those who know its question.
             return ThreadRunStatus.RUNNING
         case Status.COMPLETED:
             return ThreadRunStatus.SUCCESS

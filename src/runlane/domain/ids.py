@@ -16,6 +16,10 @@ from typing import Final
 _lock = threading.Lock()
 _last_ms = 0
 _counter = 0
+# Random bytes for the next ids. Each call of the system releases the interpreter's lock, and under load another thread
+# takes it, so one call serves many ids. A forked process must not use the bytes of its parent.
+_random = b""
+_RANDOM_BYTES: Final = 4096
 
 # A wait inside a step is named STEP!KEY; the path of a step cannot contain an exclamation mark.
 INSIDE = "!"
@@ -29,7 +33,7 @@ _RUN_ID_PREFIX: Final = re.compile(RUN_ID_PREFIX)
 
 def new_id(prefix: str) -> str:
     """Return a new id such as run_0192f3…; later ids of one process sort after earlier ones."""
-    global _last_ms, _counter  # noqa: PLW0603 - the monotonic counter is per process by definition
+    global _last_ms, _counter, _random  # noqa: PLW0603 - the monotonic counter is per process by definition
     with _lock:
         now_ms = time.time_ns() // 1_000_000
         if now_ms > _last_ms:
@@ -39,9 +43,20 @@ def new_id(prefix: str) -> str:
             _counter += 1
             if _counter > 0xFFF:
                 _last_ms, _counter = _last_ms + 1, 0
+        if not _random:
+            _random = os.urandom(_RANDOM_BYTES)
+        chosen, _random = _random[:8], _random[8:]
         value = (_last_ms << 80) | (0x7 << 76) | (_counter << 64) | (0b10 << 62)
-    value |= int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
+    value |= int.from_bytes(chosen, "big") & 0x3FFF_FFFF_FFFF_FFFF
     return f"{prefix}_{value:032x}"
+
+
+def _forget_random() -> None:
+    global _random  # noqa: PLW0603 - see above
+    _random = b""
+
+
+os.register_at_fork(after_in_child=_forget_random)
 
 
 def is_run_id_prefix(text: str) -> bool:

@@ -66,7 +66,7 @@ class RunHook(IntFlag):
     WAITS_FOR_RUNS = 128  # it is blocked until enough of them have ended; removed when that is decided
     COLLECTS = 256  # it collects the inputs of a batch; removed when it is due and its input is complete
     LIMITS = 512  # it has concurrency limits: it is queued only with a slot of each
-    THREAD = 1024  # it executes a graph in a thread
+    THREAD = 1024  # it belongs to a thread
 
 
 class Cause(StrEnum):

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from runlane.domain.firing import Firing
-from runlane.domain.run import AGENT, MAX_PRIORITY, MIN_PRIORITY, ORCHESTRATION
+from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY
 from runlane.domain.time_zones import DEFAULT_ZONE, MAX_ZONE
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.wire import WIRE, Timestamp
@@ -35,13 +35,16 @@ MAX_SPREAD_SECONDS: Final = 86_400.0
 MAX_PERIOD_SECONDS: Final = 366 * 86_400.0
 DEFAULT_MAX_SCHEDULES: Final = 1000
 DEFAULT_MIN_PERIOD_SECONDS: Final = 10.0
+# The source of crons, and why other schedules have no target of their kind.
+CRONS: Final = "crons"
+CRONS_ONLY: Final = "only crons have a target of kind assistant. Create one: POST /runs/crons"
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STRICT: Final = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_previous", "allow"]
 CatchUp = Literal["none", "latest", "all"]
-TargetKind = Literal["task", "orchestration", "agent", "chat"]
+TargetKind = Literal["task", "orchestration", "agent", "chat", "assistant"]
 # Policies that let a slot wait for the end of an earlier run.
 BUFFERING: Final[frozenset[Overlap]] = frozenset({"queue_one", "queue_all", "cancel_previous"})
 
@@ -130,21 +133,20 @@ class ScheduleTarget(BaseModel):
 
     model_config = _STRICT
 
-    kind: TargetKind = Field(description="task, orchestration, agent, or chat: the next turn of a conversation.")
-    name: str = Field(min_length=1, max_length=200, description="The task, orchestration or agent.")
+    kind: TargetKind = Field(
+        description="task, orchestration, agent, or chat: the next turn of a conversation. assistant is that of crons."
+    )
+    name: str = Field(min_length=1, max_length=200, description="The task, orchestration, agent or assistant.")
     session_id: str | None = Field(None, min_length=1, max_length=512, description="For chat: the conversation.")
+    thread_id: str | None = Field(None, min_length=1, max_length=64, description="For crons: the thread of their runs.")
 
     @model_validator(mode="after")
     def _session(self) -> ScheduleTarget:
         if (self.kind == "chat") != (self.session_id is not None):
             raise ValueError("session_id is required for a target of kind chat, and only for it")
+        if self.thread_id is not None and self.kind != "assistant":
+            raise ValueError("thread_id belongs to crons; remove it")
         return self
-
-    @property
-    def run_target(self) -> str:
-        """The target of its runs."""
-        prefixes = {"task": "", "orchestration": ORCHESTRATION, "agent": AGENT, "chat": AGENT}
-        return f"{prefixes[self.kind]}{self.name}"
 
 
 class ScheduleTiming(BaseModel):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, NotRequired, Required, cast, get_type_hints
+from typing import Any, Literal, NotRequired, Required, cast, get_args, get_type_hints
 
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -27,6 +27,8 @@ MAX_TASK_NAME = 200
 MAX_ATTEMPTS = 1000
 
 TaskFunction = Callable[..., Awaitable[Any]] | Callable[..., Any]
+# Where a task is offered as a tool of its own: to clients of the MCP server.
+Expose = Literal["mcp"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Task:
     origin: str
     arguments: TypeAdapter[dict[str, Any]]
     flow_control: FlowControl | None = None
+    expose: Expose | None = None
 
     def check(self, arguments: Any, max_bytes: int) -> str:
         """Return the arguments as JSON, or raise an error that names the invalid one."""
@@ -97,6 +100,7 @@ def make_task(
     max_losses: int | None = None,
     timeout_seconds: float | None = None,
     flow_control: FlowControl | Mapping[str, Any] | None = None,
+    expose: Expose | None = None,
 ) -> Task:
     """Return the task of a function whose first parameter is its Context, by default under the function's name."""
     if not inspect.isroutine(function):
@@ -117,6 +121,8 @@ def make_task(
         raise ConfigurationError(f"{origin}: max_losses={max_losses} must be between 0 and {MAX_ATTEMPTS}.")
     if timeout_seconds is not None and not 0 < timeout_seconds < math.inf:
         raise ConfigurationError(f"{origin}: timeout_seconds={timeout_seconds} must be more than 0.")
+    if expose is not None and expose not in get_args(Expose):
+        raise ConfigurationError(f'{origin}: expose={expose!r} is not a valid place. Use "mcp", or leave it out.')
     rules = None
     if flow_control is not None:
         try:
@@ -135,6 +141,7 @@ def make_task(
         origin=origin,
         arguments=_argument_adapter(function, origin),
         flow_control=rules or None,
+        expose=expose,
     )
 
 

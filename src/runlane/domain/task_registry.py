@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from runlane.domain.flow_control import FlowControl
 from runlane.domain.lane import DEFAULT_LANE
-from runlane.domain.task import Task, make_task
+from runlane.domain.task import Expose, Task, make_task
 from runlane.errors import DuplicateTask
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,6 +37,7 @@ class TaskRegistry:
         max_losses: int | None = None,
         timeout_seconds: float | None = None,
         flow_control: FlowControl | Mapping[str, Any] | None = None,
+        expose: Expose | None = None,
     ) -> Callable[[F], F]: ...
 
     def task(
@@ -48,11 +49,12 @@ class TaskRegistry:
         max_losses: int | None = None,
         timeout_seconds: float | None = None,
         flow_control: FlowControl | Mapping[str, Any] | None = None,
+        expose: Expose | None = None,
     ) -> F | Callable[[F], F]:
         """Register a function as a task, under its own name by default; `@app.task` needs no parentheses.
 
         An async function runs in the event loop, any other in a thread. `flow_control` bounds when and how often it is
-        started, per key.
+        started, per key. With `expose="mcp"`, clients of the MCP server see it as a tool.
         """
 
         def register(function: F) -> F:
@@ -65,6 +67,7 @@ class TaskRegistry:
                     max_losses=max_losses,
                     timeout_seconds=timeout_seconds,
                     flow_control=flow_control,
+                    expose=expose,
                 )
             )
             return function

@@ -9,6 +9,7 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from runlane.domain.graph import ThreadRunStatus, ThreadStatus
+from runlane.domain.native_thread import is_native
 from runlane.domain.wire import WIRE, Timestamp
 
 
@@ -47,6 +48,9 @@ class Thread:
     tenant: Annotated[str, Field(exclude=True)] = ""
     key: Annotated[str, Field(exclude=True)] = ""
     open_runs: Annotated[int, Field(exclude=True)] = 0
+    run_count: Annotated[int, Field(exclude=True)] = 0
+    native: Annotated[str | None, Field(exclude=True)] = None
+    session_id: Annotated[str | None, Field(exclude=True)] = None
 
 
 @with_config(WIRE)
@@ -63,3 +67,10 @@ class ThreadRun:
     metadata: dict[str, Any]
     kwargs: dict[str, Any]
     multitask_strategy: str
+    ordinal: Annotated[int, Field(exclude=True)]
+    resumed_at: Annotated[int | None, Field(exclude=True)] = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is a run of an agent or orchestration."""
+        return is_native(self.kwargs["config"]["configurable"]["graph_id"])

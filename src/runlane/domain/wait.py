@@ -106,7 +106,7 @@ class InboxCount:
 
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
-class AnswerOutcome:
+class AnswerResult:
     """The result of one of several answers."""
 
     run_id: str

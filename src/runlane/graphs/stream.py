@@ -22,6 +22,7 @@ from runlane.worker.run_host import RunHost
 # Names of modes that LangGraph calls otherwise.
 _LANGGRAPH_NAMES: Final = {StreamMode.MESSAGES_TUPLE.value: StreamMode.MESSAGES.value}
 _HIDDEN: Final = "langsmith:hidden"
+_IDS: Final = StreamMode.CHECKPOINT_IDS.value
 # What names a checkpoint, for clients.
 _ADDRESS: Final = ("checkpoint_id", "thread_id", "checkpoint_ns")
 
@@ -52,7 +53,8 @@ class GraphStream:
         self._request = request
         self._outbox = outbox
         self._control = control
-        self._shown = {_LANGGRAPH_NAMES.get(mode, mode) for mode in request.stream_mode}
+        self._shown = {_LANGGRAPH_NAMES.get(mode, mode) for mode in request.stream_mode if mode != _IDS}
+        self._shows_ids = _IDS in request.stream_mode
         self.values: Any = None
 
     async def run(self, start: StartPoint) -> None:
@@ -62,10 +64,12 @@ class GraphStream:
             async for namespace, mode, data in chunks:
                 if mode == StreamMode.VALUES.value and not namespace:
                     self.values = data
+                if self._shows_ids and mode == StreamMode.CHECKPOINTS.value:
+                    self._outbox.add_event("|".join((_IDS, *namespace)), to_json(_checkpoint_ids(data)))
                 if mode in self._shown:
                     self._outbox.add_event("|".join((mode, *namespace)), to_json(_shaped(mode, data)))
-                    if self._outbox.pending_bytes > MAX_PENDING_BYTES:
-                        await self._outbox.drain()
+                if self._outbox.pending_bytes > MAX_PENDING_BYTES:
+                    await self._outbox.drain()
 
     async def _chunks(self, start: StartPoint) -> AsyncGenerator[_Chunk]:
         async with aclosing(cast("AsyncGenerator[Any]", self._graph.astream(**self._arguments(start)))) as chunks:
@@ -89,6 +93,8 @@ class GraphStream:
     def _arguments(self, start: StartPoint) -> dict[str, Any]:
         request = self._request
         modes = {*self._shown, StreamMode.VALUES.value} - {StreamMode.EVENTS.value}
+        if self._shows_ids:
+            modes.add(StreamMode.CHECKPOINTS.value)
         breakpoints = Breakpoints.of(request, self._graph)
         return {
             "input": start.input,
@@ -125,6 +131,19 @@ def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
         "checkpoint": _address(config),
         "parent_checkpoint": _address(parent),
     }
+
+
+def _checkpoint_ids(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the address of a checkpoint, without its state."""
+    parent = _address(_public(payload.get("parent_config")))
+    metadata = cast("Mapping[str, Any]", payload.get("metadata") or {})
+    shown = {
+        "id": (_address(_public(payload.get("config"))) or {}).get("checkpoint_id"),
+        "parent_id": None if parent is None else parent["checkpoint_id"],
+        "step": metadata.get("step"),
+        "source": metadata.get("source"),
+    }
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _task(task: Mapping[str, Any]) -> dict[str, Any]:

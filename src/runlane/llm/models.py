@@ -90,7 +90,7 @@ class Message:
 
     `calls` are the tool calls of the model; `tool` and `call_id` identify the call of a result, and `failed` means that
     the tool was not called or has failed. `raw` is the answer in the format of the model's own module, with signatures
-    that the provider expects back. Only that module reads it.
+    that the provider expects back. Only that module reads it. `turn` is the turn of the chat that it belongs to.
     """
 
     role: Literal["user", "assistant", "tool"]
@@ -100,6 +100,7 @@ class Message:
     calls: tuple[ToolCall, ...] = ()
     failed: bool = False
     raw: str | None = None
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,5 +66,5 @@ class NodeLease:
             try:
                 await self.renew()
             except Unavailable as error:
-                # The lease ends if this goes on; changes are refused then, so there is nothing else to do here.
+                # The lease ends if this continues; changes are refused then, so there is nothing else to do here.
                 outage.failed("memory_lease", str(error))

@@ -98,7 +98,7 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
         )
     file, reader = await _open_files(settings, path, copies=False)
     shards = Shards(settings.memory_submit_seconds)
-    writer = MemoryWriter(file, shards, WriteRules(replicated=False))
+    writer = MemoryWriter(file, shards, WriteRules(replicated=False, log_all=False))
     places = MemoryPlaces("local", file, reader, shards, writer, path=str(path))
     keeper = MemoryKeeper(settings, file)
     writer.start()

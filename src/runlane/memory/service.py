@@ -74,8 +74,10 @@ class MemoryService(MemoryVaults):
         """Add at most 100 entries, all or none, in their order."""
         now = self._clock()
         checked = bounds.check_entries(tuple(entries), now)
-        keys = _keys(idempotency_key, "add", checked)
-        answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked))
+        # Ids are made here and not by the writer: both threads would wait for the lock of their source.
+        ids = tuple([new_id("entry") for _ in checked])
+        keys = _keys(idempotency_key, ids[0], "add", checked)
+        answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked, ids))
         return cast("tuple[MemoryEntry, ...]", answer)
 
     async def correct_entry(
@@ -92,15 +94,17 @@ class MemoryService(MemoryVaults):
         now = self._clock()
         bounds.check_entry(entry, now)
         check_text(reason, "The reason of the correction", MAX_REASON)
-        keys = _keys(idempotency_key, "correct", (entry_id, entry, reason))
-        answer = await self._change(CorrectEntry(tenant, memory_id, *keys, now, entry_id, entry, reason))
+        new_entry_id = new_id("entry")
+        keys = _keys(idempotency_key, new_entry_id, "correct", (entry_id, entry, reason))
+        request = CorrectEntry(tenant, memory_id, *keys, now, entry_id, entry, reason, new_entry_id)
+        answer = await self._change(request)
         return cast("tuple[MemoryEntry, ...]", answer)[0]
 
     async def delete_entry(
         self, tenant: str, memory_id: str, entry_id: str, *, idempotency_key: str | None = None
     ) -> None:
         """Delete the content of an entry. Deleting it again does nothing."""
-        keys = _keys(idempotency_key, "delete", entry_id)
+        keys = _keys(idempotency_key, None, "delete", entry_id)
         await self._change(DeleteEntry(tenant, memory_id, *keys, self._clock(), entry_id))
 
     async def set_tags(
@@ -114,7 +118,7 @@ class MemoryService(MemoryVaults):
     ) -> MemoryEntry:
         """Replace the tags of an entry."""
         bounds.check_tags(tags)
-        keys = _keys(idempotency_key, "tags", (entry_id, tags))
+        keys = _keys(idempotency_key, None, "tags", (entry_id, tags))
         answer = await self._change(SetEntryTags(tenant, memory_id, *keys, self._clock(), entry_id, tags))
         return cast("tuple[MemoryEntry, ...]", answer)[0]
 
@@ -123,7 +127,7 @@ class MemoryService(MemoryVaults):
     ) -> MemoryFragment:
         """Write a fragment, such as `context`. The last write wins."""
         digest, size = bounds.check_fragment(name, content)
-        keys = _keys(idempotency_key, "put", (name, digest))
+        keys = _keys(idempotency_key, None, "put", (name, digest))
         answer = await self._change(PutFragment(tenant, memory_id, *keys, self._clock(), name, content, digest, size))
         return cast("MemoryFragment", answer)
 
@@ -131,7 +135,7 @@ class MemoryService(MemoryVaults):
         self, tenant: str, memory_id: str, name: str, *, idempotency_key: str | None = None
     ) -> None:
         """Delete a fragment other than `context`."""
-        keys = _keys(idempotency_key, "drop", name)
+        keys = _keys(idempotency_key, None, "drop", name)
         await self._change(DeleteFragment(tenant, memory_id, *keys, self._clock(), name))
 
     async def list_entries(
@@ -267,10 +271,13 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _keys(key: str | None, *parts: Any) -> tuple[str, str, bool]:
-    """Return the operation id, the fingerprint of the request, and whether the id is the caller's key."""
+def _keys(key: str | None, unique: str | None, *parts: Any) -> tuple[str, str, bool]:
+    """Return the operation id, the fingerprint of the request, and whether the id is the caller's key.
+
+    `unique` is an id that belongs to this request alone, if it has one.
+    """
     if key is None:
-        return new_id("op"), "", False
+        return unique or new_id("op"), "", False
     bounds.check_key(key)
     text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
     return f"key:{key}", sha256(text).hexdigest(), True

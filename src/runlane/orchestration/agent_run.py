@@ -19,6 +19,9 @@ from runlane.templates.template import text_of
 ANSWER: Final = "answer"
 MAX_MESSAGE_CHARACTERS: Final = 20_000
 MAX_HISTORY_CHARACTERS: Final = 200_000
+# What a chat with compaction has after its last summary; older messages beyond it are left out.
+MAX_COMPACTED_CHARACTERS: Final = 2_000_000
+MAX_COMPACTED_TURNS: Final = 1000
 _TIMEOUT_MINUTES: Final = 30.0
 _STEPS: Final = 10_000_000
 _WHY: Final[Mapping[Status, str]] = {
@@ -73,14 +76,16 @@ def single_step(agent: Agent, pinned: PinnedLookup, given: Mapping[str, Any]) ->
     return alone.model_copy(update={"id": f"{AGENT}{agent.id}", "steps": [step_copy]})
 
 
-def conversation_messages(turns: Sequence[Turn], given: Sequence[EarlierMessage] = ()) -> list[Message]:
+def conversation_messages(
+    turns: Sequence[Turn], given: Sequence[EarlierMessage] = (), max_characters: int = MAX_HISTORY_CHARACTERS
+) -> list[Message]:
     """Return the messages of earlier turns, oldest first: as many of the newest as fit the bound.
 
     `given` are messages that the requests for the run and for its earlier turns had. Those of the run are all kept,
     because the request was checked against the bound of inputs.
     """
     kept: list[list[Message]] = []
-    room = MAX_HISTORY_CHARACTERS
+    room = max_characters
     for turn in reversed(turns):
         messages = [*_given_messages(given, turn.turn), *_turn_messages(turn)]
         room -= sum(len(message.text) for message in messages)
@@ -93,17 +98,20 @@ def conversation_messages(turns: Sequence[Turn], given: Sequence[EarlierMessage]
 def _given_messages(given: Sequence[EarlierMessage], turn: int | None) -> list[Message]:
     # System messages are instructions, which the model receives apart from the conversation.
     return [
-        Message(message.role, message.text) for message in given if message.turn == turn and message.role != "system"
+        Message(message.role, message.text, turn=turn)
+        for message in given
+        if message.turn == turn and message.role != "system"
     ]
 
 
 def _turn_messages(turn: Turn) -> list[Message]:
     message = _cut(turn.message)
     if turn.status is Status.COMPLETED:
-        return [Message("user", message), Message("assistant", _cut(text_of(turn.answer)))]
+        answer = _cut(text_of(turn.answer))
+        return [Message("user", message, turn=turn.turn), Message("assistant", answer, turn=turn.turn)]
     # Not a message of the assistant, which did not write it.
     why = _WHY.get(turn.status, "there was no answer yet")
-    return [Message("user", f"{message}\n\n[This message was not answered: {why}.]")]
+    return [Message("user", f"{message}\n\n[This message was not answered: {why}.]", turn=turn.turn)]
 
 
 def _cut(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -17,9 +17,12 @@ from runlane.domain.task import Task
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
 from runlane.interpreter.failure import StepFailed
-from runlane.llm.models import Message, ModelRegistry
+from runlane.llm.models import ModelRegistry
+from runlane.memory.opener import MemoryOpener
+from runlane.orchestration.agent_memories import AgentMemories
 from runlane.orchestration.agent_run import conversation_messages, root_of
 from runlane.orchestration.attempt import OrchestrationAttempt
+from runlane.orchestration.chat_history import ChatHistory, compacted_history
 from runlane.orchestration.children import ChildRuns, StartChild
 from runlane.orchestration.integrations import Integrations
 from runlane.orchestration.memory import WorkerMemory
@@ -51,6 +54,7 @@ class OrchestrationExecutor:
         models: ModelRegistry,
         start_child: StartChild,
         integrations: Integrations,
+        memories: MemoryOpener,
     ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._default_model = settings.default_model
@@ -59,6 +63,7 @@ class OrchestrationExecutor:
         self._models = models
         self._start_child = start_child
         self._integrations = integrations
+        self._memories = memories
         self._sandbox = Sandbox(SandboxLimits.of(settings))
         self._memory = WorkerMemory(settings.worker_text_bytes)
         self._max_run_bytes = settings.max_run_bytes
@@ -86,6 +91,8 @@ class OrchestrationExecutor:
             await retry_unavailable(lambda: load_pinned(self._database, claimed.tenant, pins))
         )
         given = RequestConversation.from_plan(plan)
+        history = await self._history(claimed, plan, definitions, given)
+        chat: Mapping[str, Any] = plan.get("chat") or {}
 
         async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
             return await self._call_task(claimed, host, name, arguments, path)
@@ -107,7 +114,11 @@ class OrchestrationExecutor:
             call_orchestration=ChildRuns(claimed, self._database, self._start_child).call,
             mcp=self._integrations.mcp.for_run(claimed.tenant, host.redactor),
             max_step_bytes=self._max_step_bytes,
-            conversation=await self._earlier_messages(claimed, plan, definitions, given),
+            conversation=history.messages,
+            request_tokens=history.request_tokens,
+            session_id=chat.get("session_id") or plan.get("session_id"),
+            chat_turn=chat.get("turn", 0),
+            memories=AgentMemories(self._memories, claimed.tenant),
             instructions=given.all_instructions,
             model_settings=given.settings,
         )
@@ -118,18 +129,20 @@ class OrchestrationExecutor:
             )
             return await attempt.run()
 
-    async def _earlier_messages(
+    async def _history(
         self, claimed: Claimed, plan: Mapping[str, Any], definitions: PinnedDefinitions, given: RequestConversation
-    ) -> Sequence[Message]:
+    ) -> ChatHistory:
         """Return the earlier messages of the request and, if the run is a turn of a chat, of the chat."""
         turn = plan.get("chat")
         agent = definitions.agents.get(claimed.target.removeprefix(AGENT))
+        if turn is not None and agent is not None and agent.compaction is not None:
+            session_id, number = turn["session_id"], turn["turn"]
+            return await retry_unavailable(lambda: compacted_history(self._database, session_id, number, given))
         if turn is None or agent is None or not agent.history_turns:
-            return conversation_messages((), given.messages)
+            return ChatHistory(conversation_messages((), given.messages))
         session_id, number, count = turn["session_id"], turn["turn"], agent.history_turns
-        return conversation_messages(
-            await retry_unavailable(lambda: read_before(self._database, session_id, number, count)), given.messages
-        )
+        turns = await retry_unavailable(lambda: read_before(self._database, session_id, number, count))
+        return ChatHistory(conversation_messages(turns, given.messages))
 
     async def _call_task(
         self, claimed: Claimed, host: RedactingHost, name: str, arguments: Mapping[str, Any], path: str

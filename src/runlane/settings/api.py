@@ -60,6 +60,25 @@ class ApiSettings(SettingsGroup):
         description="Whether metrics have a label with the tenant. Each tenant adds series, and its name is shown to "
         "everyone who may read metrics.",
     )
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s?#]+$",
+        description="The URL under which clients reach the API, such as https://runs.example.com, for the metadata of "
+        "the MCP server. Default: the Host of the request, without TLS.",
+    )
+    mcp_wait_seconds: float = Field(
+        default=45.0,
+        ge=1,
+        le=3600,
+        description="How long a call of an exposed tool of the MCP server waits for the end of its run. After it, the "
+        "answer has the id of the run, which continues.",
+    )
+    mcp_authorization_servers: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^,\s]+(\s*,\s*https?://[^,\s]+)*$",
+        description="OAuth servers that return API keys of Runlane as access tokens, separated by commas. The metadata "
+        "of the MCP server names them. Default: none.",
+    )
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://",

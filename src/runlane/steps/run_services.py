@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runlane.agents.inflight import InflightCalls
+from runlane.agents.memory_access import MemoryAccess
 from runlane.definitions.schema.definition import Agent, McpServer, Tool
 from runlane.domain.task import Task
 from runlane.domain.tenant import DEFAULT_TENANT
@@ -51,9 +52,11 @@ class RunServices:
     `agents`, `tools` and `servers` are the definitions that the run has pinned. `tasks` are those that `call_task`
     accepts; they can be called as tools too. `callers` call tools of a type, such as http, and `mcp` those of MCP
     servers. `connection` waits for and holds one of the connections that the tenant may use at once. `redactor`
-    removes the secrets that the run has used. `conversation` are the earlier messages of a chat or of the request,
-    `instructions` and `model_settings` what the request adds to those of agents. `inflight` makes model calls.
-    `max_step_bytes` bounds each rendered value and each output.
+    removes the secrets that the run has used. `conversation` are the earlier messages of a chat or of the request, and
+    `request_tokens` the size of the last request in the chat, as its provider counted it; `instructions` and
+    `model_settings` are what the request adds to those of agents. `inflight` makes model calls.
+    `max_step_bytes` bounds each rendered value and each output. `session_id` and `chat_turn` are those of the run, and
+    `memories` is the memory of agents.
     """
 
     sandbox: Sandbox
@@ -70,6 +73,10 @@ class RunServices:
     mcp: McpCaller | None = None
     redactor: Redactor = field(default_factory=Redactor)
     conversation: Sequence[Message] = ()
+    request_tokens: int = 0
+    session_id: str | None = None
+    chat_turn: int = 0
+    memories: MemoryAccess | None = None
     instructions: str = ""
     model_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limiter: Limiter = field(default_factory=NoLimits)

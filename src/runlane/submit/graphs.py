@@ -12,11 +12,14 @@ from runlane.domain.assistant import Assistant
 from runlane.domain.graph import GraphRequest, MultitaskStrategy, Operation, graph_target, merge_config
 from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.lane import DEFAULT_LANE
+from runlane.domain.native_thread import is_native
 from runlane.domain.options import RunOptions
 from runlane.domain.text import utf8_size
 from runlane.errors import InputTooLarge
+from runlane.store.queue.accept import NewRun
 from runlane.store.sql.database import Database
 from runlane.store.threads.assistants import resolve_assistant
+from runlane.store.threads.native_runs import NativeTurn
 from runlane.store.threads.starting import ThreadStart
 from runlane.submit.tasks import new_run
 
@@ -64,22 +67,15 @@ async def graph_starts(
     for request in requests:
         assistant = assistants[request.assistant_id]
         whole = _with_assistant(request, assistant)
-        text = whole.to_json()
-        if utf8_size(text) > max_input_bytes:
-            raise InputTooLarge(
-                f"The request has {utf8_size(text)} bytes; at most {max_input_bytes} are allowed "
-                "(RUNLANE_MAX_INPUT_BYTES). Store large values elsewhere and send a reference."
-            )
-        run = new_run(
-            graph_target(assistant.graph_id),
-            text,
-            request.options,
-            lane=DEFAULT_LANE,
-            max_attempts=_ATTEMPTS,
+        run, turn = await _run_of(
+            database,
+            request,
+            whole,
+            assistant,
+            max_input_bytes=max_input_bytes,
             max_losses=max_losses,
             tenant=tenant,
             trace=trace,
-            mark=[request.thread_id, request.strategy.value, request.operation.value],
         )
         starts.append(
             ThreadStart(
@@ -94,12 +90,59 @@ async def graph_starts(
                 deletes=request.deletes,
                 operation=request.operation,
                 actor=actor,
+                turn=turn,
                 metadata=request.metadata,
                 rule=request.rule,
                 ttl=request.ttl,
             )
         )
     return starts
+
+
+async def _run_of(
+    database: Database,
+    given: GraphRunRequest,
+    request: GraphRequest,
+    assistant: Assistant,
+    *,
+    max_input_bytes: int,
+    max_losses: int,
+    tenant: str,
+    trace: str | None,
+) -> tuple[NewRun, NativeTurn | None]:
+    """Return the run of a request; for an agent or orchestration also its turn of the conversation."""
+    text = request.to_json()
+    if utf8_size(text) > max_input_bytes:
+        raise InputTooLarge(
+            f"The request has {utf8_size(text)} bytes; at most {max_input_bytes} are allowed "
+            "(RUNLANE_MAX_INPUT_BYTES). Store large values elsewhere and send a reference."
+        )
+    if is_native(assistant.graph_id):
+        # Imported here, because it depends on this module.
+        from runlane.submit.native_runs import native_run
+
+        return await native_run(
+            database,
+            given,
+            request,
+            assistant,
+            max_input_bytes=max_input_bytes,
+            max_losses=max_losses,
+            tenant=tenant,
+            trace=trace,
+        )
+    run = new_run(
+        graph_target(assistant.graph_id),
+        text,
+        given.options,
+        lane=DEFAULT_LANE,
+        max_attempts=_ATTEMPTS,
+        max_losses=max_losses,
+        tenant=tenant,
+        trace=trace,
+        mark=[given.thread_id, given.strategy.value, given.operation.value],
+    )
+    return run, None
 
 
 def _with_assistant(given: GraphRunRequest, assistant: Assistant) -> GraphRequest:

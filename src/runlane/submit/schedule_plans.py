@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from runlane.domain.firing import FiringKind, SlotTime
 from runlane.domain.flow_control import parse_flow_control
@@ -29,6 +29,9 @@ from runlane.submit.chat import ChatRequest, chat_run
 from runlane.submit.flow_control import StartFlow, rule_input, start_flow
 from runlane.submit.orchestrations import StartRequest, orchestration_run
 from runlane.submit.tasks import SubmitRules, TaskRequest, capped_losses, new_run, task_run
+
+if TYPE_CHECKING:
+    from runlane.store.threads.starting import ThreadStart
 
 # How many slots of one schedule a pass acts upon; the next pass continues.
 _SLOTS_AT_ONCE: Final = 200
@@ -114,7 +117,8 @@ class SchedulePlanner:
         if target.kind == "task" and self.tasks and target.name not in self.tasks:
             raise UnknownTask(target.name, self.tasks)
         self.begin_pass()
-        await self._run(schedule, RunOptions(), None)
+        if await self._thread_start(schedule, RunOptions()) is None:
+            await self._run(schedule, RunOptions(), None)
 
     def template(self, target: ScheduleTarget) -> dict[str, Any] | None:
         """Return what a run of the target needs in a process without its code; None if this process has none."""
@@ -167,7 +171,8 @@ class SchedulePlanner:
             webhook_url=settings.webhook_url,
         )
         try:
-            run = await self._run(schedule, options, given)
+            start = await self._thread_start(schedule, options)
+            run = await self._run(schedule, options, given) if start is None else start.run
         except Unavailable:
             raise
         except RunlaneError as error:
@@ -177,7 +182,29 @@ class SchedulePlanner:
         hooks = RunHook.SCHEDULE if {settings.overlap, overlap} & BUFFERING else 0
         run = run._replace(origin=dump_json(origin), hooks=run.hooks | hooks)
         target = settings.target
+        if start is not None:
+            thread = start.with_run(run)
+            return PreparedRun(thread.run, thread=thread)
         return PreparedRun(run, target.session_id, target.name, settings.message)
+
+    async def _thread_start(self, schedule: StoredSchedule, options: RunOptions) -> ThreadStart | None:
+        """Return how a run of a cron enters its thread; None for other schedules."""
+        if schedule.settings.target.kind != "assistant":
+            return None
+        # Imported here: most processes have no crons, and the modules of threads need memory.
+        from runlane.submit.cron_runs import cron_run
+        from runlane.submit.graphs import graph_starts
+
+        (start,) = await graph_starts(
+            self.database,
+            [cron_run(schedule.settings, options)],
+            max_input_bytes=self.max_input_bytes,
+            max_losses=self.max_losses,
+            tenant=schedule.tenant,
+            trace=None,
+            actor=f"schedule:{schedule.id}",
+        )
+        return start
 
     async def _run(self, schedule: StoredSchedule, options: RunOptions, given: Mapping[str, Any] | None) -> NewRun:
         settings, target = schedule.settings, schedule.settings.target
@@ -192,7 +219,7 @@ class SchedulePlanner:
         if target.kind == "chat":
             chat = ChatRequest(target.name, settings.message, target.session_id, arguments, options)
             return await chat_run(self.database, chat, target.session_id or "", **rules)
-        if target.kind != "task":
+        if target.kind in ("orchestration", "agent"):
             pinned = await self._pinned(schedule.tenant, target.kind, target.name)
             start = StartRequest(target.name, settings.message, arguments, options, pinned, kind=target.kind)
             return await orchestration_run(self.database, start, **rules)

@@ -11,6 +11,8 @@ from runlane.bus import Bus
 from runlane.domain.firing import Firing
 from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.schedule import (
+    CRONS,
+    CRONS_ONLY,
     MAX_BACKFILL,
     Backfill,
     CatchUp,
@@ -81,8 +83,11 @@ class Schedules:
         """Return one schedule."""
         return schedule_value(await find_schedule(self._database, tenant, schedule_id))
 
-    async def create(self, tenant: str, settings: ScheduleSettings, *, actor: str, source: str = "api") -> Schedule:
-        """Store a new schedule. Nothing is stored if a part of it is not valid."""
+    async def create(
+        self, tenant: str, settings: ScheduleSettings, *, actor: str, source: str = "api", paused: str | None = None
+    ) -> Schedule:
+        """Store a new schedule; `paused` is why it begins paused. Nothing is stored if a part of it is not valid."""
+        _refuse_others(source, settings)
         limits = await read_limits(self._database, tenant)
         template = self.planner.template(settings.target)
         fresh = draft(tenant, settings, limits, actor=actor, source=source, template=template)
@@ -90,13 +95,23 @@ class Schedules:
 
         async def work(session: Session) -> None:
             await insert_schedule(session, fresh, limits.max_schedules)
+            if paused is not None:
+                await pause_in(session, fresh, paused, actor)
 
         await self._database.transact(work)
         return await self._stored(fresh)
 
-    async def put(self, tenant: str, settings: ScheduleSettings, *, actor: str, version: int | None = None) -> Schedule:
+    async def put(
+        self,
+        tenant: str,
+        settings: ScheduleSettings,
+        *,
+        actor: str,
+        version: int | None = None,
+        source: str = "api",
+    ) -> Schedule:
         """Replace the settings of a schedule. VersionMismatch if it does not have the expected version."""
-        return await self._change(tenant, settings.id, lambda _: settings, actor, version)
+        return await self._change(tenant, settings.id, lambda _: settings, actor, version, source)
 
     async def patch(
         self, tenant: str, schedule_id: str, fields: Mapping[str, Any], *, actor: str, version: int | None = None
@@ -118,12 +133,14 @@ class Schedules:
         settings_of: Callable[[ScheduleSettings], ScheduleSettings],
         actor: str,
         version: int | None,
+        source: str = "api",
     ) -> Schedule:
         limits = await read_limits(self._database, tenant)
         known = await find_schedule(self._database, tenant, schedule_id)
         check_version(known, version)
-        _refuse_files(known)
+        refuse_foreign(known, source)
         settings = settings_of(known.settings)
+        _refuse_others(source, settings)
         template = self.planner.template(settings.target)
         await self._check(draft(tenant, settings, limits, actor=actor, source=known.source, template=template))
 
@@ -136,13 +153,15 @@ class Schedules:
 
         return await self._stored(await self._database.transact(work))
 
-    async def delete(self, tenant: str, schedule_id: str, *, actor: str, version: int | None = None) -> Schedule:
+    async def delete(
+        self, tenant: str, schedule_id: str, *, actor: str, version: int | None = None, source: str = "api"
+    ) -> Schedule:
         """Delete a schedule with its firings. Its runs stay, open ones too."""
 
         async def work(session: Session) -> StoredSchedule:
             known = await lock_schedule(session, tenant, schedule_id)
             check_version(known, version)
-            _refuse_files(known)
+            refuse_foreign(known, source)
             await delete_in(session, known, actor)
             return known
 
@@ -303,7 +322,18 @@ def _past_slots(known: StoredSchedule, from_us: int, to_us: int) -> list[int]:
     return slots
 
 
-def _refuse_files(known: StoredSchedule) -> None:
+def _refuse_others(source: str, settings: ScheduleSettings) -> None:
+    """Refuse settings that belong to schedules of another source."""
+    if (settings.target.kind == "assistant") != (source == CRONS):
+        raise InvalidRequest(f"target.kind: {CRONS_ONLY}")
+
+
+def refuse_foreign(known: StoredSchedule, source: str) -> None:
+    """Raise Conflict for a schedule that is changed elsewhere."""
+    if known.source == CRONS and source != CRONS:
+        raise Conflict(
+            f'The schedule "{known.id}" is a cron of the agent server. Change it there: PATCH /runs/crons/{known.id}'
+        )
     if known.source == FILES:
         raise Conflict(
             f'The schedule "{known.id}" is defined in files and would be overwritten by the next sync. Change its file '

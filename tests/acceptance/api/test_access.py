@@ -29,6 +29,7 @@ from tests.acceptance.api.test_runs import problem_of
 # A browser signs in with a key in the body, and the files of the dashboard are public: both have tests of their own.
 UNKEYED = {"/hooks/{token}", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
 PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED}
+PUBLIC |= {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
 RUN_ID = "{run_id}"
 UNKNOWN_KEY = "Bearer sk-rl-" + "0" * 64
 HOURLY = {"id": "hourly", "target": {"kind": "task", "name": "greet"}, "spec": [{"every_seconds": 3600}]}
@@ -203,7 +204,8 @@ async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
             endpoint.method, endpoint.url(run["run_id"]), json=endpoint.body(), headers={"Authorization": header}
         )
         refused(endpoint, answer, 401, "unauthorized")
-        assert answer.headers["www-authenticate"] == "Bearer"
+        # MCP clients also get the location of the metadata.
+        assert answer.headers["www-authenticate"].partition(" resource_metadata=")[0] == "Bearer"
 
     run = await idle_api.run("greet", wait=False)
     table = endpoints(idle_api.application)

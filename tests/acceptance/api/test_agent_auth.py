@@ -11,8 +11,10 @@ import httpx2
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import APIStatusError, ConflictError, NotFoundError
+from starlette.requests import Request
 
 from runlane.api.agent_auth.registry import ROUTES
+from runlane.api.agent_auth.values import values_of, written_back
 from runlane.api.auth import RequestAccess
 from runlane.api.server import build_api
 from runlane.app import App
@@ -168,6 +170,39 @@ async def test_keys_of_runlane_stay_for_the_other_paths(guarded: Api) -> None:
     async with user(guarded, "alice") as alice:
         assert (await alice.http.client.get("/ok")).status_code == 200
         assert (await alice.http.client.get("/api/v2/runs")).status_code == 401
+
+
+async def test_sockets_of_threads_are_refused(guarded: Api) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "websocket",
+        "path": "/threads/x/stream/events",
+        "headers": [],
+        "query_string": b"",
+        "root_path": "",
+    }
+    await guarded.application(scope, receive, send)
+    assert [(message["type"], message["code"]) for message in sent] == [("websocket.close", 4403)]
+
+
+def test_commands_start_runs_of_their_user() -> None:
+    access = ROUTES["POST", "/threads/{thread_id}/commands"][0]
+    body = {"id": 1, "method": "run.start", "params": {"assistant_id": "three", "input": {"a": 1}}}
+    request = Request({"type": "http", "method": "POST", "path_params": {"thread_id": "x"}, "headers": []})
+    (value,) = values_of(access, request, body)
+    assert (value["thread_id"], value["assistant_id"], value["kwargs"]) == ("x", "three", {"input": {"a": 1}})
+    value["metadata"]["owner"] = "alice"
+    changed = written_back(access, request, body, [value])
+    assert changed["params"] == {"assistant_id": "three", "input": {"a": 1}, "metadata": {"owner": "alice"}}
+    other = {"id": 1, "method": "input.respond", "params": {"interrupt_id": "i", "response": "yes"}}
+    assert written_back(access, request, other, values_of(access, request, other)) == other
 
 
 async def test_studio_needs_a_key_of_runlane(own_app: App, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 
 from runlane.access.stream_tokens import StreamPrincipal
 from runlane.api.agent_auth.module import AuthModule
@@ -33,7 +34,7 @@ from runlane.store.threads.visibility import assistant_visibility, thread_visibi
 _RULE: Final = "runlane.access_rule"
 
 
-def rule_of(request: Request) -> AccessRule | None:
+def rule_of(request: HTTPConnection) -> AccessRule | None:
     """Return the rule that the statement of this request applies."""
     return request.scope.get(_RULE)
 

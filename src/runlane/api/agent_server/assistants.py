@@ -26,10 +26,12 @@ from runlane.api.error_responses import answers
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.assistant import Assistant, AssistantVersion, HostedGraph
+from runlane.domain.native_thread import is_native
 from runlane.errors import Conflict, InvalidRequest, NotFound
 from runlane.store.threads import assistant_search as search
 from runlane.store.threads import assistants as store
 from runlane.store.threads.graphs import find_graph
+from runlane.store.threads.native_graphs import find_native_graph
 
 router = agent_router("assistants")
 
@@ -177,6 +179,8 @@ async def get_subgraphs(
 async def _graph_of(request: Request, tenant: str, assistant_id: str) -> HostedGraph:
     database = parts_of(request).database
     assistant = await store.find_assistant(database, tenant, assistant_id)
+    if is_native(assistant.graph_id):
+        return await find_native_graph(database, tenant, assistant.graph_id)
     graph = await find_graph(database, assistant.graph_id)
     if graph.error is not None:
         raise Conflict(f'The graph "{graph.id}" could not be loaded: {graph.error}. Correct it and restart the worker.')

@@ -64,6 +64,20 @@ class GraphEncoding:
         head = "".join(f"event: {event}\ndata: {text}\n\n" for event, text in first)
         return f"{head}event: {last_name}\ndata: {last_data}\nid: {self._prefix}{line.seq}\n\n".encode()
 
+    def frames(self, events: Iterable[tuple[str, Any]], number: str) -> bytes:
+        """Return the frames of events that are not stored in this form: modes with their data."""
+        found: list[tuple[str, str]] = []
+        for mode, data in events:
+            if mode == _MESSAGES:
+                found += self._messages(mode, orjson.dumps(data).decode())
+            elif mode in self._names:
+                found.append((mode, orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode()))
+        if not found:
+            return b""
+        *first, (name, text) = found
+        head = "".join(f"event: {event}\ndata: {body}\n\n" for event, body in first)
+        return f"{head}event: {name}\ndata: {text}\nid: {self._prefix}{number}\n\n".encode()
+
     def gap(self, run_id: str, first_seq: int) -> bytes:
         """Return the frame that announces that events before this one are no longer kept."""
         if first_seq <= self._after + 1:

@@ -30,6 +30,8 @@ async def perform(
 ) -> dict[str, Any]:
     """Perform an operation on a thread and return the config of the new checkpoint."""
     parts = parts_of(request)
+    if thread.native is not None:
+        raise InvalidRequest("Only runs change the state of an agent or orchestration. Start a run instead.")
     wanted = GraphRunRequest(
         assistant_id=_assistant_of(thread), request=given, thread_id=thread.id, operation=operation
     )

@@ -14,7 +14,9 @@ from runlane.domain.graph import Durability, GraphRequest, MultitaskStrategy, St
 from runlane.domain.options import RunOptions
 from runlane.submit.graphs import GraphRunRequest
 
-Mode = Literal["values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints", "events"]
+Mode = Literal[
+    "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints", "events", "tools"
+]
 Nodes = Literal["*"] | list[NodeName]
 
 

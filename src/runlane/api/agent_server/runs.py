@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -12,9 +13,11 @@ from starlette.responses import Response
 from runlane.access.policy import require
 from runlane.api.agent_server.deletion import publish_changes, wait_stopped
 from runlane.api.agent_server.joining import JoinAnswer
+from runlane.api.agent_server.native_questions import resume_native
+from runlane.api.agent_server.native_stream import NativeRunFollower, follow_native
 from runlane.api.agent_server.routing import agent_router, listing
 from runlane.api.agent_server.run_schemas import ThreadRunBody
-from runlane.api.agent_server.run_stream import final_values, follow_run
+from runlane.api.agent_server.run_stream import RunFollower, final_values, follow_run
 from runlane.api.agent_server.starting import RunPath, start
 from runlane.api.agent_server.thread_stream import RUN_MODES, follow_thread
 from runlane.api.agent_server.threads import ThreadId
@@ -25,12 +28,13 @@ from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
 from runlane.domain.access import Permission, Principal
-from runlane.domain.graph import CancelAction, ThreadRunStatus
-from runlane.domain.thread import ThreadRun
+from runlane.domain.graph import CancelAction, ThreadRunStatus, thread_key
+from runlane.domain.thread import Thread, ThreadRun
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, NotFound, RunNotFound, UnknownThread
 from runlane.store.threads import thread_runs as store
 from runlane.store.threads.cancelling import cancel_thread_runs
+from runlane.store.threads.native_runs import asking_runs
 from runlane.store.threads.threads import find_thread
 
 router = agent_router("runs of threads")
@@ -97,7 +101,7 @@ async def list_runs(
     )
     if not found:
         await find_thread(database, principal.tenant, thread_id)
-    return listing(found, select)
+    return listing(await _shown(parts_of(request), principal, thread_id, found), select)
 
 
 @router.get("/threads/{thread_id}/runs/{run_id}", response_model=ThreadRun, responses=answers(404))
@@ -118,8 +122,8 @@ async def join_run(
     parts = parts_of(request)
     if cancel_on_disconnect:
         require(principal, Permission.RUNS_WRITE)
-    started = await _visible(parts, principal, thread_id, run_id)
-    return await join(parts, principal, started, cancels=cancel_on_disconnect)
+    run = await store.find_thread_run(parts.database, principal.tenant, thread_id, run_id)
+    return await join(parts, principal, RunPath.of(run), cancels=cancel_on_disconnect)
 
 
 @router.get("/threads/{thread_id}/runs/{run_id}/stream", response_class=Response, responses=answers(404))
@@ -138,8 +142,7 @@ async def join_stream(
         require(principal, Permission.RUNS_WRITE)
     run = await store.find_thread_run(parts.database, principal.tenant, thread_id, run_id)
     modes = parse_modes(stream_mode) or run.kwargs["stream_mode"]
-    started = RunPath(thread_id, run_id)
-    return await stream(parts, principal, started, modes, last_event_id, cancels=cancel_on_disconnect)
+    return await stream(parts, principal, RunPath.of(run), modes, last_event_id, cancels=cancel_on_disconnect)
 
 
 @router.get("/threads/{thread_id}/stream", response_class=Response, responses=answers(404))
@@ -198,10 +201,21 @@ async def delete_run(request: Request, principal: RunsWrite, thread_id: ThreadId
 async def start_one(
     request: Request, principal: Principal, thread_id: str | None, body: ThreadRunBody, key: str | None
 ) -> ThreadRun:
-    """Accept one run."""
+    """Accept one run, or answer the question of the run that a thread of an agent waits with."""
     if thread_id is not None and body.on_completion == "delete":
         raise InvalidRequest("on_completion=delete is for runs without a thread. Delete the thread instead.")
+    if thread_id is not None and body.command is not None:
+        thread = await find_thread(parts_of(request).database, principal.tenant, thread_id)
+        if thread.native is not None:
+            return await resume_run(parts_of(request), principal, thread, body.command.given())
     return (await start(request, principal, [body.to_request(thread_id, key)]))[0]
+
+
+async def resume_run(parts: Services, principal: Principal, thread: Thread, command: Mapping[str, Any]) -> ThreadRun:
+    """Answer the question of an agent's run, which continues as the same run."""
+    run_id, resumed_at = await resume_native(parts, principal, thread, command)
+    run = await store.find_thread_run(parts.database, principal.tenant, thread.id, run_id)
+    return replace(run, resumed_at=resumed_at)
 
 
 def created(run: ThreadRun) -> JsonBody:
@@ -219,12 +233,30 @@ async def run_answer(
 ) -> JsonBody:
     """Return the response with a run."""
     run = await store.find_thread_run(parts.database, principal.tenant, started.thread_id, started.run_id)
-    return JsonBody(to_dict(run), status, headers)
+    (shown,) = await _shown(parts, principal, started.thread_id, [run])
+    return JsonBody(to_dict(shown), status, headers)
+
+
+async def _shown(parts: Services, principal: Principal, thread_id: str, runs: Sequence[ThreadRun]) -> list[ThreadRun]:
+    """Return runs as clients see them: one that asks has completed its part, as that of a graph has."""
+    if not any(run.is_native and run.status is ThreadRunStatus.RUNNING for run in runs):
+        return list(runs)
+    asking = set((await asking_runs(parts.database, [thread_key(principal.tenant, thread_id)])).values())
+    return [replace(run, status=ThreadRunStatus.SUCCESS) if run.id in asking else run for run in runs]
 
 
 async def join(parts: Services, principal: Principal, started: RunPath, *, cancels: bool) -> Response:
     """Return the response with the values after a run; the run is cancelled if its client leaves and `cancels`."""
     run_id = started.run_id
+    headers = {"Location": f"{started}/join", "Content-Location": str(started)}
+    left = _canceller(parts, principal, started) if cancels else None
+    if started.native:
+        reader = await _native(parts, principal, started, (), None)
+
+        async def values() -> Any:
+            return reader.final(await store.read_result(parts.database, run_id))
+
+        return JoinAnswer(reader, values, headers, left)
 
     async def answer() -> Any:
         found = await store.read_result(parts.database, run_id)
@@ -236,9 +268,8 @@ async def join(parts: Services, principal: Principal, started: RunPath, *, cance
                 values = None
         return final_values(found, values)
 
-    headers = {"Location": f"{started}/join", "Content-Location": str(started)}
     follower = await parts.follow(principal, run_id, 0, _Silent())
-    return JoinAnswer(follower, answer, headers, _canceller(parts, principal, started) if cancels else None)
+    return JoinAnswer(follower, answer, headers, left)
 
 
 async def stream(
@@ -251,9 +282,23 @@ async def stream(
     cancels: bool,
 ) -> Response:
     """Return the stream of a run; the run is cancelled if its client leaves and `cancels`."""
-    follower = await follow_run(parts, principal, started.run_id, modes, last_event_id)
     headers = {"Location": f"{started}/stream", "Content-Location": str(started)}
+    follower: RunFollower | NativeRunFollower
+    if started.native:
+        follower = await _native(parts, principal, started, modes, last_event_id)
+    else:
+        follower = await follow_run(parts, principal, started.run_id, modes, last_event_id)
     return EventStream(follower, headers, _canceller(parts, principal, started) if cancels else None)
+
+
+async def _native(
+    parts: Services, principal: Principal, started: RunPath, modes: Sequence[str], last_event_id: str | None
+) -> NativeRunFollower:
+    thread = await find_thread(parts.database, principal.tenant, started.thread_id)
+    run = await store.find_thread_run(parts.database, principal.tenant, started.thread_id, started.run_id)
+    if last_event_id is None and started.resumed_at is not None:
+        last_event_id = str(started.resumed_at)
+    return await follow_native(parts, principal, thread, run, modes, last_event_id)
 
 
 async def cancel(

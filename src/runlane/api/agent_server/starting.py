@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from runlane.api.agent_auth.guard import rule_of
 from runlane.api.agent_auth.user_config import with_user
@@ -29,6 +29,9 @@ class RunPath:
 
     thread_id: str
     run_id: str
+    native: bool = False
+    # The event at which a run was paused that an answer has resumed.
+    resumed_at: int | None = None
 
     def __str__(self) -> str:
         return f"/threads/{self.thread_id}/runs/{self.run_id}"
@@ -36,16 +39,18 @@ class RunPath:
     @classmethod
     def of(cls, run: ThreadRun) -> RunPath:
         """Return the path of a run."""
-        return cls(run.thread_id, run.id)
+        return cls(run.thread_id, run.id, run.is_native, run.resumed_at)
 
 
-async def start(request: Request, principal: Principal, wanted: Sequence[GraphRunRequest]) -> list[ThreadRun]:
+async def start(request: HTTPConnection, principal: Principal, wanted: Sequence[GraphRunRequest]) -> list[ThreadRun]:
     """Accept runs, all or none, and return them as they were accepted."""
     accepted = await accept_starts(request, principal, wanted)
     return [await _started(parts_of(request), principal.tenant, one) for one in accepted]
 
 
-async def accept_starts(request: Request, principal: Principal, wanted: Sequence[GraphRunRequest]) -> list[StartedRun]:
+async def accept_starts(
+    request: HTTPConnection, principal: Principal, wanted: Sequence[GraphRunRequest]
+) -> list[StartedRun]:
     """Accept runs of any operation, all or none. Workers and the readers of the threads are notified."""
     parts = parts_of(request)
     settings = parts.app.settings

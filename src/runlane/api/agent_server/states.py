@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request
 
+from runlane.api.agent_server.native_state import read_native_history, read_native_state
 from runlane.api.agent_server.operations import perform
 from runlane.api.agent_server.routing import agent_router, selected
 from runlane.api.agent_server.state_schemas import HistoryQuery, StateChange, StateField, StateQuery
@@ -96,6 +97,9 @@ async def _state(
     request: Request, thread: Thread, place: CheckpointBody, subgraphs: bool, select: list[StateField] | None
 ) -> JsonBody:
     _check_thread(place, thread.id)
+    if thread.native is not None:
+        found = await read_native_state(parts_of(request).database, thread, place.checkpoint_id)
+        return JsonBody(selected(found, select))
     state = await store.read_state(
         parts_of(request).database, thread.key, place.checkpoint_ns or "", place.checkpoint_id, subgraphs=subgraphs
     )
@@ -110,6 +114,11 @@ async def _history(request: Request, tenant: str, thread_id: str, query: History
     place = query.checkpoint or CheckpointBody()
     _check_thread(place, thread_id)
     before = query.before.checkpoint_id if isinstance(query.before, CheckpointBody) else query.before
+    if thread.native is not None:
+        states = await read_native_history(database, thread, before=before, limit=query.limit)
+        wanted = query.metadata or {}
+        kept = [state for state in states if all(state["metadata"].get(name) == wanted[name] for name in wanted)]
+        return JsonBody([selected(state, query.select) for state in kept])
     found = await store.read_history(
         database,
         thread.key,

@@ -36,7 +36,7 @@ async def get_info() -> JsonBody:
         {
             "version": VERSION,
             "langgraph_py_version": None,
-            "flags": {"assistants": True, "crons": False, "langsmith": False, "strict_resume": True},
+            "flags": {"assistants": True, "crons": True, "langsmith": False, "strict_resume": True},
             "host": {"kind": "self-hosted", "project_id": None, "host_revision_id": None, "revision_id": None},
             "metadata": {"server": "runlane"},
         }

@@ -13,14 +13,15 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from runlane.api.agent_server.frames import GraphEncoding
+from runlane.api.agent_server.native_stream import NativePosition, NativeRunFollower, native_fold
 from runlane.api.agent_server.run_stream import RunFollower
 from runlane.api.error_responses import ImpossibleEvent
 from runlane.api.services import Services
 from runlane.domain.access import Permission, Principal
-from runlane.domain.thread import Thread
+from runlane.domain.thread import Thread, ThreadRun
 from runlane.errors import RunlaneError, RunNotFound, UnknownThread
 from runlane.store.queue.events import read_positions
 from runlane.store.threads.thread_runs import find_thread_run, newest_run_at, runs_after
@@ -51,6 +52,20 @@ class ThreadCursor(NamedTuple):
         return cls(int(found[1]), int(found[2]))
 
 
+class FollowedRun(Protocol):
+    """A reader of one run of a thread."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    async def next(self, timeout_seconds: float) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class ThreadFollower:
     """One reader of one thread, with the interface of a Follower."""
 
@@ -61,7 +76,7 @@ class ThreadFollower:
         self._modes = modes
         # The run of the cursor is opened again.
         self._run_at_us = max(0, after.run_at_us - 1)
-        self._current: RunFollower | None = None
+        self._current: FollowedRun | None = None
         self._over = False
         self.complete = False
         self.refusal: RunlaneError | None = None
@@ -137,9 +152,22 @@ class ThreadFollower:
         run = await find_thread_run(self._parts.database, self._thread.tenant, self._thread.id, run_id)
         modes: Sequence[str] = run.kwargs["stream_mode"] if RUN_MODES in self._modes else ()
         seq = self._after.seq if run_at_us == self._after.run_at_us else 0
+        if run.is_native:
+            await self._open_native(run, modes, seq, f"{run_at_us}.")
+            return
         encoding = GraphEncoding(modes, seq, prefix=f"{run_at_us}.")
         follower = await self._parts.tail.follow(run_id, encoding.reads_after, encoding)
         self._current = RunFollower(self._parts.database, run_id, follower)
+
+    async def _open_native(self, run: ThreadRun, modes: Sequence[str], seq: int, prefix: str) -> None:
+        database = self._parts.database
+        thread = await find_thread(database, self._thread.tenant, self._thread.id)
+        fold = await native_fold(database, thread, run)
+        follower = await self._parts.tail.follow(run.id, 0)
+        encoding = GraphEncoding(modes, prefix=prefix)
+        self._current = NativeRunFollower(
+            database, follower, fold, encoding, NativePosition(seq), ends_at_questions=False, numbers_text=False
+        )
 
     def _leave_run(self) -> None:
         follower, self._current = self._current, None
@@ -163,7 +191,7 @@ async def follow_thread(
     release = parts.streams.take(principal)
     follower = ThreadFollower(parts, thread, after, modes)
     unguard = parts.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
-    follower.when_closed(partial(_all, release, unguard))
+    follower.when_closed(partial(call_all, release, unguard))
     return follower
 
 
@@ -175,6 +203,7 @@ async def _newest(parts: Services, thread: Thread) -> ThreadCursor:
     return ThreadCursor(run_at_us + 1, 0)
 
 
-def _all(*calls: Callable[[], None]) -> None:
+def call_all(*calls: Callable[[], None]) -> None:
+    """Call all of these."""
     for call in calls:
         call()

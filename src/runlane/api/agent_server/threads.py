@@ -13,6 +13,7 @@ from starlette.responses import Response
 from runlane.api.agent_auth.guard import require_visible_thread, rule_of, visible_threads
 from runlane.api.agent_server.deletion import remove_thread
 from runlane.api.agent_server.extraction import extract, parse_paths
+from runlane.api.agent_server.native_state import current, with_questions
 from runlane.api.agent_server.operations import perform
 from runlane.api.agent_server.routing import agent_router, check_uuid, page_of, selected
 from runlane.api.agent_server.thread_schemas import (
@@ -31,7 +32,7 @@ from runlane.domain.graph import GraphRequest, Operation, PruneStrategy
 from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.thread import Thread
 from runlane.domain.wire import to_dict
-from runlane.errors import RunlaneError, UnknownThread
+from runlane.errors import InvalidRequest, RunlaneError, UnknownThread
 from runlane.store.threads import threads as store
 
 router = agent_router("threads")
@@ -82,6 +83,7 @@ async def search_threads(request: Request, principal: RunsRead, body: ThreadSear
         offset=wanted.offset,
     )
     page, headers = page_of(found, wanted.limit, wanted.offset)
+    page = await with_questions(parts_of(request).database, list(page))
     bodies: list[dict[str, Any]] = []
     for thread in page:
         whole = thread_json(thread)
@@ -117,6 +119,9 @@ async def prune_threads(request: Request, principal: RunsWrite, body: ThreadPrun
 @router.post("/threads/{thread_id}/copy", response_model=Thread, responses=answers(404))
 async def copy_thread(request: Request, principal: RunsWrite, thread_id: ThreadId) -> JsonBody:
     """Copy a thread with its state and history."""
+    source = await store.find_thread(parts_of(request).database, principal.tenant, thread_id)
+    if source.native is not None:
+        raise InvalidRequest("Threads of agents cannot be copied. Send the messages to a new thread.")
     copy_id = str(uuid.uuid4())
     copied = await store.copy_thread(parts_of(request).database, principal.tenant, thread_id, copy_id)
     return JsonBody(thread_json(copied))
@@ -130,7 +135,8 @@ async def get_thread(
     include: Annotated[list[str] | None, Query(description="`ttl` adds when the thread expires.")] = None,
 ) -> JsonBody:
     """Return a thread with its values and open interrupts."""
-    thread = await store.find_thread(parts_of(request).database, principal.tenant, thread_id)
+    database = parts_of(request).database
+    thread = await current(database, await store.find_thread(database, principal.tenant, thread_id))
     return JsonBody(thread_json(thread, ttl=include is not None and "ttl" in include))
 
 

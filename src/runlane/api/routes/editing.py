@@ -1,4 +1,4 @@
-"""Definitions, one at a time: check a text, store it, and see what uses it and what its runs take."""
+"""Definitions, one at a time: check one, store it, and list what uses it and what its runs take."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
 from runlane.domain.views import InboxPage
-from runlane.domain.wait import AnswerOutcome, InboxCount, QuestionDetail, QuestionKind
+from runlane.domain.wait import AnswerResult, InboxCount, QuestionDetail, QuestionKind
 from runlane.domain.wire import to_dict
 from runlane.errors import RunlaneError
 from runlane.store.orchestration.inbox import InboxFilter, claim_question, count_inbox, release_question
@@ -100,12 +100,12 @@ async def claim(request: Request, principal: RunsWrite, body: ClaimQuestion) -> 
     return ValueBody(await queries.get_question(parts.database, body.run_id, body.path))
 
 
-async def _answer(parts: Services, principal: Principal, one: OneAnswer, note: str | None) -> AnswerOutcome:
+async def _answer(parts: Services, principal: Principal, one: OneAnswer, note: str | None) -> AnswerResult:
     try:
         await require_visible(parts, principal, one.run_id)
         await answer_question(parts, principal, one.run_id, one.response, one.step, note)
     except RunlaneError as error:
         if error.http_status >= 500:
             raise
-        return AnswerOutcome(one.run_id, one.step, False, error.code, error.public_message)
-    return AnswerOutcome(one.run_id, one.step, True)
+        return AnswerResult(one.run_id, one.step, False, error.code, error.public_message)
+    return AnswerResult(one.run_id, one.step, True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.fields import Note, RequestModel, ResponseModel, RunId, StepPath
-from runlane.domain.wait import AnswerOutcome
+from runlane.domain.wait import AnswerResult
 
 MAX_ANSWERS = 100
 
@@ -36,7 +36,7 @@ class AnswersGiven(ResponseModel):
 
     answered: int
     refused: int
-    outcomes: list[AnswerOutcome]
+    outcomes: list[AnswerResult]
 
 
 class ClaimQuestion(RequestModel):

@@ -25,7 +25,7 @@ from runlane.definitions.schema.trigger import Trigger
 from runlane.definitions.scope import ALL_TOOLS, TOOL_OF_SERVER, DefinitionScope, ParsedDefinition
 from runlane.definitions.secret_references import check_secrets
 from runlane.domain.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
-from runlane.domain.schedule import ScheduleSettings
+from runlane.domain.schedule import CRONS_ONLY, ScheduleSettings
 
 
 def check(
@@ -144,6 +144,8 @@ def _check_schedule_target(
     at, target = location.at(field="target.name"), definition.target
     if target.kind == "task":
         _check_task(target.name, scope, at, problems)
+    elif target.kind == "assistant":
+        problems.error(location.at(field="target.kind"), CRONS_ONLY)
     else:
         _check_known("orchestration" if target.kind == "orchestration" else "agent", target.name, scope, at, problems)
 

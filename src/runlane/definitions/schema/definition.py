@@ -10,12 +10,14 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from runlane.definitions.schema.agent_context import AgentMemory, Compaction
 from runlane.definitions.schema.base import DefinitionModel, Id, Seconds, StateKey
 from runlane.definitions.schema.step import Step
 from runlane.definitions.schema.trigger import Trigger
 from runlane.domain.flow_control import FlowControl
 from runlane.domain.lane import DEFAULT_LANE, MAX_NAME
 from runlane.domain.schedule import ScheduleSettings
+from runlane.domain.task import Expose
 
 MAX_STEPS: Final = 500
 # The tool with which a model returns an answer that must match a schema.
@@ -29,6 +31,7 @@ _EFFECT: Final = (
     "once and ask let a person decide. With ask, a person must also approve every call."
 )
 _FLOW_CONTROL: Final = "When and how often its runs start, per key."
+_EXPOSE: Final = "mcp: clients of the MCP server see it as a tool of its own."
 _MAX_OUTPUT: Final = 1024 * 1024
 
 
@@ -82,6 +85,7 @@ class Orchestration(DefinitionModel):
         default_factory=dict, description="Scripts by name, for models named scripted:NAME."
     )
     flow_control: FlowControl | None = Field(None, description=_FLOW_CONTROL)
+    expose: Expose | None = Field(None, description=_EXPOSE)
     avatar: str | None = Field(None, description="For editors.")
     trigger: Literal["manual", "scheduled"] = Field("manual", description="For editors.")
     created_at: str | None = Field(None, description="For people.")
@@ -150,11 +154,16 @@ class Agent(DefinitionModel):
     delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call as tools.")
     max_turns: int = Field(30, ge=1, le=1000, description="Maximum model calls for one task.")
     history_turns: int = Field(10, ge=0, le=1000, description="In a chat: how many earlier turns the model receives.")
+    compaction: Compaction | None = Field(
+        None, description="Keeps conversations inside the model's window; a chat then has all of its earlier turns."
+    )
+    memory: AgentMemory | None = Field(None, description="What it remembers beyond a conversation.")
     max_cost_usd_per_day: float | None = Field(
         None, gt=0, description="No model is called once all its tasks of a day (UTC) have cost this much."
     )
     on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked to raise it.")
     flow_control: FlowControl | None = Field(None, description=f"{_FLOW_CONTROL} Turns of a chat are not affected.")
+    expose: Expose | None = Field(None, description=_EXPOSE)
     answers: list[Any] = Field(default_factory=list, description="Script of the model named scripted.")
     skip_default_tools: bool = Field(True, description="Kept for imported definitions.")
     repos: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")
@@ -167,6 +176,13 @@ class Agent(DefinitionModel):
     def _orchestrator(self) -> Agent:
         if (self.type == "orchestrator") != (self.orchestration_id is not None):
             raise ValueError('orchestration_id is required for agents of type "orchestrator", and only for these')
+        if self.compaction is not None and "history_turns" in self.model_fields_set:
+            raise ValueError("history_turns has no effect with compaction, which keeps all turns: remove one of them")
+        if self.compaction is not None:
+            self.compaction.check_instructions(self.system_prompt)
+        taken = [] if self.memory is None else [name for name in self.memory.tools if name in self.tools]
+        if taken:
+            raise ValueError(f"the memory offers a tool named {taken[0]}, too: rename the tool, or limit memory.tools")
         return self
 
 

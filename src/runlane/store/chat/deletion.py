@@ -5,13 +5,16 @@ Retention deletes a session when all of its runs are deleted and its last messag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Float, Text, bindparam, cast, delete, exists, select
 from sqlalchemy.types import BigInteger
 
+from runlane.domain.graph import ORDERING_KEY as THREAD_KEY
 from runlane.domain.run import Status
-from runlane.errors import UnknownSession, WrongState
+from runlane.domain.tenant import bare_key
+from runlane.errors import Conflict, UnknownSession, WrongState
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.retention import delete_runs
 from runlane.store.sql.database import Database, Session
@@ -48,6 +51,11 @@ _DELETE_TURNS = Statement(
     delete(chat_turns).where(member(chat_turns.c.session_id, "ids")),
     purpose="Delete the turns of chat sessions.",
 )
+_DELETE_TURNS_OF_RUNS = Statement(
+    "delete_turns_of_runs",
+    delete(chat_turns).where(member(chat_turns.c.run_id, "ids")),
+    purpose="Delete the turns of runs that are rolled back.",
+)
 _DELETE_LETTERS = Statement(
     "delete_letters_of_runs",
     delete(dead_letters).where(member(dead_letters.c.run_id, "ids")),
@@ -78,6 +86,8 @@ async def delete_session(database: Database, session_id: str) -> None:
         rows = await session.fetch(_KEY, session_id=session_id)
         if not rows:
             raise UnknownSession(session_id)
+        if bare_key(rows[0]["ordering_key"]).startswith(THREAD_KEY):
+            raise Conflict(f"The chat session {session_id} belongs to a thread. Delete the thread: DELETE /threads/ID")
         # No turn can be posted or retried while this lock is held.
         await session.lock(exclusive=key_locks([rows[0]["ordering_key"]]))
         if not await session.fetch(_LOCK_SESSION, session_id=session_id):
@@ -101,6 +111,16 @@ async def delete_old_sessions(session: Session, keep_seconds: float) -> int:
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     await _drop(session, ids)
     return len(ids)
+
+
+async def drop_turns(session: Session, run_ids: Sequence[str]) -> None:
+    """Delete the turns of runs that are rolled back. Their numbers are not used again."""
+    await session.fetch(_DELETE_TURNS_OF_RUNS, ids=session.texts(run_ids))
+
+
+async def drop_sessions_of_threads(session: Session, ids: Sequence[str]) -> None:
+    """Delete the sessions of deleted threads; their runs stay until retention."""
+    await _drop(session, list(ids))
 
 
 async def _drop(session: Session, ids: list[str]) -> None:

@@ -22,7 +22,7 @@ from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import chat_sessions, chat_turns
-from runlane.store.sql.statement import Statement
+from runlane.store.sql.statement import Row, Statement
 
 # The field of a run's plan that names the chat turn of the run.
 PLAN_KEY: Final = "chat"
@@ -137,6 +137,11 @@ async def post_in(
                 f'The chat session {session_id} is one with the agent "{known[0]["agent"]}". '
                 f'Begin one with "{agent}": leave session_id out.'
             )
+        if known[0]["ordering_key"] != new_run.ordering_key:
+            raise Conflict(
+                f"The chat session {session_id} belongs to a thread, which orders its turns. Start a run in the "
+                "thread: POST /threads/{thread_id}/runs"
+            )
         turn = known[0]["last_turn"] + 1
     plan = load_json(new_run.plan or "{}") | {PLAN_KEY: {"session_id": session_id, "turn": turn}}
     (verdict,) = await accept(session, [new_run._replace(plan=dump_json(plan))], holds_limits=holds_limits)
@@ -144,6 +149,20 @@ async def post_in(
         raise verdict
     if verdict.replayed:
         return await _posted_before(session, verdict)
+    await add_turn(session, new_run, session_id=session_id, agent=agent, message=message, turn=turn, is_new=is_new)
+    return ChatTurn(session_id, turn, verdict)
+
+
+async def lock_session(session: Session, session_id: str) -> Row | None:
+    """Return a session, locked so that retention does not delete it meanwhile; None if it does not exist."""
+    rows = await session.fetch(_LOCK_SESSION, session_id=session_id)
+    return rows[0] if rows else None
+
+
+async def add_turn(
+    session: Session, new_run: NewRun, *, session_id: str, agent: str, message: str, turn: int, is_new: bool
+) -> None:
+    """Add the turn of an accepted run to its session, or begin the session with it."""
     if is_new:
         await check_one_more(session, new_run.tenant, CHAT_SESSIONS, None)
         await session.fetch(
@@ -156,7 +175,6 @@ async def post_in(
     else:
         await session.fetch(_GO_ON, session_id=session_id, turn=turn)
     await session.fetch(_ADD, session_id=session_id, turn=turn, run_id=new_run.id, message=message)
-    return ChatTurn(session_id, turn, verdict)
 
 
 async def _posted_before(session: Session, verdict: Accepted) -> ChatTurn:

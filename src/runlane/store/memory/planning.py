@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runlane.domain.ids import new_id
 from runlane.domain.memory import (
     CONTEXT_FRAGMENT,
     MAX_FRAGMENTS,
@@ -54,6 +53,7 @@ class PlanFacts:
     fragments: dict[str, set[str]]
     applied_at_once: bool
     ops: list[PlannedOp] = field(default_factory=list[PlannedOp])
+    keyed_ops: list[PlannedOp] = field(default_factory=list[PlannedOp])
 
 
 def missing_memory(memory_id: str) -> NotFound:
@@ -78,7 +78,7 @@ def plan(request: MemoryRequest, facts: PlanFacts) -> MemoryAnswer:
         raise missing_memory(request.memory_id)
     match request:
         case AddEntries():
-            return tuple(_add(request, facts, head, entry, index) for index, entry in enumerate(request.entries))
+            return tuple([_add(request, facts, head, index) for index in range(len(request.entries))])
         case CorrectEntry():
             return _correct(request, facts, head)
         case DeleteEntry():
@@ -108,18 +108,19 @@ def _op(
     index: int = 0,
 ) -> int:
     head.last_seq += 1
-    facts.ops.append(
-        PlannedOp(
-            head.id,
-            head.last_seq,
-            op_id_of(request.op_id, index),
-            request.fingerprint,
-            kind,
-            subject,
-            change,
-            request.now_us,
-        )
+    op = PlannedOp(
+        head.id,
+        head.last_seq,
+        op_id_of(request.op_id, index),
+        request.fingerprint,
+        kind,
+        subject,
+        change,
+        request.now_us,
     )
+    facts.ops.append(op)
+    if request.keyed:
+        facts.keyed_ops.append(op)
     return head.last_seq
 
 
@@ -156,8 +157,8 @@ def _added(
     return added
 
 
-def _add(request: AddEntries, facts: PlanFacts, head: MemoryHead, entry: NewEntry, index: int) -> MemoryEntry:
-    entry_id = new_id("entry")
+def _add(request: AddEntries, facts: PlanFacts, head: MemoryHead, index: int) -> MemoryEntry:
+    entry, entry_id = request.entries[index], request.ids[index]
     change = _entry_change(entry_id, entry, request.now_us, None)
     seq = _op(request, facts, head, MemoryOpKind.ADD, entry_id, change, index)
     return _added(facts, head, entry_id, seq, entry, request.now_us, None)
@@ -177,7 +178,7 @@ def _correct(request: CorrectEntry, facts: PlanFacts, head: MemoryHead) -> Memor
         raise Conflict(
             f'The entry "{old.id}" is corrected by "{old.corrected_by}" already. Correct that entry instead.'
         )
-    entry_id = new_id("entry")
+    entry_id = request.new_entry_id
     change = _entry_change(entry_id, request.entry, request.now_us, old.id)
     change["correction_reason"] = request.reason
     seq = _op(request, facts, head, MemoryOpKind.CORRECT, entry_id, change)

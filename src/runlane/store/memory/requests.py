@@ -22,9 +22,10 @@ class MemoryRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddEntries(MemoryRequest):
-    """Add entries, all or none."""
+    """Add entries, all or none. `ids` are those that the entries get."""
 
     entries: tuple[NewEntry, ...]
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class CorrectEntry(MemoryRequest):
     entry_id: str
     entry: NewEntry
     reason: str
+    new_entry_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Set a damaged memory file aside, with an honest list of what it had that the database has not.
 
-The list is read from the damaged file as far as that is possible. It says so if it is incomplete.
+The list is read from the damaged file as far as that is possible, and is marked if it is incomplete.
 """
 
 from __future__ import annotations

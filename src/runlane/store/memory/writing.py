@@ -116,11 +116,13 @@ _UNOWN = Statement(
 class WriteRules:
     """How operations are logged. With `replicated`, they wait for replication; otherwise they are applied at once.
 
-    With `check_owner`, a memory that a node owns is refused, and one whose node is gone is taken.
+    With `check_owner`, a memory that a node owns is refused, and one whose node is gone is taken. Without `log_all`,
+    only operations with an idempotency key are logged: a file that is not replicated needs no others.
     """
 
     replicated: bool
     check_owner: bool = False
+    log_all: bool = True
 
 
 async def write_requests(
@@ -160,7 +162,7 @@ async def _store(session: Session, facts: PlanFacts, rules: WriteRules) -> None:
     waiting = {True: MemoryOpState.BLOCKED, False: MemoryOpState.PENDING}
     states = {head.id: waiting[head.parked] if rules.replicated else MemoryOpState.APPLIED for head in changed}
     await apply_ops(session, facts.ops)
-    await log_ops(session, facts.ops, states)
+    await log_ops(session, facts.ops if rules.log_all else facts.keyed_ops, states)
     now = facts.ops[-1].created_at_us
     heads = [(head.id, head.last_seq, head.applied_seq if rules.replicated else head.last_seq, now) for head in changed]
     await session.fetch(_ADVANCE, heads)

@@ -30,6 +30,7 @@ class CallKind(StrEnum):
     DISCOVERY = "discovery"
     ANSWER = "answer"
     CLOSED = "closed"
+    SUMMARY = "summary"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Column, Text, bindparam, delete, select, update
 
 from runlane.domain.firing import Firing, FiringKind, FiringOutcome
+from runlane.domain.graph import thread_key, thread_ordering_key
 from runlane.domain.ids import lock_key, new_id
 from runlane.domain.schedule import DEFAULT_MAX_SCHEDULES, DEFAULT_MIN_PERIOD_SECONDS, ScheduleSettings, ScheduleTiming
 from runlane.domain.schedule_rules import check_timing, judge_span
@@ -45,7 +46,8 @@ def _bound(*names: str) -> dict[str, Any]:
 
 _WRITTEN: Final = (
     "settings", "template", "ordering_key", "paused_counts", "zone_version", "source", "version", "generation",
-    "cursor_at", "next_at", "next_due_at", "updated_by",
+    "cursor_at", "next_at", "next_due_at", "updated_by", "assistant_id", "thread", "metadata",
+    "ends_at",
 )  # fmt: skip
 _INSERT = Statement(
     "create_schedule",
@@ -199,6 +201,8 @@ def _lock_name(tenant: str, settings: ScheduleSettings) -> str | None:
     """Return the ordering key of its runs as it is stored."""
     if settings.target.session_id is not None:
         return scoped_key(tenant, f"{CHAT_KEY}{settings.target.session_id}")
+    if settings.target.thread_id is not None:
+        return thread_ordering_key(tenant, settings.target.thread_id)
     return None if settings.ordering_key is None else scoped_key(tenant, settings.ordering_key)
 
 
@@ -268,6 +272,20 @@ def _parameters(fresh: StoredSchedule) -> dict[str, Any]:
         "new_next_at": fresh.next_at_us,
         "new_next_due_at": None if fresh.paused_at_us is not None else fresh.next_due_at_us,
         "new_updated_by": fresh.updated_by,
+        **_cron_columns(fresh),
+    }
+
+
+def _cron_columns(fresh: StoredSchedule) -> dict[str, Any]:
+    """Return what crons are found by; null for other schedules."""
+    target = fresh.settings.target
+    is_cron = target.kind == "assistant"
+    thread = None if target.thread_id is None else thread_key(fresh.tenant, target.thread_id)
+    return {
+        "new_assistant_id": target.name if is_cron else None,
+        "new_thread": thread,
+        "new_metadata": dump_json(fresh.settings.input.get("metadata", {})) if is_cron else None,
+        "new_ends_at": fresh.settings.ends_at if is_cron else None,
     }
 
 

@@ -18,7 +18,7 @@ from runlane.domain.schedule_rules import MissedSlots, OpenRuns
 from runlane.failpoints import failpoint
 from runlane.store.access.tenants import tenant_lock
 from runlane.store.queue.ordering import ReleasedRun, key_locks
-from runlane.store.queue.run_changes import cancel_in, lock_key_of
+from runlane.store.queue.run_changes import RunChange, cancel_in, lock_key_of
 from runlane.store.schedules import firing_statements as sql
 from runlane.store.schedules.buffer import start_buffered
 from runlane.store.schedules.messages import report_firings
@@ -72,6 +72,12 @@ class Applied:
             self.notices.append(Notice(run.run_id, run.last_seq))
             if run.status is Status.QUEUED:
                 self.lanes.add(run.lane)
+
+    def add_cancelled(self, change: RunChange) -> None:
+        """Note a run that was cancelled."""
+        self.cancelled.append(change.run_id)
+        self.lanes.update(change.ready_lanes)
+        self.notices += change.notices
 
 
 @dataclass(slots=True)
@@ -262,7 +268,10 @@ async def _shrink_missed(session: Session, plan: FiringPlan, state: _Pass) -> No
 
 
 async def _start(session: Session, state: _Pass, applied: Applied) -> None:
-    verdicts = await start_runs(session, [run for _, _, run in state.starts])
+    changes: list[RunChange] = []
+    verdicts = await start_runs(session, [run for _, _, run in state.starts], changes)
+    for change in changes:
+        applied.add_cancelled(change)
     for (plan, item, _), verdict in zip(state.starts, verdicts, strict=True):
         if isinstance(verdict, Accepted):
             _add(state, applied, plan, item.at, FiringOutcome.STARTED, run_id=verdict.run_id)
@@ -278,10 +287,7 @@ async def _write(session: Session, plans: Sequence[FiringPlan], state: _Pass, ap
         await session.fetch(sql.HOOK_RUNS, ids=session.texts(sorted(state.hooked)))
     for run_id, actor in sorted(state.cancels.items()):
         await lock_key_of(session, run_id)
-        change = await cancel_in(session, run_id, actor=actor)
-        applied.cancelled.append(run_id)
-        applied.lanes.update(change.ready_lanes)
-        applied.notices += change.notices
+        applied.add_cancelled(await cancel_in(session, run_id, actor=actor))
     uids = {plan.schedule.uid for plan in plans}
     waits = [uid for uid in uids if state.buffered.get(uid) or any(_is_buffered(f) for f in applied.firings[uid])]
     if waits:

@@ -74,6 +74,6 @@ async def read_schedule_health(database: Database) -> ScheduleHealth:
     for row in targets:
         target = parse_settings(row["settings"]).target
         kind = "agent" if target.kind == "chat" else target.kind
-        if kind != "task" and (row["tenant"], kind, target.name) not in defined:
+        if kind not in ("task", "assistant") and (row["tenant"], kind, target.name) not in defined:
             dangling.append(row["id"])
     return ScheduleHealth(counts["active"], counts["overdue"], failed, tuple(dangling[:_NAMED]))

@@ -28,14 +28,17 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.assistant import Assistant, AssistantVersion
 from runlane.domain.graph import default_assistant_id
+from runlane.domain.native_thread import native_candidates
 from runlane.domain.text import dump_json
 from runlane.errors import Conflict, NotFound, UnknownAssistant, UnknownGraph
+from runlane.store.schedules.crons import delete_crons_of_assistant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import assistant_versions, assistants, graphs
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.graphs import graph_ids
+from runlane.store.threads.native_graphs import native_graph_ids
 
 _CREATED_BY_SYSTEM: Final = {"created_by": "system"}
 _CONTENT = ("graph_id", "name", "description", "config", "context", "metadata")
@@ -162,7 +165,7 @@ async def create_assistant(
     """Create an assistant. If its id exists: return it with `may_exist`, else raise Conflict."""
 
     async def work(session: Session) -> Assistant:
-        known = await graph_ids(session)
+        known = await known_graphs(session, tenant)
         if content.graph_id not in known:
             raise UnknownGraph(content.graph_id, known)
         params = _columns(content)
@@ -186,21 +189,19 @@ async def find_assistant(database: Database, tenant: str, assistant_id: str) -> 
 
 async def find_assistant_in(session: Session, tenant: str, assistant_id: str) -> Assistant:
     """Do the same within a transaction."""
-    default = default_assistant_id(assistant_id)
-    ids = session.texts([assistant_id, default])
-    rows = await session.fetch(_FIND, tenant=tenant, ids=ids)
+    ids = _meant(assistant_id)
+    rows = await session.fetch(_FIND, tenant=tenant, ids=session.texts(ids))
     if not rows:
         known = await create_defaults(session, tenant)
-        rows = await session.fetch(_FIND, tenant=tenant, ids=ids)
+        rows = await session.fetch(_FIND, tenant=tenant, ids=session.texts(ids))
         if not rows:
             raise UnknownAssistant(assistant_id, known)
-    by_id = {row["id"]: row for row in rows}
-    return assistant_of(by_id.get(assistant_id) or by_id[default])
+    return assistant_of(min(rows, key=lambda row: ids.index(row["id"])))
 
 
 async def resolve_assistant(database: Database, tenant: str, assistant_id: str) -> Assistant:
     """Return the assistant of a new run. Conflict if the newest worker could not load its graph."""
-    ids = [assistant_id, default_assistant_id(assistant_id)]
+    ids = _meant(assistant_id)
 
     async def work(session: Session) -> Assistant:
         rows = await session.fetch(_RESOLVE, tenant=tenant, ids=session.texts(ids))
@@ -222,7 +223,7 @@ async def update_assistant(database: Database, tenant: str, assistant_id: str, c
 
     async def work(session: Session) -> Assistant:
         current = await _lock(session, tenant, assistant_id)
-        if "graph_id" in changes and changes["graph_id"] not in (known := await graph_ids(session)):
+        if "graph_id" in changes and changes["graph_id"] not in (known := await known_graphs(session, tenant)):
             raise UnknownGraph(changes["graph_id"], known)
         merged = {**changes, "metadata": {**current.metadata, **changes.get("metadata", {})}}
         content = replace(_content(current), **merged)
@@ -262,6 +263,7 @@ async def delete_assistant_in(session: Session, tenant: str, assistant_id: str) 
         )
     await session.fetch(_DELETE, tenant=tenant, assistant_id=current.id)
     await session.fetch(_DELETE_VERSIONS, tenant=tenant, assistant_id=current.id)
+    await delete_crons_of_assistant(session, tenant, current.id)
     return current
 
 
@@ -290,7 +292,7 @@ async def drop_assistants(session: Session, tenant: str) -> None:
 
 async def create_defaults(session: Session, tenant: str) -> list[str]:
     """Store the default assistants that the tenant lacks. Return the ids of all graphs."""
-    known = await graph_ids(session)
+    known = await known_graphs(session, tenant)
     by_id = {default_assistant_id(graph_id): graph_id for graph_id in known}
     stored = await session.fetch(_FIND, tenant=tenant, ids=session.texts(list(by_id)))
     missing = by_id.keys() - {row["id"] for row in stored}
@@ -302,11 +304,22 @@ async def create_defaults(session: Session, tenant: str) -> list[str]:
     return known
 
 
+async def known_graphs(session: Session, tenant: str) -> list[str]:
+    """Return the ids of the graphs of the workers, and of the agents and orchestrations of a tenant."""
+    return [*await graph_ids(session), *await native_graph_ids(session, tenant)]
+
+
+def _meant(assistant_id: str) -> list[str]:
+    """Return the ids of the assistants that a client may mean: a graph is before an agent of the same name."""
+    named = [default_assistant_id(graph_id) for graph_id in (assistant_id, *native_candidates(assistant_id))]
+    return [assistant_id, *named]
+
+
 async def _lock(session: Session, tenant: str, assistant_id: str) -> Assistant:
     found = await find_assistant_in(session, tenant, assistant_id)
     rows = await session.fetch(_LOCK, tenant=tenant, assistant_id=found.id)
     if not rows:
-        raise UnknownAssistant(assistant_id, await graph_ids(session))
+        raise UnknownAssistant(assistant_id, await known_graphs(session, tenant))
     return assistant_of(rows[0])
 
 

@@ -60,6 +60,11 @@ _OF_TENANT = Statement(
 )
 
 
+async def has_open_runs(session: Session, key: str) -> bool:
+    """Return whether a thread has a run that has not ended; operations on its state are not runs of it."""
+    return bool(await session.fetch(_OPEN_RUNS, thread=key))
+
+
 async def cancel_open_runs(
     session: Session, key: str, action: CancelAction, *, actor: str, only: Collection[str] | None = None
 ) -> tuple[RunChange, ...]:

@@ -26,6 +26,8 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.text import load_json
+from runlane.store.chat.deletion import drop_sessions_of_threads
+from runlane.store.schedules.crons import delete_crons_of_threads
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_us, upsert
 from runlane.store.sql.schema import checkpoint_values, checkpoint_writes, checkpoints, thread_runs, threads
@@ -59,6 +61,11 @@ _RUNS: Final = Statement(
     purpose="Delete the runs of threads, except those whose result may still be read.",
 )
 _THREADS: Final = _delete_of(threads, "key")
+_SESSIONS: Final = Statement(
+    "sessions_of_threads",
+    select(threads.c.session_id).where(member(threads.c.key, "keys"), threads.c.session_id.is_not(None)),
+    purpose="Find the chat sessions of threads of agents.",
+)
 _thread = bindparam("thread", type_=Text())
 _WRITES_OF_RUNS = Statement(
     "delete_writes_of_runs",
@@ -162,8 +169,12 @@ async def delete_threads(session: Session, keys: Sequence[str], *, keep_runs: Se
         return
     await delete_checkpoints(session, keys)
     bound = session.texts(keys)
+    sessions = [row["session_id"] for row in await session.fetch(_SESSIONS, keys=bound)]
+    if sessions:
+        await drop_sessions_of_threads(session, sessions)
     await session.fetch(_RUNS, keys=bound, kept=session.texts(keep_runs))
     await session.fetch(_THREADS, keys=bound)
+    await delete_crons_of_threads(session, keys)
 
 
 async def remove_runs(session: Session, thread: str, run_ids: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ def _end(batch: FromClause) -> Executable:
             updated_at=now_us(),
             expires_at=expiry(),
         )
-        .returning(threads.c.key, threads.c.open_runs)
+        .returning(threads.c.key, threads.c.open_runs, threads.c.native)
     )
 
 
@@ -58,6 +58,11 @@ _SPECIAL = Statement(
     )
     .order_by(thread_runs.c.run_id),
     purpose="Find ended runs that are rolled back when they are cancelled, or whose threads are deleted.",
+)
+_KNOWN = Statement(
+    "read_failed_thread_runs",
+    select(thread_runs.c.run_id, thread_runs.c.thread).where(member(thread_runs.c.run_id, "ids")),
+    purpose="Find which failed runs are runs of threads, and not operations on their state.",
 )
 _FORGET = Statement(
     "delete_rolled_back_runs",
@@ -84,16 +89,42 @@ async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
         counts[key] = counts.get(key, 0) + 1
         if row["status"] == Status.FAILED:
             failed[key] = row["id"]
+    if failed:
+        # An operation that the graph has refused leaves the thread as it was.
+        known = await session.fetch(_KNOWN, ids=session.texts(sorted(failed.values())))
+        failed = {row["thread"]: row["run_id"] for row in known}
     unreported = {key_of_thread(row["ordering_key"]) for row in of_threads if row["status"] != Status.COMPLETED}
     changed = await session.fetch(_END, [(key, counts[key], failed.get(key)) for key in sorted(counts)])
     special = await session.fetch(_SPECIAL, ids=session.texts(sorted(row["id"] for row in of_threads)))
+    rolled_back: set[str] = set()
     if special:
         free = {row["key"] for row in changed if row["open_runs"] == 0}
-        await _settle_special(session, special, {row["id"]: row["status"] for row in of_threads}, free)
-    await refresh_threads(session, sorted(unreported))
+        rolled_back = await _settle_special(session, special, {row["id"]: row["status"] for row in of_threads}, free)
+    native = {row["key"] for row in changed if row["native"] is not None}
+    if native:
+        await _settle_native(session, of_threads, native, rolled_back)
+    await refresh_threads(session, sorted(unreported - native))
 
 
-async def _settle_special(session: Session, special: Sequence[Row], statuses: dict[str, str], free: set[str]) -> None:
+async def _settle_native(session: Session, ended: Sequence[Row], native: set[str], rolled_back: set[str]) -> None:
+    # Imported here: most threads are those of graphs.
+    from runlane.store.chat.deletion import drop_turns
+    from runlane.store.threads.native_runs import settle_native
+
+    by_thread: dict[str, list[str]] = {}
+    for row in ended:
+        key = key_of_thread(row["ordering_key"])
+        if key in native and row["id"] not in rolled_back:
+            by_thread.setdefault(key, []).append(row["id"])
+    await settle_native(session, by_thread)
+    if rolled_back:
+        await drop_turns(session, sorted(rolled_back))
+
+
+async def _settle_special(
+    session: Session, special: Sequence[Row], statuses: dict[str, str], free: set[str]
+) -> set[str]:
+    """Roll runs back and delete threads. Return the runs that were rolled back."""
     rolled_back = [
         row for row in special if row["on_cancel"] == _ROLLBACK and statuses[row["run_id"]] == Status.CANCELLED
     ]
@@ -104,6 +135,7 @@ async def _settle_special(session: Session, special: Sequence[Row], statuses: di
     # A thread with an open run is deleted with the end of that run.
     over = {row["thread"] for row in special if row["on_completion"] == _DELETE and row["thread"] in free}
     await delete_threads(session, sorted(over), keep_runs=sorted(statuses))
+    return {row["run_id"] for row in rolled_back}
 
 
 async def reopen_thread(session: Session, ordering_key: str) -> bool:

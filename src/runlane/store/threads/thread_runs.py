@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, func, select
 
-from runlane.domain.graph import Durability, GraphRequest, ThreadRunStatus, run_status, thread_key
+from runlane.domain.graph import (
+    HIDDEN_MODES,
+    Durability,
+    GraphOutcome,
+    GraphRequest,
+    ThreadRunStatus,
+    run_status,
+    thread_key,
+)
 from runlane.domain.run import GRAPH, Status
 from runlane.domain.tenant import bare_key
 from runlane.domain.text import load_json
@@ -16,7 +24,7 @@ from runlane.domain.thread import ThreadRun
 from runlane.errors import RunNotFound, WrongState
 from runlane.store.queue.retention import delete_runs
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import member
+from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import run_inputs, run_results, runs, thread_runs
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.threads import lock_thread_key
@@ -29,11 +37,12 @@ _STATUSES: Final = {wire: [status.value for status in Status if run_status(statu
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run of a thread ended: its result, or its error."""
+    """How a run of a thread ended: its result, or its error. `interrupted`: the graph waits."""
 
     status: Status
     result: Any
     error: dict[str, Any] | None
+    interrupted: bool = False
 
 
 _run_id = bindparam("run_id", type_=Text())
@@ -71,6 +80,23 @@ _AFTER = Statement(
     .limit(bindparam("limit", type_=Integer())),
     purpose="Find the runs of a thread after one of them.",
 )
+_AT = Statement(
+    "thread_runs_at",
+    select(thread_runs.c.run_id, thread_runs.c.created_at, thread_runs.c.ordinal)
+    .where(thread_runs.c.thread == _thread, thread_runs.c.ordinal >= bindparam("ordinal", type_=Integer()))
+    .order_by(thread_runs.c.ordinal)
+    .limit(lit(1)),
+    purpose="Find a run of a thread by its ordinal, or the next one that is kept.",
+)
+_FIRST_OPEN = Statement(
+    "first_open_thread_run",
+    select(thread_runs.c.ordinal)
+    .select_from(thread_runs.join(runs, runs.c.id == thread_runs.c.run_id))
+    .where(thread_runs.c.thread == _thread, runs.c.status.not_in([lit(one) for one in Status if one.terminal]))
+    .order_by(thread_runs.c.ordinal)
+    .limit(lit(1)),
+    purpose="Find the first run of a thread that has not ended.",
+)
 _NEWEST = Statement(
     "newest_thread_run",
     select(func.max(thread_runs.c.created_at).label("created_at")).where(thread_runs.c.thread == _thread),
@@ -83,8 +109,12 @@ _THREAD_OF = Statement(
 )
 _RESULT = Statement(
     "read_thread_result",
-    select(runs.c.status, runs.c.tenant, run_results.c.result, run_results.c.error)
-    .select_from(runs.outerjoin(run_results, run_results.c.run_id == runs.c.id))
+    select(runs.c.status, runs.c.tenant, run_results.c.result, run_results.c.error, thread_runs.c.outcome)
+    .select_from(
+        runs.outerjoin(run_results, run_results.c.run_id == runs.c.id).outerjoin(
+            thread_runs, thread_runs.c.run_id == runs.c.id
+        )
+    )
     .where(runs.c.id == _run_id),
     purpose="Read the result of a run of a thread.",
 )
@@ -150,6 +180,20 @@ async def runs_after(database: Database, key: str, after_us: int, limit: int = 1
     return [(row["created_at"], row["run_id"]) for row in rows]
 
 
+async def run_at_ordinal(database: Database, key: str, ordinal: int) -> tuple[int, int] | None:
+    """Return the ordinal and the time of the first run that is kept and has this ordinal or a higher one."""
+    for row in await database.query(_AT, thread=key, ordinal=ordinal):
+        return row["ordinal"], row["created_at"]
+    return None
+
+
+async def first_open_ordinal(database: Database, key: str) -> int | None:
+    """Return the ordinal of the first run of a thread that has not ended."""
+    for row in await database.query(_FIRST_OPEN, thread=key):
+        return row["ordinal"]
+    return None
+
+
 async def newest_run_at(database: Database, key: str) -> int:
     """Return when the newest run of a thread was accepted; 0 without runs."""
     return (await database.query(_NEWEST, thread=key))[0]["created_at"] or 0
@@ -162,7 +206,8 @@ async def read_result(database: Database, run_id: str) -> RunResult:
         raise RunNotFound(run_id)
     row = rows[0]
     result = None if row["result"] is None else load_json(row["result"])
-    return RunResult(Status(row["status"]), result, None if row["error"] is None else load_json(row["error"]))
+    error = None if row["error"] is None else load_json(row["error"])
+    return RunResult(Status(row["status"]), result, error, row["outcome"] == GraphOutcome.INTERRUPTED)
 
 
 async def delete_thread_run(database: Database, tenant: str, thread_id: str, run_id: str) -> None:
@@ -183,7 +228,7 @@ async def delete_thread_run(database: Database, tenant: str, thread_id: str, run
     await database.transact(work)
 
 
-def new_thread_run(start: ThreadStart, status: Status, created_at_us: int) -> ThreadRun:
+def new_thread_run(start: ThreadStart, status: Status, created_at_us: int, ordinal: int) -> ThreadRun:
     """Return a run that was accepted in this transaction."""
     metadata = dict(start.request.metadata)
     row = {
@@ -202,6 +247,7 @@ def new_thread_run(start: ThreadStart, status: Status, created_at_us: int) -> Th
         metadata=metadata,
         kwargs=_kwargs(start.request, row, start.thread_id, metadata),
         multitask_strategy=start.strategy.value,
+        ordinal=ordinal,
     )
 
 
@@ -219,6 +265,7 @@ def _thread_run(row: Row, thread_id: str) -> ThreadRun:
         metadata=metadata,
         kwargs=_kwargs(request, row, thread_id, metadata),
         multitask_strategy=row["multitask_strategy"],
+        ordinal=row["ordinal"],
     )
 
 
@@ -238,7 +285,7 @@ def _kwargs(request: GraphRequest, row: Row, thread_id: str, metadata: dict[str,
         "config": config,
         "context": {} if request.context is None else request.context,
         "checkpoint": request.checkpoint,
-        "stream_mode": request.stream_mode,
+        "stream_mode": [mode for mode in request.stream_mode if mode not in HIDDEN_MODES],
         "interrupt_before": request.interrupt_before,
         "interrupt_after": request.interrupt_after,
         "webhook": None,

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Text,
+    and_,
     bindparam,
     case,
     cast,
@@ -28,6 +29,7 @@ from sqlalchemy import (
 
 from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.graph import ThreadStatus, thread_key, thread_ordering_key
+from runlane.domain.run import Status
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import Thread, ThreadTtl
 from runlane.domain.timestamps import format_timestamp
@@ -36,7 +38,7 @@ from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert, visible_by
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import threads
+from runlane.store.sql.schema import run_waits, runs, thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.deletion import copy_checkpoints, expiry, keep_latest
 
@@ -145,7 +147,26 @@ _OF_ASSISTANT = Statement(
 
 _status = bindparam("status", type_=Text())
 _values = bindparam("values", type_=Text())
-_shown_status = case((threads.c.open_runs > lit(0), lit(ThreadStatus.BUSY)), else_=threads.c.status)
+# A run of an agent that waits for a person makes its thread interrupted; runs of graphs do not pause.
+_asks = (
+    select(lit(1))
+    .select_from(
+        thread_runs.join(runs, runs.c.id == thread_runs.c.run_id).join(run_waits, run_waits.c.run_id == runs.c.id)
+    )
+    .where(
+        thread_runs.c.thread == threads.c.key,
+        runs.c.status == lit(Status.PAUSED),
+        run_waits.c.kind == lit("human"),
+        run_waits.c.answered_at.is_(None),
+        run_waits.c.settled_at.is_(None),
+    )
+    .exists()
+)
+_shown_status = case(
+    (threads.c.open_runs == lit(0), threads.c.status),
+    (and_(threads.c.native.is_not(None), _asks), lit(ThreadStatus.INTERRUPTED)),
+    else_=lit(ThreadStatus.BUSY),
+)
 _found = (
     threads.c.tenant == _tenant,
     or_(cast(bindparam("every_id", type_=Boolean()), Boolean), member(threads.c.id, "ids")),

@@ -7,7 +7,9 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text,
 from runlane.store.sql.schema.base import metadata
 
 # `cursor_at` is the last slot that is decided, `next_at` the one after it, and `next_due_at` that slot with the offset
-# of the spread. `template` has what a run of a task needs in processes that do not have the task's code.
+# of the spread. `template` has what a run of a task needs in processes that do not have the task's code. A cron has the
+# id of its assistant, its metadata as JSON, the key of its thread, unless each run
+# has a thread of its own, and its end.
 schedules = Table(
     "schedules",
     metadata,
@@ -35,6 +37,10 @@ schedules = Table(
     Column("created_by", Text, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("updated_by", Text, nullable=False),
+    Column("assistant_id", Text),
+    Column("thread", Text),
+    Column("metadata", Text),
+    Column("ends_at", BigInteger),
 )
 Index("schedules_id", schedules.c.tenant, schedules.c.id, unique=True)
 # A paused schedule has no due time, so it is not in this index.
@@ -43,6 +49,13 @@ Index(
     schedules.c.next_due_at,
     postgresql_where=text("next_due_at is not null"),
     sqlite_where=text("next_due_at is not null"),
+)
+
+Index(
+    "schedules_thread",
+    schedules.c.thread,
+    postgresql_where=text("thread is not null"),
+    sqlite_where=text("thread is not null"),
 )
 
 # The primary key is the guarantee that a slot is decided once. `open` is true while the run may not have ended.

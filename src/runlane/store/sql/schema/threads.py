@@ -57,8 +57,9 @@ assistant_versions = Table(
 )
 
 # A thread. `key` is its id with its tenant and is the key of its checkpoints. `open_runs` is the number of its runs
-# that have not ended; a thread with open runs is busy. `status` (idle, interrupted, error), `state_values`,
-# `interrupts` and `error` are those after the last run; the last three are JSON.
+# that have not ended; a thread with open runs is busy. `run_count` is the ordinal of its newest run. `status` (idle,
+# interrupted, error), `state_values`, `interrupts` and `error` are those after the last run; the last three are JSON.
+# `native` is the target of the runs of an agent or orchestration, and `session_id` the chat session of an agent.
 threads = Table(
     "threads",
     metadata,
@@ -67,8 +68,11 @@ threads = Table(
     Column("id", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("open_runs", Integer, nullable=False),
+    Column("run_count", Integer, nullable=False, server_default="0"),
     Column("metadata", Text, nullable=False),
     Column("config", Text, nullable=False),
+    Column("native", Text),
+    Column("session_id", Text),
     Column("state_values", Text),
     Column("interrupts", Text),
     Column("error", Text),
@@ -88,18 +92,21 @@ Index(
     sqlite_where=threads.c.expires_at.is_not(None),
 )
 
-# The runs of threads. `outcome` is how the graph ended: `success` or `interrupted`; `on_cancel` is `interrupt` or
-# `rollback`; `on_completion` is `delete` for a thread that exists for this run alone.
+# The runs of threads. `ordinal` counts the runs of a thread, including those that were deleted. `outcome` is how the
+# graph ended: `success` or `interrupted`; `on_cancel` is `interrupt` or `rollback`; `on_completion` is `delete` for a
+# thread that exists for this run alone. `message_count` is the number of messages after a run of an agent.
 thread_runs = Table(
     "thread_runs",
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("thread", Text, nullable=False),
     Column("tenant", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False, server_default="0"),
     Column("assistant_id", Text, nullable=False),
     Column("metadata", Text, nullable=False),
     Column("multitask_strategy", Text, nullable=False),
     Column("outcome", Text),
+    Column("message_count", Integer),
     Column("on_cancel", Text),
     Column("on_completion", Text),
     Column("created_at", BigInteger, nullable=False),
@@ -107,6 +114,7 @@ thread_runs = Table(
     sqlite_with_rowid=False,
 )
 Index("thread_runs_thread", thread_runs.c.thread, thread_runs.c.created_at, thread_runs.c.run_id)
+Index("thread_runs_ordinal", thread_runs.c.thread, thread_runs.c.ordinal)
 
 # Checkpoints of graphs. `checkpoint` has the versions of the channels and not their values, which are in
 # `checkpoint_values` once for each version; `versions` has the same versions as JSON, for readers that do not load the

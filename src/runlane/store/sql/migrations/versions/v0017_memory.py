@@ -4,9 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "v0017"
-down_revision = "v0014"
-# The oldest revision whose code runs on the schema that this migration leaves.
-compatible_from = "v0021"
+down_revision = "v0015"
 
 
 def upgrade() -> None:

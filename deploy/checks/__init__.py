@@ -1,0 +1,1 @@
+"""Checks with real tools and real processes, run by `make deploy-check`."""

@@ -1,0 +1,255 @@
+"""The image of deploy/docker/Dockerfile, really built and started: not as root, read-only, as PID 1.
+
+The base image is made of the distribution's packages, because registries may not be reachable. The container is made of
+namespaces by unshare, with the user, the environment and the entry point of the image's configuration. It needs root,
+buildah and debootstrap; `make deploy-check` reports when they are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server_process import free_port
+
+ROOT = Path(__file__).parents[2]
+BASE = Path(os.environ.get("DEPLOY_CHECK_CACHE", "/var/tmp/runlane-deploy-check"))
+NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+UV_IMAGE = "ghcr.io/astral-sh/uv:0.13.0"
+DEFINITION: dict[str, Any] = {
+    "orchestrations": [
+        {
+            "id": "compute",
+            "entry_step_id": "add",
+            "steps": [{"id": "add", "type": "transform", "transform_code": "result = 1 + 1", "output_key": "sum"}],
+        }
+    ]
+}
+
+
+class Image:
+    """A built image: where its root is mounted, and its configuration."""
+
+    def __init__(self, root: Path, config: dict[str, Any]) -> None:
+        self.root = root
+        self.config = config
+
+    def command(self, folder: Path, *arguments: str, init: str = "") -> list[str]:
+        """Return a command that runs the entry point as PID 1 in the root, which is read-only except for /tmp."""
+        uid, _, gid = self.config["User"].partition(":")
+        variables = [*self.config["Env"], *_settings(folder)]
+        entry = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
+        inside = ["env", "-i", *variables, *self.config["Entrypoint"], *arguments]
+        # The kernel's PID 1 is the command itself: every wrapper replaces itself.
+        script = f"""
+set -e
+mount --bind {self.root} {self.root}
+mount -t proc proc {self.root}/proc
+mount -t tmpfs -o size=64m,mode=1777 tmpfs {self.root}/tmp
+mkdir {self.root}/tmp/data
+mount --bind {folder} {self.root}/tmp/data
+mount --bind /dev {self.root}/dev
+mount -o remount,ro,bind {self.root}
+{init}
+cd {self.root}
+exec chroot {self.root} {" ".join(entry)} {" ".join(inside)}
+"""
+        return [*NAMESPACES, "sh", "-c", script]
+
+
+def _settings(folder: Path) -> list[str]:
+    return [
+        "RUNLANE_DATABASE_URL=sqlite:////tmp/data/runs.db",
+        "RUNLANE_HEARTBEAT_SECONDS=0.2",
+        "RUNLANE_GRACE_SECONDS=5",
+        *(line for line in (folder / "env").read_text().split() if line),
+    ]
+
+
+def _buildah(*arguments: str, **options: Any) -> str:
+    environment = {**os.environ, "STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
+    place = ["--root", str(BASE / "storage"), "--runroot", str(BASE / "run")]
+    done = subprocess.run(
+        ["buildah", *place, *arguments], env=environment, capture_output=True, text=True, check=False, **options
+    )
+    assert done.returncode == 0, f"buildah {' '.join(arguments)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout.strip()
+
+
+def _base_image() -> None:
+    """Make the base image of the distribution's packages, once."""
+    if "python-base" in _buildah("images", "--format", "{{.Name}}"):
+        return
+    system = BASE / "system"
+    shutil.rmtree(system, ignore_errors=True)
+    packages = "--include=python3,ca-certificates"
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", packages, "bookworm", str(system)], check=True, stdout=sys.stderr
+    )
+    container = _buildah("from", "scratch")
+    _buildah("copy", "-q", container, str(system), "/")
+    _buildah("config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", container)
+    _buildah("commit", "-q", "--rm", container, "localhost/python-base")
+    shutil.rmtree(system)
+
+
+@pytest.fixture(scope="session")
+def image() -> Generator[Image]:
+    BASE.mkdir(parents=True, exist_ok=True)
+    _base_image()
+    container = _buildah("from", "scratch")
+    uv = shutil.which("uv") or str(ROOT / ".uv/bin/uv")
+    _buildah("copy", "-q", container, uv, "/uv")
+    _buildah("commit", "-q", "--rm", container, "localhost/uv")
+    cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    _buildah(
+        "bud", "--layers=false", "--build-arg", "PYTHON_IMAGE=localhost/python-base",
+        "--build-arg", "UV_SYSTEM_CERTS=true", "--build-context", f"{UV_IMAGE}=container-image://localhost/uv",
+        "--volume", f"{cache}:/root/.cache/uv", "--volume", "/etc/ssl/certs:/etc/ssl/certs:ro",
+        "-f", str(ROOT / "deploy/docker/Dockerfile"), "-t", "localhost/runlane", str(ROOT),
+    )  # fmt: skip
+    config = json.loads(_buildah("inspect", "--type", "image", "localhost/runlane"))["OCIv1"]["config"]
+    made = _buildah("from", "localhost/runlane")
+    try:
+        yield Image(Path(_buildah("mount", made)), config)
+    finally:
+        _buildah("rm", made)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder that any user may write, with the settings of the test."""
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.is_relative_to("/tmp/pytest-of-root") or "pytest" in parent.name:
+            parent.chmod(0o755)
+    tmp_path.chmod(0o777)
+    (tmp_path / "env").write_text("")
+    return tmp_path
+
+
+def _until(holds: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert process is None or process.poll() is None, "the container ended"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _answers(port: int, path: str = "/health") -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _pid_1(process: subprocess.Popen[bytes]) -> int:
+    """Return the process that is PID 1 of the container, as the host numbers it."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    _until(lambda: bool(children.read_text().split()))
+    return int(children.read_text().split()[0])
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def test_the_image_has_no_tools_to_install_with(image: Image) -> None:
+    names = {path.name for path in (image.root / "app/.venv/bin").iterdir()}
+    assert "runlane" in names
+    assert not names & {"pip", "pip3", "uv"}
+    assert not (image.root / "usr/local/bin/uv").exists()
+    assert not (image.root / "build").exists()
+    assert image.config["User"] == "65532:65532"
+    assert image.config["StopSignal"] == "SIGTERM"
+    site = next((image.root / "app/.venv/lib").iterdir()) / "site-packages/runlane"
+    assert list(site.rglob("*.pyc")), "bytecode is compiled at build time"
+    owned = [path for path in site.rglob("*") if path.stat().st_uid == 65532]
+    assert owned == []
+
+
+@pytest.mark.parametrize("user", ["65532:65532", "1000680000:0"], ids=["own", "arbitrary"])
+def test_a_server_runs_read_only_without_root_and_stops_by_signal(image: Image, folder: Path, user: str) -> None:
+    image = Image(image.root, {**image.config, "User": user})
+    port = free_port()
+    process = subprocess.Popen(image.command(folder, "serve", "--port", str(port)))
+    try:
+        _until(lambda: _answers(port), process)
+        pid = _pid_1(process)
+        status = _status(pid)
+        assert status["NSpid"].split()[-1] == "1"
+        assert status["Uid"].split()[0] == user.split(":", maxsplit=1)[0]
+        assert int(status["CapEff"], 16) == 0
+        assert status["NoNewPrivs"] == "1"
+        probe = subprocess.run(
+            ["nsenter", "-t", str(pid), "-m", "-p", "chroot", str(image.root), "touch", "/app/written"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "Read-only file system" in probe.stderr
+        os.kill(pid, signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_sandboxed_code_leaves_no_zombies(image: Image, folder: Path) -> None:
+    port = free_port()
+    process = subprocess.Popen(image.command(folder, "serve", "--worker", "--port", str(port)))
+    try:
+        _until(lambda: _answers(port, "/ready"), process)
+        pid = _pid_1(process)
+        _post(port, "/sync", DEFINITION)
+        for _ in range(3):
+            run = _post(port, "/orchestrations/compute/run", {})
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/api/v2/runs/{run['run_id']}/wait?timeout_seconds=60", timeout=90
+            ) as answer:
+                assert json.load(answer)["status"] == "completed"
+        # An orphan is handed to PID 1, as are sandbox processes whose parent ended.
+        children = _children(pid)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        assert children, "sandboxed code runs in processes"
+        _until(lambda: all(_state(child) not in ("Z", "X") for child in children), process)
+        os.kill(pid, signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _state(pid: int) -> str:
+    try:
+        return _status(pid)["State"].split()[0]
+    except OSError:
+        return "gone"
+
+
+def _post(port: int, path: str, body: Any) -> Any:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/v2{path}",
+        data=json.dumps(body).encode(),
+        headers={"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=90) as answer:
+        return json.load(answer)

@@ -1,0 +1,194 @@
+"""Follow the events of a thread across its runs and the pauses between them.
+
+Between runs the reader waits without a worker and without a connection to the database, for as long as a person needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Final
+
+from runlane.api.agent_server.event_channels import MAX_NUMBER, EventNumber, EventSelection
+from runlane.api.agent_server.native_fold import NativeFold
+from runlane.api.agent_server.native_questions import interrupts_of
+from runlane.api.agent_server.native_stream import native_fold
+from runlane.api.agent_server.thread_events import EventEncoding, Framing
+from runlane.api.agent_server.thread_stream import ThreadCursor, ThreadFollower, call_all
+from runlane.api.error_responses import ImpossibleEvent
+from runlane.api.openai.questions import open_questions
+from runlane.api.services import Services
+from runlane.api.tail import Follower
+from runlane.domain.access import Permission, Principal
+from runlane.domain.events import EventType, StoredEvent
+from runlane.domain.graph import ThreadStatus
+from runlane.domain.text import load_json
+from runlane.domain.thread import Thread
+from runlane.errors import RunNotFound
+from runlane.store.sql.database import Database, read_clock
+from runlane.store.threads.thread_runs import (
+    find_thread_run,
+    first_open_ordinal,
+    newest_run_at,
+    read_result,
+    run_at_ordinal,
+)
+from runlane.store.threads.threads import find_thread
+
+# A client that has created a thread with its first run subscribes afterwards, and the run may have ended by then.
+_NEW_SECONDS: Final = 10.0
+
+
+class EventRunFollower:
+    """One reader of the events of one run; `ThreadFollower` goes from run to run."""
+
+    def __init__(self, database: Database, run_id: str, follower: Follower, encoding: EventEncoding) -> None:
+        self._database = database
+        self._run_id = run_id
+        self._follower = follower
+        self._encoding = encoding
+        self._ended = False
+
+    @property
+    def ended(self) -> bool:
+        """True when the run has ended and everything was returned."""
+        return self._ended or (self._follower.ended and not self._follower.complete)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stream of the run ended because the run did."""
+        return self._follower.complete
+
+    async def next(self, timeout_seconds: float) -> bytes:
+        """Return everything that is pending as one piece."""
+        waiting = await self._follower.next(timeout_seconds)
+        if self._follower.ended and self._follower.complete and not self._ended:
+            # Nothing counts of a run that was rolled back.
+            with contextlib.suppress(RunNotFound):
+                waiting += self._encoding.ended(await read_result(self._database, self._run_id))
+            self._ended = True
+        return waiting
+
+    def close(self) -> None:
+        """Stop reading. Safe to call twice."""
+        self._follower.close()
+
+
+class NativeEventEncoding:
+    """The events of a run of an agent or orchestration. Live text is left out: it has no number."""
+
+    def __init__(self, encoding: EventEncoding, fold: NativeFold) -> None:
+        self._encoding = encoding
+        self._fold = fold
+        # The entry that paused the run, until its questions are read.
+        self.paused_at: int | None = None
+
+    def event(self, run_id: str, line: StoredEvent) -> bytes:
+        """Return the events of an entry of the log."""
+        self.paused_at = line.seq if line.type == EventType.PAUSED else None
+        event = {**load_json(line.data), "type": line.type, "attempt": line.attempt}
+        return self._encoding.graph_events(line, self._fold.stored(event))
+
+    def gap(self, run_id: str, first_seq: int) -> bytes:
+        """Return the event that announces that entries before this one are no longer kept."""
+        return self._encoding.gap(run_id, first_seq)
+
+
+class NativeEventFollower(EventRunFollower):
+    """One reader of the events of a run that may ask."""
+
+    def __init__(
+        self, database: Database, run_id: str, follower: Follower, encoding: EventEncoding, native: NativeEventEncoding
+    ) -> None:
+        super().__init__(database, run_id, follower, encoding)
+        self._native = native
+
+    async def next(self, timeout_seconds: float) -> bytes:
+        """Return everything that is pending as one piece."""
+        waiting = await super().next(timeout_seconds)
+        paused_at = self._native.paused_at
+        if paused_at is not None and not self.ended:
+            waits = await open_questions(self._database, self._run_id, paused_at)
+            if waits:
+                waiting += self._encoding.asked(paused_at, interrupts_of(waits))
+                self._native.paused_at = None
+        return waiting
+
+
+class EventFollower(ThreadFollower):
+    """One reader of the events of one thread."""
+
+    def __init__(
+        self,
+        parts: Services,
+        thread: Thread,
+        after: ThreadCursor,
+        number: int,
+        subscription: EventSelection,
+        framing: Framing,
+    ) -> None:
+        super().__init__(parts, thread, after, ())
+        self._number = number
+        self._subscription = subscription
+        self._framing = framing
+
+    async def _open(self, run_at_us: int, run_id: str) -> None:
+        run = await find_thread_run(self._parts.database, self._thread.tenant, self._thread.id, run_id)
+        encoding = EventEncoding(run.ordinal, self._subscription, self._number, self._framing)
+        database = self._parts.database
+        if run.is_native:
+            thread = await find_thread(database, self._thread.tenant, self._thread.id)
+            native = NativeEventEncoding(encoding, await native_fold(database, thread, run))
+            self._current = NativeEventFollower(
+                database, run_id, await self._parts.tail.follow(run_id, 0, native), encoding, native
+            )
+            return
+        follower = await self._parts.tail.follow(run_id, 0, encoding)
+        self._current = EventRunFollower(database, run_id, follower, encoding)
+
+
+async def follow_events(
+    parts: Services,
+    principal: Principal,
+    thread: Thread,
+    subscription: EventSelection,
+    since: int | None,
+    framing: Framing,
+) -> EventFollower:
+    """Return a reader of the events of a thread after a number; without one, of its current run and later ones."""
+    number = await _start(parts.database, thread) if since is None else _checked(thread, since)
+    at = await run_at_ordinal(parts.database, thread.key, EventNumber.from_int(number).ordinal)
+    # A run that was accepted after the newest one has a later time.
+    cursor = ThreadCursor(await newest_run_at(parts.database, thread.key) + 1 if at is None else at[1])
+    release = parts.streams.take(principal)
+    follower = EventFollower(parts, thread, cursor, number, subscription, framing)
+    unguard = parts.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
+    follower.when_closed(partial(call_all, release, unguard))
+    return follower
+
+
+def _checked(thread: Thread, since: int) -> int:
+    if since > MAX_NUMBER or EventNumber.from_int(since).ordinal > thread.run_count:
+        raise ImpossibleEvent(f"The thread {thread.id} has no event {since}. Leave `since` out to read from now on.")
+    return since
+
+
+async def _start(database: Database, thread: Thread) -> int:
+    """Return where a reader without a position begins: before the first open run, else after the newest one.
+
+    An interrupted thread shows its last run, because the reader needs the questions.
+    """
+    ordinal = await first_open_ordinal(database, thread.key)
+    if ordinal is None:
+        newest = thread.run_count
+        shows = thread.status is ThreadStatus.INTERRUPTED or (newest == 1 and await _is_new(database, thread))
+        ordinal = newest if shows else newest + 1
+    return EventNumber(ordinal).to_int()
+
+
+async def _is_new(database: Database, thread: Thread) -> bool:
+    """Return whether the thread was created with its first run, a moment ago."""
+    at = await run_at_ordinal(database, thread.key, 1)
+    if at is None or at[1] - thread.created_at_us > 1_000_000:
+        return False
+    return await read_clock(database) - at[1] < _NEW_SECONDS * 1_000_000

@@ -1,0 +1,174 @@
+"""Events and commands of a thread over a WebSocket: each message of the client is a command.
+
+A subscription is followed by a task of its own. A socket that may not be opened is closed with 4000 plus the status
+that a request would have got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final, cast
+
+import orjson
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from pydantic import ValidationError
+
+from runlane.access.policy import require
+from runlane.api.agent_server.command_schemas import CommandMessage, EventsBody
+from runlane.api.agent_server.commands import perform_command, refuse
+from runlane.api.agent_server.event_stream import EventFollower, follow_events
+from runlane.api.agent_server.routing import check_uuid
+from runlane.api.auth import authenticate_socket
+from runlane.api.services import parts_of
+from runlane.api.sse import SEND_SECONDS, UNAVAILABLE_SECONDS
+from runlane.domain.access import Permission, Principal
+from runlane.errors import Forbidden, RunlaneError, Unavailable
+from runlane.store.threads.threads import find_thread
+
+router = APIRouter(tags=["thread streams"])
+
+MAX_SUBSCRIPTIONS: Final = 20
+_POLL_SECONDS: Final = 15.0
+# The server restarts: clients reconnect, here or elsewhere.
+_RESTART: Final = 1012
+_REFUSED: Final = 4000
+_MAX_REASON: Final = 100
+
+
+@router.websocket("/threads/{thread_id}/stream/events")
+async def events_socket(socket: WebSocket, thread_id: str) -> None:
+    """Serve the events and commands of a thread until the client or this process closes the socket."""
+    try:
+        if parts_of(socket).auth_module is not None:
+            raise Forbidden("Sockets are not served with an auth module. Use POST /threads/{id}/stream/events.")
+        principal = await authenticate_socket(socket)
+        require(principal, Permission.RUNS_READ)
+        check_uuid(thread_id, "thread id")
+    except RunlaneError as error:
+        await socket.accept()
+        await _close(socket, _REFUSED + error.http_status, str(error))
+        return
+    await socket.accept()
+    await _Session(socket, principal, thread_id).serve()
+
+
+class _Session:
+    """One open socket."""
+
+    def __init__(self, socket: WebSocket, principal: Principal, thread_id: str) -> None:
+        self._socket = socket
+        self._principal = principal
+        self._thread_id = thread_id
+        self._parts = parts_of(socket)
+        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._created = 0
+        self._sending = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Perform commands until the socket is closed."""
+        try:
+            while True:
+                await self._answer(await self._socket.receive_text())
+        except (WebSocketDisconnect, TimeoutError):
+            pass
+        except RunlaneError as error:
+            await _close(self._socket, _REFUSED + error.http_status, str(error))
+        finally:
+            for pump in self._pumps.values():
+                pump.cancel()
+            await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+
+    async def _answer(self, text: str) -> None:
+        try:
+            command = CommandMessage.model_validate_json(text)
+        except ValidationError:
+            problem = 'A message must be an object with "id", "method" and "params".'
+            await self._send(refuse(_id_of(text), "invalid_argument", problem))
+            return
+        match command.method:
+            case "subscription.subscribe":
+                await self._subscribe(command)
+            case "subscription.unsubscribe":
+                await self._unsubscribe(command)
+            case _:
+                require(self._principal, Permission.RUNS_WRITE)
+                await self._send(await perform_command(self._socket, self._principal, self._thread_id, command))
+
+    async def _subscribe(self, command: CommandMessage) -> None:
+        try:
+            body = EventsBody.model_validate(command.params)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            await self._send(refuse(command.id, "invalid_argument", f"{where}: {first['msg']}."))
+            return
+        if len(self._pumps) >= MAX_SUBSCRIPTIONS:
+            problem = f"A socket has at most {MAX_SUBSCRIPTIONS} subscriptions. Unsubscribe from one first."
+            await self._send(refuse(command.id, "invalid_argument", problem))
+            return
+        thread = await find_thread(self._parts.database, self._principal.tenant, self._thread_id)
+        follower = await follow_events(self._parts, self._principal, thread, body.subscription, body.since, _message)
+        self._created += 1
+        name = f"sub-{self._created}"
+        await self._send({"type": "success", "id": command.id, "result": {"subscription_id": name}})
+        self._pumps[name] = asyncio.create_task(self._pump(follower))
+
+    async def _unsubscribe(self, command: CommandMessage) -> None:
+        pump = self._pumps.pop(str(command.params.get("subscription_id")), None)
+        if pump is None:
+            problem = "The socket has no such subscription. Pass the subscription_id of subscription.subscribe."
+            await self._send(refuse(command.id, "no_such_subscription", problem))
+            return
+        pump.cancel()
+        await self._send({"type": "success", "id": command.id, "result": {}})
+
+    async def _pump(self, follower: EventFollower) -> None:
+        """Send the events of one subscription."""
+        try:
+            while not follower.ended:
+                try:
+                    found = await follower.next(_POLL_SECONDS)
+                except Unavailable:
+                    await asyncio.sleep(UNAVAILABLE_SECONDS)
+                    continue
+                for message in found.splitlines():
+                    await self._send_text(message.decode())
+            if follower.refusal is not None:
+                await _close(self._socket, _REFUSED + follower.refusal.http_status, str(follower.refusal))
+            elif not follower.complete:
+                await _close(self._socket, _RESTART, "The server stops. Connect again.")
+            else:
+                await _close(self._socket, 1000, "The thread was deleted.")
+        except (TimeoutError, RuntimeError, WebSocketDisconnect):
+            # The client is gone or reads nothing, so the socket ends.
+            await _close(self._socket, 1011, "The client reads too slowly.")
+        finally:
+            follower.close()
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self._send_text(orjson.dumps(message).decode())
+
+    async def _send_text(self, text: str) -> None:
+        async with self._sending, asyncio.timeout(SEND_SECONDS):
+            await self._socket.send_text(text)
+
+
+def _message(event: dict[str, Any]) -> bytes:
+    # JSON has no line breaks, so a piece of several messages can be split again.
+    return orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS) + b"\n"
+
+
+def _id_of(text: str) -> int | None:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    given: Any = cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):  # it is closed already
+        async with asyncio.timeout(SEND_SECONDS):
+            await socket.close(code, reason[:_MAX_REASON])

@@ -1,0 +1,186 @@
+"""The log of a run as events of the thread protocol: what its modes reported, and how the run stands.
+
+The events of the root say when a run is running and how it ended. `completed` and `failed` end it for clients;
+`interrupted` leaves it open, and each question is an `input.requested`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import orjson
+
+from runlane.api.agent_server.event_channels import EventNumber, EventSelection, part_of
+from runlane.api.agent_server.frames import split_event
+from runlane.api.agent_server.message_blocks import MessageBlocks
+from runlane.api.agent_server.run_stream import wire_error
+from runlane.domain.events import EventType, StoredEvent
+from runlane.domain.graph import StreamMode
+from runlane.domain.run import Status
+from runlane.domain.text import dump_json, load_json
+from runlane.store.threads.thread_runs import RunResult
+
+_PASSED: Final = frozenset({"values", "updates", "messages", "tools", "tasks", "custom"})
+_INTERRUPT: Final = "__interrupt__"
+_CANCELLED: Final = "The run was cancelled."
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolEvent:
+    """An event without its number."""
+
+    method: str
+    namespace: tuple[str, ...]
+    data: Any
+
+
+# Returns an event as it is sent: a frame, or a message of a socket.
+Framing = Callable[[dict[str, Any]], bytes]
+
+
+def sse_frame(event: dict[str, Any]) -> bytes:
+    """Return an event as a frame of an event stream."""
+    body = orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS).decode()
+    return f"event: {event['method']}\ndata: {body}\nid: {event['seq']}\n\n".encode()
+
+
+class EventEncoding:
+    """The events of one run for one reader. `after` is the number of the last event that the reader has."""
+
+    def __init__(self, ordinal: int, subscription: EventSelection, after: int, framing: Framing) -> None:
+        self._ordinal = ordinal
+        self._subscription = subscription
+        self._after = after
+        self._framing = framing
+        self._blocks = MessageBlocks()
+        self._attempts = 0
+        # The entry of the end of the run, and its time.
+        self._end = (0, 0)
+        self._last: list[ProtocolEvent] = []
+
+    def event(self, run_id: str, line: StoredEvent) -> bytes:
+        """Return the events of an entry of the log."""
+        if line.type == EventType.DONE:
+            self._end = (line.seq, line.at_us)
+        if line.type != EventType.GRAPH_STREAM:
+            return b""
+        name, data = split_event(line.data)
+        mode, *namespace = name.split("|")
+        return self._numbered(line.seq, line.at_us, self._of_mode(mode, tuple(namespace), data))
+
+    def graph_events(self, line: StoredEvent, events: Iterable[tuple[str, Any]]) -> bytes:
+        """Return the events of an entry that is not stored in the form of a graph: modes with their data."""
+        found = [item for mode, data in events for item in self._of_mode(mode, (), dump_json(data))]
+        if line.type == EventType.DONE:
+            # They share an entry with the end of the run, which numbers them.
+            self._last, self._end = found, (line.seq, line.at_us)
+            return b""
+        return self._numbered(line.seq, line.at_us, found)
+
+    def asked(self, entry: int, interrupts: Iterable[Mapping[str, Any]]) -> bytes:
+        """Return the questions of a run that was paused by this entry."""
+        return self._numbered(entry, 0, [*requests(interrupts), lifecycle("interrupted")])
+
+    def gap(self, run_id: str, first_seq: int) -> bytes:
+        """Return the event that announces that entries before this one are no longer kept."""
+        data = {"name": "truncated", "payload": {"run_id": run_id, "first_seq": first_seq}}
+        return self._numbered(first_seq - 1, 0, [ProtocolEvent("custom", (), data)])
+
+    def ended(self, found: RunResult) -> bytes:
+        """Return the events of the end of the run."""
+        events = [*self._last, *(ProtocolEvent("messages", (), data) for data in self._blocks.finish())]
+        events += ended_events(found)
+        return self._numbered(*self._end, events)
+
+    def _of_mode(self, mode: str, namespace: tuple[str, ...], text: str) -> list[ProtocolEvent]:
+        if mode == "metadata":
+            return self._running(load_json(text))
+        if mode == StreamMode.CHECKPOINT_IDS.value:
+            return [ProtocolEvent("checkpoints", namespace, load_json(text))]
+        if mode not in _PASSED:
+            return []
+        data = load_json(text)
+        match mode:
+            case "messages":
+                chunk, metadata = data
+                return [ProtocolEvent(mode, namespace, item) for item in self._blocks.add(chunk, metadata)]
+            case "updates":
+                return [ProtocolEvent(mode, namespace, item) for item in _updates(data)]
+            case "custom":
+                return [ProtocolEvent(mode, namespace, _custom(data))]
+            case _:
+                return [ProtocolEvent(mode, namespace, _without_interrupts(data) if mode == "values" else data)]
+
+    def _running(self, metadata: Mapping[str, Any]) -> list[ProtocolEvent]:
+        """Return the beginning of an attempt; what an earlier one left open is written again."""
+        events = [ProtocolEvent("messages", (), data) for data in self._blocks.withdraw()]
+        self._blocks = MessageBlocks()
+        return [*events, lifecycle("running", run_id=metadata["run_id"], attempt=metadata["attempt"])]
+
+    def _numbered(self, entry: int, at_us: int, events: Iterable[ProtocolEvent]) -> bytes:
+        found = list(events)
+        frames: list[bytes] = []
+        for index, event in enumerate(found):
+            number = EventNumber(self._ordinal, entry, part_of(index, len(found))).to_int()
+            wanted = self._subscription.includes(event.method, event.namespace, event.data)
+            if wanted and number > self._after:
+                frames.append(self._framing(_wire(event, number, f"{self._ordinal}.{entry}.{index}", at_us)))
+        return b"".join(frames)
+
+
+def lifecycle(event: str, **more: Any) -> ProtocolEvent:
+    """Return an event about the run as a whole."""
+    return ProtocolEvent("lifecycle", (), {"event": event, **more})
+
+
+def ended_events(found: RunResult) -> list[ProtocolEvent]:
+    """Return how a run ended."""
+    match found.status:
+        case Status.FAILED:
+            error = wire_error(found)
+            return [lifecycle("failed", error=f"{error['error']}: {error['message']}")]
+        case Status.CANCELLED:
+            return [lifecycle("failed", error=_CANCELLED)]
+        case _ if found.interrupted:
+            result = cast("dict[str, Any]", found.result) if isinstance(found.result, dict) else {}
+            return [*requests(result.get(_INTERRUPT) or ()), lifecycle("interrupted")]
+        case _:
+            return [lifecycle("completed")]
+
+
+def requests(interrupts: Iterable[Mapping[str, Any]]) -> list[ProtocolEvent]:
+    """Return questions as events. Clients of both languages read the question under their own name."""
+    return [
+        ProtocolEvent(
+            "input.requested",
+            (),
+            {"interrupt_id": item["id"], "value": item.get("value"), "payload": item.get("value")},
+        )
+        for item in interrupts
+    ]
+
+
+def _wire(event: ProtocolEvent, number: int, event_id: str, at_us: int) -> dict[str, Any]:
+    params = {"namespace": list(event.namespace), "timestamp": at_us // 1000, "data": event.data}
+    return {"type": "event", "event_id": event_id, "seq": number, "method": event.method, "params": params}
+
+
+def _updates(data: Any) -> list[dict[str, Any]]:
+    """Return one update for each node; questions are events of their own."""
+    updates = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    return [{"node": node, "values": values} for node, values in updates.items() if node != _INTERRUPT]
+
+
+def _custom(data: Any) -> Any:
+    """Return what a node has written; an object with a name keeps it, so that a channel can select it."""
+    if isinstance(data, dict) and "name" in data:
+        return cast("Any", data)
+    return {"payload": cast("Any", data)}
+
+
+def _without_interrupts(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {name: value for name, value in cast("dict[str, Any]", values).items() if name != _INTERRUPT}

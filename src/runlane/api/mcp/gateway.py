@@ -1,0 +1,90 @@
+"""The MCP server of an API process: loaded with the first request, stopped with the process.
+
+It is stateless. Each request carries its key and finds the run by its id, so any replica serves any request and no
+session has to be kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import structlog
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from runlane.api.services import Services
+from runlane.domain.access import Principal
+from runlane.errors import Unavailable
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+log = structlog.get_logger(__name__)
+
+_STOP_SECONDS = 5.0
+
+
+class McpGateway:
+    """Serves MCP requests of a process. start() is part of the first request; stop() is safe at any time."""
+
+    def __init__(self, parts: Services, authenticate: Callable[[Request], Awaitable[Principal]]) -> None:
+        self._parts = parts
+        self._authenticate = authenticate
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._starting = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if self._manager is None:
+            await self._start()
+        manager = self._manager
+        if manager is None or self._stopping.is_set():
+            raise Unavailable("This server stops. Retry the call; a run that it started is found by its id.")
+        await manager.handle_request(scope, receive, send)
+
+    async def stop(self) -> None:
+        """End the requests in flight."""
+        self._stopping.set()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait([task], timeout=_STOP_SECONDS)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._manager is not None or self._stopping.is_set():
+                return
+            # In a thread: the SDK takes a second to load, and the event loop serves streams meanwhile.
+            manager = await asyncio.to_thread(self._load)
+            started = asyncio.Event()
+            # The manager's task group must be entered and left by the same task.
+            self._task = asyncio.create_task(self._run(manager, started), name="runlane-mcp")
+            await started.wait()
+            self._manager = manager
+
+    def _load(self) -> StreamableHTTPSessionManager:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        from runlane.api.mcp.server import build_server
+
+        server = build_server(self._parts, self._identify)
+        # The API bounds bodies itself, and checks the Host and Origin of open servers.
+        limit = self._parts.app.settings.api_max_body_bytes
+        return StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=limit)
+
+    async def _run(self, manager: StreamableHTTPSessionManager, started: asyncio.Event) -> None:
+        async with manager.run():
+            started.set()
+            await self._stopping.wait()
+
+    async def _identify(self, request: Request | None) -> Principal:
+        if request is None:
+            raise AssertionError("a request over HTTP has its request")
+        return await self._authenticate(request)
