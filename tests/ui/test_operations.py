@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -32,12 +32,11 @@ class Receiver(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
     def do_POST(self) -> None:
+        receiver = cast("Receiver", self.server)
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.received.append(json.loads(body))
-        self.send_response(self.server.status)
+        receiver.received.append(json.loads(body))
+        self.send_response(receiver.status)
         self.end_headers()
         self.wfile.write(b"<b>answer</b>")
 
@@ -62,8 +61,8 @@ def receiving() -> Generator[Receiver]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     """A server that may call endpoints of this machine."""
     folder = tmp_path_factory.mktemp("site")
-    settings = {"RUNLANE_OUTBOUND_ALLOW": "127.0.0.1", "RUNLANE_SECRET_KEY": secrets.token_hex(32)}
-    with open_site(folder, **settings) as opened:
+    key = secrets.token_hex(32)
+    with open_site(folder, RUNLANE_OUTBOUND_ALLOW="127.0.0.1", RUNLANE_SECRET_KEY=key) as opened:
         yield opened
         opened.server.kill()
 
