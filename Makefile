@@ -36,16 +36,22 @@ READY_BENCH := .venv/.ready-bench
 READY_DEPLOY := .venv/.ready-deploy
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: run test soak durations check deploy-check bench mutants fmt clean
+# The dashboard is built into the package, where servers read it.
+UI := src/runlane/ui_assets/index.html
+UI_SOURCES := $(shell find ui/src ui/public ui/scripts -type f) ui/index.html ui/vite.config.ts ui/tsconfig.json pyproject.toml
+
+.PHONY: run test soak durations check deploy-check bench mutants fmt clean ui ui-check ui-types
 .DELETE_ON_ERROR:
 
+# Without an npm registry the example still runs, and the server says that the dashboard is not built.
 run: $(READY)
+	@$(MAKE) --no-print-directory ui || echo "The dashboard is not built; the API and the command line work without it."
 	@$(RUN) python $(EXAMPLE) $(ARGS)
 
 # Prompts are tested at a terminal, and readline reads its type once, when pytest starts.
 test soak durations: export TERM := xterm-256color
 
-test: $(READY)
+test: $(READY) $(UI)
 ifeq ($(ARGS),)
 	$(RUN) pytest $(SPREAD) 4
 else
@@ -53,11 +59,11 @@ else
 endif
 
 # The long tests at full size: thousands of runs, tens of thousands of lines and steps.
-soak: $(READY)
+soak: $(READY) $(UI)
 	TEST_SOAK=1 $(RUN) pytest $(SPREAD) 2 $(or $(ARGS),tests/chaos)
 
 # Measures how long each part of the suite takes, which decides what begins first.
-durations: $(READY)
+durations: $(READY) $(UI)
 	TEST_DURATIONS=1 $(RUN) pytest $(SPREAD) 4
 
 check: $(READY_BENCH)
@@ -81,7 +87,23 @@ fmt: $(READY)
 	$(RUN) ruff format
 	$(RUN) ruff check --fix
 
+ui: $(UI)
+
+# Types, lint and unit tests of the dashboard, and its size budget.
+ui-check: $(UI)
+	cd ui && ../.ci/with-node npm run --silent check
+	cd ui && ../.ci/with-node npm run --silent test
+	cd ui && ../.ci/with-node npm run --silent size
+
+# Generates the types of the API for the dashboard; run it when a test reports that the API has changed.
+ui-types: $(READY)
+	cd ui/codegen && ../../.ci/with-node npm ci --silent
+	$(RUN) python -m tests.ui.api_schema > ui/codegen/openapi.json
+	cd ui/codegen && ../../.ci/with-node npx --no-install openapi-typescript openapi.json --default-non-nullable=false -o schema.d.ts
+	($(RUN) python -m tests.ui.api_schema --digest; cat ui/codegen/schema.d.ts) > ui/src/api/schema.d.ts
+
 clean:
+	rm -rf ui/node_modules ui/codegen/node_modules src/runlane/ui_assets
 	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* dist
 	find src tests examples bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -94,6 +116,15 @@ $(READY): pyproject.toml uv.lock .ci/find-python $(OWN_UV)
 $(READY_BENCH): $(READY)
 	@echo "Installing the packages that Runlane is compared with into .venv: once."
 	@$(UV) sync --frozen --quiet --group bench
+	@touch $@
+
+$(UI): $(UI_SOURCES) ui/node_modules/.ready
+	@echo "Building the dashboard into src/runlane/ui_assets."
+	@cd ui && ../.ci/with-node npm run --silent build
+
+ui/node_modules/.ready: $(READY) ui/package-lock.json ui/package.json
+	@echo "Installing the packages that the dashboard is built with into ui/node_modules: once."
+	@cd ui && ../.ci/with-node npm ci --silent
 	@touch $@
 
 $(READY_DEPLOY): $(READY)

@@ -12,8 +12,10 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
+import webbrowser
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -169,7 +171,7 @@ async def check_script(client: Client, run_id: str, losses: int, folder: Path) -
         raise CheckFailed(f"One photograph was approved, but {len(orders)} were ordered.")
 
 
-async def demonstrate(folder: Path, *, scripted: bool, live: bool) -> None:
+async def demonstrate(folder: Path, *, scripted: bool, live: bool, open_ui: bool) -> None:
     server = Process(folder, "serve", "tasks:app", "--port", "0", ready="serving")
     workers = [Process(folder, "worker", "tasks:app", ready="worker_online") for _ in range(2)]
     console.log("demo", "starts an API server and two workers")
@@ -180,6 +182,10 @@ async def demonstrate(folder: Path, *, scripted: bool, live: bool) -> None:
             console.log("worker", f"{worker.ready_log['worker_id']}, pid {worker.pid}")
         async with Client(server.ready_log["url"]) as client:
             run_id, monitor, following = await start(client)
+            link = f"{server.ready_log['url']}/ui/runs/{run_id}"
+            console.log("demo", f"the run in the dashboard: {link}")
+            if open_ui:
+                webbrowser.open(link)
             answering = asyncio.create_task(answer(client, run_id, monitor))
             try:
                 await wait_until_half_written(monitor, following, live)
@@ -195,12 +201,23 @@ async def demonstrate(folder: Path, *, scripted: bool, live: bool) -> None:
             f"{monitor.completed.total()} steps and {monitor.answers.total()} model answers, each recorded once; "
             "1 worker killed, 1 draft written again, nothing lost."
         )
+        if open_ui:
+            console.print(f"Look at it: {link} (Ctrl-C ends the demonstration)")
+            await wait_for_interrupt()
         codes = await asyncio.gather(*(process.drain() for process in (server, *workers)))
         if sorted(codes) != [-9, 0, 0]:
             raise CheckFailed(f"The processes exited with {codes}.")
     finally:
         for process in (server, *workers):
             await process.kill()
+
+
+async def wait_for_interrupt() -> None:
+    """Return after Ctrl-C or SIGTERM."""
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    await interrupted.wait()
 
 
 @contextlib.contextmanager
@@ -221,6 +238,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run an agent with tools, from its first step to a printed article.")
     parser.add_argument("--folder", type=Path, help="Keep the database and the article in this folder.")
     parser.add_argument("--model", help="The model, such as openai:gpt-5-mini. Default: RUNLANE_DEFAULT_MODEL.")
+    parser.add_argument("--open", action="store_true", help="Open the run in a browser, and serve until Ctrl-C.")
     options = parser.parse_args()
     model: str = options.model or os.environ.get("RUNLANE_DEFAULT_MODEL") or SCRIPTED
     with tempfile.TemporaryDirectory(prefix="runlane-newsroom-") as temporary, live_events() as live:
@@ -231,12 +249,14 @@ def main() -> int:
         console.print(f"Model: {model}")
         console.print()
         try:
-            asyncio.run(demonstrate(folder, scripted=model == SCRIPTED, live=live))
+            asyncio.run(demonstrate(folder, scripted=model == SCRIPTED, live=live, open_ui=options.open))
         except (CheckFailed, StartError, RunlaneError, TimeoutError) as error:
             console.print(f"FAILED: {error}")
             return 1
     if model == SCRIPTED:
         console.print(REAL_MODEL_HINT)
+    if not options.open:
+        console.print("To look at the run in the dashboard: make run ARGS=--open")
     if options.folder is not None:
         console.print(f"Inspect it: RUNLANE_DATABASE_URL={os.environ['RUNLANE_DATABASE_URL']} runlane runs list")
     return 0

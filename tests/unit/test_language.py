@@ -19,7 +19,7 @@ import typer.main
 from runlane.cli.commands import cli, load_command
 
 ROOT = Path(__file__).parents[2]
-SEARCHED = ("src/runlane", "docs", "examples", "bench", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests")
+SEARCHED = ("src/runlane", "docs", "examples", "bench", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests", "ui")
 # The guide and this module list the banned words.
 GUIDE = ROOT / "docs" / "contributing" / "language.md"
 BANNED = re.compile(
@@ -73,10 +73,21 @@ def markdown_prose(page: str) -> str:
     return re.sub(r"`[^`\n]*`", " ", fenced)
 
 
+def prose_of(file: Path) -> str:
+    """Return what is searched of a file; of TypeScript all of it."""
+    source = file.read_text()
+    if file.suffix == ".py":
+        return python_prose(source)
+    return markdown_prose(source) if file.suffix == ".md" else source
+
+
 def files_of(root: str) -> list[Path]:
     path = ROOT / root
-    files = [path] if path.is_file() else [*path.rglob("*.py"), *path.rglob("*.md")]
-    return sorted(file for file in files if file not in (GUIDE, Path(__file__)))
+    kinds = ("*.py", "*.md", "*.ts", "*.tsx", "*.mjs")
+    files = [path] if path.is_file() else [file for kind in kinds for file in path.rglob(kind)]
+    foreign = ("node_modules", "schema.d.ts")
+    skipped = (GUIDE, Path(__file__))
+    return sorted(file for file in files if file not in skipped and not any(name in file.parts for name in foreign))
 
 
 @pytest.mark.parametrize("root", SEARCHED)
@@ -84,11 +95,7 @@ def test_code_and_pages_have_no_banned_words(root: str) -> None:
     files = files_of(root)
     assert files
     found = [
-        f"{file.relative_to(ROOT)}:{number}: {word}"
-        for file in files
-        for number, word in banned_in(
-            python_prose(file.read_text()) if file.suffix == ".py" else markdown_prose(file.read_text())
-        )
+        f"{file.relative_to(ROOT)}:{number}: {word}" for file in files for number, word in banned_in(prose_of(file))
     ]
     assert not found, "\n".join(found)
 

@@ -1,0 +1,79 @@
+/* Reading through one cache. A query names the live topics that make it stale; the live layer refreshes it. */
+import { QueryClient, keepPreviousData, useQuery, type UseQueryResult } from '@tanstack/react-query'
+import { call, type Params, type PathsWith, type ResponseOf } from './client'
+import { ApiError } from './errors'
+
+export type Topic =
+  | 'runs'
+  | 'inbox'
+  | 'lanes'
+  | 'workers'
+  | 'schedules'
+  | 'dead_letters'
+  | 'definitions'
+  | 'deliveries'
+  | 'triggers'
+  | 'chat'
+  | 'limits'
+  | 'bulk'
+  | 'access'
+  | 'secrets'
+  | 'views'
+
+declare module '@tanstack/react-query' {
+  interface Register {
+    defaultError: ApiError
+    queryMeta: { topics?: readonly Topic[]; runId?: string }
+  }
+}
+
+const RETRY_DELAYS = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000]
+
+export const queryClient = new QueryClient({
+  defaultOptions: {
+    queries: {
+      // A lost connection repairs itself; an answer that names a problem is shown at once.
+      retry: (count, error) => error instanceof ApiError && error.retryable && (error.offline || count < 2),
+      retryDelay: (count, error) =>
+        (error instanceof ApiError && error.retryAfterSeconds !== null ? error.retryAfterSeconds * 1_000 : null) ??
+        RETRY_DELAYS[Math.min(count, RETRY_DELAYS.length - 1)]!,
+      staleTime: 2_000,
+      gcTime: 5 * 60_000,
+      refetchOnWindowFocus: true,
+      networkMode: 'always',
+    },
+    mutations: { networkMode: 'always' },
+  },
+})
+
+export interface ReadOptions<T> {
+  topics?: readonly Topic[]
+  /** Refresh only for hints about this run. */
+  runId?: string
+  enabled?: boolean
+  /** Keep what is shown while the parameters change. */
+  keep?: boolean
+  pollMs?: number | false
+  staleMs?: number
+  select?: (value: T) => T
+}
+
+export function keyOf(path: string, params: { path?: unknown; query?: unknown } = {}): readonly unknown[] {
+  return [path, params.path ?? null, params.query ?? null]
+}
+
+export function useApi<P extends PathsWith<'get'>>(
+  path: P,
+  params: Pick<Params<P, 'get'>, 'path' | 'query'> = {},
+  options: ReadOptions<ResponseOf<P, 'get'>> = {},
+): UseQueryResult<ResponseOf<P, 'get'>, ApiError> {
+  return useQuery<ResponseOf<P, 'get'>, ApiError>({
+    queryKey: keyOf(path, params),
+    queryFn: ({ signal }) => call('get', path, { ...params, signal } as Params<P, 'get'>),
+    meta: { topics: options.topics, runId: options.runId },
+    enabled: options.enabled,
+    placeholderData: options.keep ? (keepPreviousData as never) : undefined,
+    refetchInterval: options.pollMs,
+    staleTime: options.staleMs,
+  })
+}

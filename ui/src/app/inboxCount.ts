@@ -1,0 +1,23 @@
+/* How many questions wait for a person, for the badge and the title of the browser tab. */
+import { useEffect } from 'react'
+import { useApi } from '@/api/query'
+import { useTenantParam } from './tenant'
+
+export function useInboxCount(): string | null {
+  const tenant = useTenantParam()
+  const query = useApi('/api/v2/inbox/count', { query: tenant }, { topics: ['inbox'], staleMs: 5_000 })
+  const total = query.data?.total ?? 0
+  const text = total === 0 ? null : `${total}${query.data?.exact === false ? '+' : ''}`
+  useEffect(() => {
+    document.title = document.title.replace(/^(\(\d+\+?\) )?/, text === null ? '' : `(${text}) `)
+  }, [text])
+  return text
+}
+
+/** Set the title of the browser tab; the number of open questions stays in front. */
+export function useTitle(title: string): void {
+  useEffect(() => {
+    const count = /^\(\d+\+?\) /.exec(document.title)?.[0] ?? ''
+    document.title = `${count}${title} · Runlane`
+  }, [title])
+}

@@ -1,0 +1,52 @@
+/* Choices of this browser: theme, time zone, columns, saved views. They stay on this device. */
+import { useCallback, useSyncExternalStore } from 'react'
+
+const PREFIX = 'runlane.'
+const listeners = new Set<() => void>()
+const cache = new Map<string, unknown>()
+
+function read<T>(name: string, fallback: T): T {
+  if (cache.has(name)) return cache.get(name) as T
+  let value = fallback
+  try {
+    const text = localStorage.getItem(PREFIX + name)
+    if (text !== null) value = JSON.parse(text) as T
+  } catch {
+    // A browser that refuses storage keeps the choice until the page is closed.
+  }
+  cache.set(name, value)
+  return value
+}
+
+export function setPreference<T>(name: string, value: T): void {
+  cache.set(name, value)
+  try {
+    localStorage.setItem(PREFIX + name, JSON.stringify(value))
+  } catch {
+    // See read().
+  }
+  for (const listener of listeners) listener()
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener)
+  return () => listeners.delete(listener)
+}
+
+if (typeof window !== 'undefined') {
+  window.addEventListener('storage', (event) => {
+    if (event.key?.startsWith(PREFIX) !== true) return
+    cache.delete(event.key.slice(PREFIX.length))
+    for (const listener of listeners) listener()
+  })
+}
+
+export function getPreference<T>(name: string, fallback: T): T {
+  return read(name, fallback)
+}
+
+export function usePreference<T>(name: string, fallback: T): [T, (value: T) => void] {
+  const value = useSyncExternalStore(subscribe, () => read(name, fallback))
+  const set = useCallback((next: T) => setPreference(name, next), [name])
+  return [value, set]
+}

@@ -1,0 +1,109 @@
+/* Who is signed in and what the key may do. The key itself becomes an httpOnly cookie and never stays in the page. */
+import { useQuery } from '@tanstack/react-query'
+import { createContext, type ReactNode, use, useEffect, useSyncExternalStore } from 'react'
+import { call, type ResponseOf, send } from '@/api/client'
+import type { ApiError } from '@/api/errors'
+import { queryClient } from '@/api/query'
+import { setServerOffset } from '@/format/time'
+import { ErrorNote } from '@/parts/Loading'
+import { SignInPage } from './SignIn'
+
+export type Me = ResponseOf<'/api/v2/me', 'get'>
+export type Info = ResponseOf<'/api/v2/info', 'get'>
+
+export interface Session {
+  me: Me
+  info: Info
+  may: (permission: string) => boolean
+  platformAdmin: boolean
+}
+
+const SessionContext = createContext<Session | null>(null)
+
+export function useSession(): Session {
+  const session = use(SessionContext)
+  if (session === null) throw new Error('useSession is used outside of SessionGate')
+  return session
+}
+
+let expired = false
+const listeners = new Set<() => void>()
+
+function setExpired(value: boolean): void {
+  if (expired === value) return
+  expired = value
+  for (const listener of listeners) listener()
+}
+
+/** Whether a request was refused because the session has ended; a dialog over the page asks for the key again. */
+export function useExpired(): boolean {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    () => expired,
+  )
+}
+
+export function watchSession(): void {
+  const look = (error: unknown) => {
+    if ((error as ApiError | null)?.status === 401) setExpired(true)
+  }
+  queryClient.getQueryCache().subscribe((event) => {
+    if (event.type === 'updated' && event.action.type === 'error') look(event.action.error)
+  })
+  queryClient.getMutationCache().subscribe((event) => {
+    if (event.type === 'updated' && event.action.type === 'error') look(event.action.error)
+  })
+}
+
+export async function signIn(key: string): Promise<void> {
+  await send('post', '/api/v2/ui/session', { body: { key } as never })
+  setExpired(false)
+  await queryClient.invalidateQueries()
+}
+
+/** End the session here and on the server, and forget everything that was read. */
+export async function signOut(): Promise<void> {
+  await send('delete', '/api/v2/ui/session')
+  queryClient.clear()
+  location.assign(document.baseURI)
+}
+
+async function readInfo(signal: AbortSignal): Promise<Info> {
+  const sent = Date.now()
+  const info = await call('get', '/api/v2/info', { signal })
+  setServerOffset(Date.parse(info.server_time) - (sent + Date.now()) / 2)
+  return info
+}
+
+export function SessionGate({ children }: { children: ReactNode }) {
+  const info = useQuery<Info, ApiError>({ queryKey: ['info'], queryFn: ({ signal }) => readInfo(signal), refetchInterval: 5 * 60_000 })
+  const me = useQuery<Me, ApiError>({ queryKey: ['me'], queryFn: ({ signal }) => call('get', '/api/v2/me', { signal }), enabled: info.data !== undefined })
+  const first = me.error?.status === 401 && me.data === undefined
+  useEffect(() => {
+    if (first) setExpired(false)
+  }, [first])
+  if (first) return <SignInPage version={info.data?.version} />
+  const error = info.error ?? me.error ?? (info.data === undefined ? info.failureReason : me.failureReason)
+  if (me.data === undefined || info.data === undefined) {
+    return error === null ? <Opening /> : <ErrorNote error={error} onRetry={() => void queryClient.invalidateQueries()} />
+  }
+  const permissions = new Set<string>(me.data.permissions)
+  const session: Session = {
+    me: me.data,
+    info: info.data,
+    may: (permission) => permissions.has(permission),
+    platformAdmin: me.data.role === 'platform_admin',
+  }
+  return <SessionContext value={session}>{children}</SessionContext>
+}
+
+function Opening() {
+  return (
+    <p role="status" className="sr-only">
+      Loading
+    </p>
+  )
+}

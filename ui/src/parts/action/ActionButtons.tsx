@@ -1,0 +1,34 @@
+/* Actions as buttons or as a menu; each opens its dialog. */
+import { MoreHorizontal } from 'lucide-react'
+import { useState } from 'react'
+import { Button } from '../Button'
+import { Menu } from '../Menu'
+import type { Action } from './action'
+import { ActionDialog } from './ActionDialog'
+
+export function ActionButton({ action, small }: { action: Action; small?: boolean }) {
+  const [open, setOpen] = useState(false)
+  return (
+    <>
+      <Button look={action.danger === true ? 'danger' : 'normal'} icon={action.icon} small={small} refused={action.refused} onClick={() => setOpen(true)}>
+        {action.label}
+      </Button>
+      {open && <ActionDialog action={action} onClose={() => setOpen(false)} />}
+    </>
+  )
+}
+
+export function ActionMenu({ label, actions }: { label: string; actions: Action[] }) {
+  const [chosen, setChosen] = useState<Action | null>(null)
+  return (
+    <>
+      <Menu
+        label={label}
+        icon={MoreHorizontal}
+        iconOnly
+        items={actions.map((action) => ({ label: action.label, icon: action.icon, danger: action.danger, refused: action.refused, onSelect: () => setChosen(action) }))}
+      />
+      {chosen !== null && <ActionDialog action={chosen} onClose={() => setChosen(null)} />}
+    </>
+  )
+}

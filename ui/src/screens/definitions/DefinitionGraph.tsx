@@ -1,0 +1,22 @@
+/* The graph of a stored version. It is read-only: the definition is the source. */
+import { lazy, Suspense, useCallback } from 'react'
+import { useApi } from '@/api/query'
+import { useTenantParam } from '@/app/tenant'
+import { Loaded, Skeleton } from '@/parts/Loading'
+import type { GraphStep } from '@/screens/run/graph/GraphCanvas'
+
+const GraphCanvas = lazy(() => import('@/screens/run/graph/GraphCanvas'))
+
+export function DefinitionGraph({ id, version, selected = null, onSelect }: { id: string; version?: string; selected?: string | null; onSelect?: (step: string) => void }) {
+  const query = useApi('/api/v2/orchestrations/{name}/graph', { path: { name: id }, query: { version, ...useTenantParam() } }, { topics: ['definitions'], keep: true })
+  const inner = useCallback((step: GraphStep) => (step.type === 'orchestration' && step.uses.orchestration !== undefined ? `/definitions/orchestrations/${encodeURIComponent(step.uses.orchestration)}` : null), [])
+  return (
+    <Loaded query={query}>
+      {(graph) => (
+        <Suspense fallback={<Skeleton />}>
+          <GraphCanvas id={`${graph.orchestration_id}@${graph.version ?? ''}`} nodes={graph.nodes as GraphStep[]} edges={graph.edges} selected={selected} onSelect={onSelect} inner={inner} />
+        </Suspense>
+      )}
+    </Loaded>
+  )
+}

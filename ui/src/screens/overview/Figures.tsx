@@ -1,0 +1,93 @@
+/* The figures at the top. No figure without a link to the list that explains it. */
+import type { ReactNode } from 'react'
+import { Link } from 'wouter'
+import { useApi } from '@/api/query'
+import { useSession } from '@/app/session'
+import { useTenantParam } from '@/app/tenant'
+import { formatCost, formatCount, formatShort } from '@/format/number'
+import { serverNow } from '@/format/time'
+import { cx, TONE_TEXT } from '@/parts/classes'
+import type { Tone } from '@/text/status'
+
+interface StatusCount {
+  status: string
+  count: number
+  exact: boolean
+}
+
+interface FigureProps {
+  to: string
+  label: string
+  value: ReactNode
+  note?: ReactNode
+  tone?: Tone
+}
+
+function Figure({ to, label, value, note, tone }: FigureProps) {
+  return (
+    <Link href={to} className="flex min-w-0 flex-col rounded-lg border border-line bg-surface px-3 py-2 hover:border-line-strong hover:bg-hover">
+      <span className="text-xs text-soft">{label}</span>
+      <span className={cx('tabular text-2xl font-semibold', tone !== undefined && TONE_TEXT[tone])}>{value}</span>
+      <span className="min-h-4 truncate text-xs text-faint">{note}</span>
+    </Link>
+  )
+}
+
+function countOf(counts: StatusCount[], ...statuses: string[]): { text: string; count: number } {
+  const found = counts.filter((entry) => statuses.includes(entry.status))
+  const count = found.reduce((sum, entry) => sum + entry.count, 0)
+  return { count, text: `${formatCount(count)}${found.every((entry) => entry.exact) ? '' : '+'}` }
+}
+
+function WorkersFigure() {
+  const workers = useApi('/api/v2/workers', {}, { topics: ['workers'], pollMs: 10_000 })
+  const list = workers.data?.workers ?? []
+  const busy = list.reduce((sum, worker) => sum + worker.active_jobs, 0)
+  const slots = list.reduce((sum, worker) => sum + worker.max_jobs, 0)
+  const draining = list.filter((worker) => worker.status === 'draining').length
+  return (
+    <Figure
+      to="/workers"
+      label="Workers"
+      value={workers.data === undefined ? '–' : formatCount(list.length)}
+      note={`${formatCount(busy)} of ${formatCount(slots)} slots busy${draining > 0 ? `, ${draining} draining` : ''}`}
+      tone={workers.data !== undefined && list.length === 0 ? 'bad' : undefined}
+    />
+  )
+}
+
+function CostFigure() {
+  const tenant = useTenantParam()
+  const today = new Date(serverNow()).toISOString().slice(0, 10)
+  const usage = useApi('/api/v2/usage', { query: { ...tenant, from: today, to: today, group: 'day' } }, { topics: ['runs'], staleMs: 10_000 })
+  const total = usage.data?.total
+  const tokens = (total?.tokens_in ?? 0) + (total?.tokens_out ?? 0)
+  return <Figure to="/usage" label="Cost today (UTC)" value={formatCost(total?.cost_usd ?? (total === undefined ? null : 0))} note={`${formatCount(total?.calls)} model calls, ${formatShort(tokens)} tokens`} />
+}
+
+function LettersFigure() {
+  const tenant = useTenantParam()
+  const letters = useApi('/api/v2/dead-letters', { query: { ...tenant, limit: 1 } }, { topics: ['dead_letters'] })
+  const open = letters.data?.open
+  return <Figure to="/dead-letters" label="Dead letters" value={formatCount(open)} note="not handled yet" tone={open !== undefined && open > 0 ? 'bad' : undefined} />
+}
+
+export function Figures({ counts }: { counts: StatusCount[] }) {
+  const { may } = useSession()
+  const tenant = useTenantParam()
+  const inbox = useApi('/api/v2/inbox/count', { query: tenant }, { topics: ['inbox'] })
+  const running = countOf(counts, 'running')
+  const ready = countOf(counts, 'queued')
+  const later = countOf(counts, 'scheduled', 'blocked')
+  return (
+    <div className="grid grid-cols-[repeat(auto-fill,minmax(150px,1fr))] gap-2">
+      <Figure to="/runs?status=running&window=all" label="Running" value={running.text} tone={running.count > 0 ? 'busy' : undefined} note="now" />
+      <Figure to="/runs?status=queued&window=all" label="Ready" value={ready.text} tone={ready.count > 0 ? 'wait' : undefined} note="wait for a slot" />
+      <Figure to="/runs?status=scheduled&status=blocked&window=all" label="Later" value={later.text} note="due later or blocked" />
+      <Figure to="/inbox" label="Questions" value={`${formatCount(inbox.data?.total)}${inbox.data?.exact === false ? '+' : ''}`} tone={(inbox.data?.total ?? 0) > 0 ? 'person' : undefined} note="wait for a person" />
+      <LettersFigure />
+      {may('workers:view') && <WorkersFigure />}
+      <CostFigure />
+    </div>
+  )
+}

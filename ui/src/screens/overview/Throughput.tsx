@@ -1,0 +1,102 @@
+/* Runs that ended in each part of a window, by outcome. Each bar links to its runs. */
+import { Link } from 'wouter'
+import { useApi } from '@/api/query'
+import { useAddress } from '@/app/address'
+import { useTenantParam } from '@/app/tenant'
+import { formatDuration } from '@/format/duration'
+import { formatCost, formatCount, formatPercent } from '@/format/number'
+import { formatClock, serverNow } from '@/format/time'
+import { Select } from '@/parts/form/Field'
+import { Loaded } from '@/parts/Loading'
+import { Panel } from '@/parts/Panel'
+import { useZone } from '@/parts/Time'
+import { everyBucket, type Point } from './buckets'
+
+/** Seconds of the window and of one bar. */
+const WINDOWS: Record<string, { label: string; seconds: number; step: number }> = {
+  '15m': { label: '15 minutes', seconds: 900, step: 60 },
+  '1h': { label: '1 hour', seconds: 3_600, step: 60 },
+  '24h': { label: '24 hours', seconds: 86_400, step: 1_800 },
+  '7d': { label: '7 days', seconds: 604_800, step: 10_800 },
+}
+
+function Bar({ point, step, most }: { point: Point; step: number; most: number }) {
+  const zone = useZone()
+  const total = point.completed + point.failed + point.cancelled
+  const end = new Date(Date.parse(point.at) + step * 1_000).toISOString()
+  const share = (count: number) => `${(count / most) * 100}%`
+  const text = `${formatClock(point.at, zone)}: ${formatCount(point.accepted)} accepted, ${formatCount(point.completed)} completed, ${formatCount(point.failed)} failed, ${formatCount(point.cancelled)} cancelled`
+  return (
+    <Link href={`/runs?from=${point.at}&before=${end}`} title={text} aria-label={text} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
+      <span className="bg-bad" style={{ height: share(point.failed) }} />
+      <span className="bg-idle" style={{ height: share(point.cancelled) }} />
+      <span className="bg-ok" style={{ height: share(point.completed) }} />
+      {total === 0 && <span className="h-px bg-line" />}
+    </Link>
+  )
+}
+
+function Totals({ points }: { points: Point[] }) {
+  const sum = (name: 'accepted' | 'completed' | 'failed' | 'cancelled' | 'cost_usd' | 'retried') => points.reduce((total, point) => total + point[name], 0)
+  const ended = sum('completed') + sum('failed')
+  const waits = points.flatMap((point) => (point.wait_p95_seconds === null ? [] : [point.wait_p95_seconds]))
+  const facts: [string, string][] = [
+    ['accepted', formatCount(sum('accepted'))],
+    ['completed', formatCount(sum('completed'))],
+    ['failed', `${formatCount(sum('failed'))}${ended > 0 ? ` (${formatPercent(sum('failed') / ended)})` : ''}`],
+    ['cancelled', formatCount(sum('cancelled'))],
+    ['cost', formatCost(sum('cost_usd'))],
+    ['longest p95 wait', waits.length === 0 ? '–' : formatDuration(Math.max(...waits))],
+  ]
+  return (
+    <dl className="flex flex-wrap gap-x-6 gap-y-1 text-xs text-soft">
+      {facts.map(([term, value]) => (
+        <div key={term} className="flex gap-1.5">
+          <dt>{term}</dt>
+          <dd className="tabular font-medium text-ink">{value}</dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+export function Throughput() {
+  const address = useAddress()
+  const tenant = useTenantParam()
+  const zone = useZone()
+  const name = WINDOWS[address.get('window') ?? ''] === undefined ? '1h' : address.get('window')!
+  const { seconds, step } = WINDOWS[name]!
+  // Whole steps, so that the bars stay where they are and the answer can be kept.
+  const to = Math.ceil(serverNow() / (step * 1_000)) * step * 1_000
+  const from = new Date(to - seconds * 1_000).toISOString()
+  const query = useApi('/api/v2/runs/series', { query: { ...tenant, from, to: new Date(to).toISOString(), step } }, { topics: ['runs'], staleMs: 15_000, keep: true })
+  return (
+    <Panel
+      title="Ended runs"
+      actions={<Select aria-label="Window" value={name} options={Object.entries(WINDOWS).map(([value, { label }]) => [value, label])} onChange={(event) => address.set({ window: event.target.value === '1h' ? null : event.target.value })} />}
+    >
+      <Loaded query={query} rows={3}>
+        {(series) => {
+          const points = everyBucket(series.groups[0]?.points ?? [], Date.parse(from), to, series.step_seconds)
+          const most = Math.max(1, ...points.map((point) => point.completed + point.failed + point.cancelled))
+          return (
+            <div className="flex flex-col gap-2">
+              <div className="flex h-24 items-stretch gap-px border-b border-line">
+                {points.map((point) => (
+                  <Bar key={point.at} point={point} step={series.step_seconds} most={most} />
+                ))}
+              </div>
+              <div className="flex justify-between text-2xs text-faint">
+                <span>{formatClock(from, zone)}</span>
+                <span>at most {formatCount(most)} in {formatDuration(series.step_seconds)}</span>
+                <span>{formatClock(new Date(to).toISOString(), zone)}</span>
+              </div>
+              <Totals points={points} />
+              {series.counted_until !== null && !series.complete && <p className="text-2xs text-faint">Counted until {formatClock(series.counted_until, zone)}; a minute is counted after it has ended.</p>}
+            </div>
+          )
+        }}
+      </Loaded>
+    </Panel>
+  )
+}

@@ -1,0 +1,89 @@
+/* A step on the graph. Its size is fixed, so the layout never changes; its state is a class. */
+import { Handle, type Node, type NodeProps, Position } from '@xyflow/react'
+import { ArrowRight } from 'lucide-react'
+import { memo } from 'react'
+import { Link } from 'wouter'
+import { formatCost } from '@/format/number'
+import { visible } from '@/format/text'
+import { cx } from '@/parts/classes'
+import { StatusIcon } from '@/parts/Status'
+import { STEP_ICONS } from '@/parts/stepIcons'
+import { statusText, type Tone } from '@/text/status'
+import { shownOutcome, useStanding } from './standings'
+
+export interface StepData extends Record<string, unknown> {
+  name: string
+  type: string
+  container: boolean
+  /** A link to the graph of an inner orchestration. */
+  inner: string | null
+  selected: boolean
+}
+
+const BORDERS: Record<Tone, string> = {
+  ok: 'border-ok',
+  bad: 'border-bad border-2',
+  busy: 'border-busy border-2',
+  wait: 'border-wait',
+  person: 'border-person border-2',
+  idle: 'border-idle',
+}
+
+function Handles() {
+  return (
+    <>
+      <Handle type="target" position={Position.Top} isConnectable={false} className="opacity-0!" />
+      <Handle type="source" position={Position.Bottom} isConnectable={false} className="opacity-0!" />
+    </>
+  )
+}
+
+export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<StepData>>) {
+  const standing = useStanding(id)
+  const outcome = shownOutcome(standing)
+  const tone = outcome === null ? null : statusText(outcome).tone
+  const Icon = STEP_ICONS[data.type]
+  return (
+    <div
+      data-step={id}
+      data-outcome={outcome ?? 'pending'}
+      className={cx(
+        'flex h-full w-full flex-col rounded-md border px-2 py-1 text-left',
+        data.container ? 'bg-[color-mix(in_srgb,var(--sunken)_55%,transparent)]' : 'justify-center bg-raised',
+        tone === null ? 'border-dashed border-line-strong text-soft' : BORDERS[tone],
+        data.selected && 'outline-2 outline-offset-2 outline-focus',
+      )}
+    >
+      <Handles />
+      <div className="flex min-w-0 items-center gap-1.5">
+        {Icon !== undefined && <Icon size={14} aria-label={data.type} className="shrink-0 text-faint" />}
+        <span className="min-w-0 flex-1 truncate font-medium" title={`${data.name} (${data.type})`}>
+          {visible(data.name)}
+        </span>
+        {outcome !== null && <StatusIcon value={outcome} size={13} />}
+      </div>
+      {!data.container && (
+        <div className="flex items-center gap-2 text-2xs text-faint">
+          <span className="truncate">{data.type.replaceAll('_', ' ')}</span>
+          {standing !== undefined && standing.executions > 1 && <span className="tabular">{standing.executions}×</span>}
+          {standing !== undefined && standing.tries > 0 && <span className="text-wait">{standing.tries} failed</span>}
+          {standing?.cost_usd != null && <span className="tabular">{formatCost(standing.cost_usd)}</span>}
+          {data.inner !== null && (
+            <Link href={data.inner} className="nodrag ml-auto flex items-center text-accent" title="Open the inner orchestration">
+              open <ArrowRight size={11} aria-hidden />
+            </Link>
+          )}
+        </div>
+      )}
+    </div>
+  )
+})
+
+export const EndNode = memo(function EndNode() {
+  return (
+    <div className="flex h-full w-full items-center justify-center rounded-full border border-line-strong bg-sunken text-2xs text-soft">
+      <Handle type="target" position={Position.Top} isConnectable={false} className="opacity-0!" />
+      end
+    </div>
+  )
+})

@@ -1,0 +1,81 @@
+/* Runs and other objects that a run belongs to. */
+import type { ReactNode } from 'react'
+import { Link } from 'wouter'
+import type { Run } from '@/api/types'
+import { plural } from '@/format/number'
+import { shortId } from '@/format/text'
+import { StatusIcon } from '@/parts/Status'
+
+function Relation({ term, children }: { term: string; children: ReactNode }) {
+  return (
+    <div className="min-w-0">
+      <dt className="text-2xs text-faint">{term}</dt>
+      <dd className="flex flex-wrap items-center gap-x-2">{children}</dd>
+    </div>
+  )
+}
+
+const LINK = 'inline-flex items-center gap-1 text-accent hover:underline'
+const SHOWN = 4
+
+export function Relations({ run }: { run: Run }) {
+  return (
+    <>
+      {run.children.length > 0 && (
+        <Relation term="Child runs">
+          {run.children.slice(0, SHOWN).map((child) => (
+            <Link key={child.run_id} href={`/runs/${child.run_id}`} title={`${child.target} called by ${child.path}`} className={LINK}>
+              <StatusIcon value={child.status} size={13} />
+              {child.target.replace(/^\w+:/, '')}
+            </Link>
+          ))}
+          {run.children.length > SHOWN && (
+            <Link href={`/runs?parent=${run.run_id}&window=all`} className={LINK}>
+              {plural(run.children.length - SHOWN, 'more', 'more')}
+            </Link>
+          )}
+        </Relation>
+      )}
+      {run.forked_from !== null && (
+        <Relation term="Forked from">
+          <Link href={`/runs/${run.forked_from.run_id}?step=${encodeURIComponent(run.forked_from.from_step)}`} className={LINK}>
+            <code className="font-mono text-xs">{shortId(run.forked_from.run_id)}</code> at {run.forked_from.from_step}
+          </Link>
+        </Relation>
+      )}
+      {run.schedule_id !== null && (
+        <Relation term="Schedule">
+          <Link href={`/schedules/${encodeURIComponent(run.schedule_id)}`} className={LINK}>
+            {run.schedule_id}
+          </Link>
+        </Relation>
+      )}
+      {run.session_id && (
+        <Relation term="Conversation">
+          <Link href={`/chat/${encodeURIComponent(run.session_id)}`} className={LINK}>
+            {shortId(run.session_id)}
+          </Link>
+        </Relation>
+      )}
+      {run.after !== null && (
+        <Relation term="Starts after">
+          {Object.entries(run.after.runs)
+            .slice(0, SHOWN)
+            .map(([id, status]) => (
+              <Link key={id} href={`/runs/${id}`} className={LINK}>
+                {status !== null && <StatusIcon value={status} size={13} />}
+                <code className="font-mono text-xs">{shortId(id)}</code>
+              </Link>
+            ))}
+        </Relation>
+      )}
+      {run.worker_id !== null && (
+        <Relation term="Worker">
+          <Link href={`/workers?worker=${run.worker_id}`} className={LINK}>
+            <code className="font-mono text-xs">{shortId(run.worker_id)}</code>
+          </Link>
+        </Relation>
+      )}
+    </>
+  )
+}

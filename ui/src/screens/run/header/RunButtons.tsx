@@ -1,0 +1,81 @@
+/* What can be done with this run now: the likely actions as buttons, the others in a menu. */
+import { ArrowUpDown, Copy, Download, GitFork, MoreHorizontal, Radio, Rows3, Tags } from 'lucide-react'
+import { useState } from 'react'
+import { call } from '@/api/client'
+import { formatJson } from '@/api/json'
+import { hasSteps, type Run } from '@/api/types'
+import { usePaletteCommands } from '@/app/palette/commands'
+import { useSession } from '@/app/session'
+import { asCli, asCurl } from '@/format/command'
+import { ActionButton } from '@/parts/action/ActionButtons'
+import { ActionDialog } from '@/parts/action/ActionDialog'
+import { copyText } from '@/parts/Copy'
+import { Menu, type MenuItem } from '@/parts/Menu'
+import { notify } from '@/parts/Notices'
+import { download } from '@/screens/runs/exportRows'
+import { BulkDialog } from '@/screens/runs/BulkDialog'
+import { isEnded } from '@/text/status'
+import { ForkDialog } from '../dialogs/ForkDialog'
+import { PriorityDialog } from '../dialogs/PriorityDialog'
+import { SendEventDialog } from '../dialogs/SendEventDialog'
+import { TagsDialog } from '../dialogs/TagsDialog'
+import { retryAction, simpleActions } from '../runActions'
+
+type Open = 'priority' | 'lane' | 'tags' | 'fork' | 'event' | 'retry-latest' | null
+
+async function downloadAll(run: Run): Promise<void> {
+  const path = { run_id: run.run_id }
+  const [steps, attempts, events] = await Promise.all([
+    call('get', '/api/v2/runs/{run_id}/steps', { path }),
+    call('get', '/api/v2/runs/{run_id}/attempts', { path }),
+    call('get', '/api/v2/runs/{run_id}/events', { path, query: { limit: 1000 } }),
+  ])
+  download(`${run.run_id}.json`, formatJson({ run, attempts: attempts.attempts, steps: steps.steps, events: events.events, more_events: events.last_seq > events.next_after }), 'application/json')
+}
+
+function copy(text: string): void {
+  void copyText(text).then((done) => notify(done ? 'Copied.' : 'The browser refused access to the clipboard.', { bad: !done }))
+}
+
+function pythonOf(run: Run): string {
+  return `from runlane import Client\n\nasync with Client("${location.origin}") as client:\n    run = await client.get("${run.run_id}")\n    print(run.status, run.result)\n`
+}
+
+export function RunButtons({ run }: { run: Run }) {
+  const { may } = useSession()
+  const [open, setOpen] = useState<Open>(null)
+  const writes = may('runs:write')
+  const ended = isEnded(run.status)
+  const waiting = !ended && run.status !== 'running'
+  const only = (possible: boolean, reason: string): string | null => (possible ? null : reason)
+  const changes: MenuItem[] = [
+    { label: 'Change the priority', icon: ArrowUpDown, refused: only(waiting, 'Only a waiting run can change its priority.'), onSelect: () => setOpen('priority') },
+    { label: 'Move to a lane', icon: Rows3, refused: only(waiting, 'Only a waiting run can change its lane.'), onSelect: () => setOpen('lane') },
+    { label: 'Change tags', icon: Tags, onSelect: () => setOpen('tags') },
+    { label: 'Fork from a step', icon: GitFork, refused: only(hasSteps(run.target), 'Only runs with steps can be forked.'), onSelect: () => setOpen('fork') },
+    { label: 'Send an event', icon: Radio, refused: only(hasSteps(run.target) && !ended, 'Only an open run with steps receives events.'), onSelect: () => setOpen('event') },
+    { label: 'Retry on the current versions', icon: GitFork, refused: only(run.status === 'failed' && hasSteps(run.target), 'Only a failed run with steps can continue on other versions.'), onSelect: () => setOpen('retry-latest') },
+  ]
+  const path = `/api/v2/runs/${run.run_id}`
+  const reads: MenuItem[] = [
+    { label: 'Copy as curl', icon: Copy, onSelect: () => copy(asCurl('get', path)) },
+    { label: 'Copy as command', icon: Copy, onSelect: () => copy(asCli('runs', 'show', run.run_id)) },
+    { label: 'Copy as Python', icon: Copy, onSelect: () => copy(pythonOf(run)) },
+    { label: 'Download everything', icon: Download, onSelect: () => void downloadAll(run) },
+  ]
+  const items = writes ? [...changes, 'line' as const, ...reads] : reads
+  usePaletteCommands(items.flatMap((item) => (item === 'line' || item.refused ? [] : [{ label: String(item.label), icon: item.icon, hint: 'this run', onSelect: item.onSelect }])))
+  const close = () => setOpen(null)
+  return (
+    <div className="flex flex-wrap items-center gap-1.5">
+      {writes && simpleActions(run).map((action) => <ActionButton key={action.id} action={action} />)}
+      <Menu label="More actions" icon={MoreHorizontal} iconOnly items={items} />
+      {open === 'priority' && <PriorityDialog run={run} onClose={close} />}
+      {open === 'lane' && <BulkDialog action="lane" selected={{ ids: [run.run_id], statuses: [run.status] }} onClose={close} onStarted={close} />}
+      {open === 'tags' && <TagsDialog run={run} onClose={close} />}
+      {open === 'fork' && <ForkDialog run={run} step={null} onClose={close} />}
+      {open === 'event' && <SendEventDialog run={run} onClose={close} />}
+      {open === 'retry-latest' && <ActionDialog action={retryAction(run, true)} onClose={close} />}
+    </div>
+  )
+}

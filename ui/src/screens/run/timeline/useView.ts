@@ -1,0 +1,57 @@
+/* The visible part of the time line: zoom with Ctrl and the wheel or by dragging over the axis. */
+import { type RefObject, useCallback, useMemo, useState, type WheelEvent } from 'react'
+
+export interface View {
+  from: number
+  to: number
+  zoomed: boolean
+  /** The place of a point of the line in the visible part, 0 to 1. */
+  place: (x: number) => number
+  /** The point of the line at a place of the visible part. */
+  point: (place: number) => number
+  show: (from: number, to: number) => void
+  fit: () => void
+  zoom: (factor: number, at?: number) => void
+  onWheel: (event: WheelEvent) => void
+}
+
+const LEAST = 1e-6
+
+export function useView(scroller: RefObject<HTMLDivElement | null>): View {
+  const [{ from, to }, setRange] = useState({ from: 0, to: 1 })
+  const show = useCallback((a: number, b: number) => {
+    const start = Math.max(0, Math.min(a, b))
+    const end = Math.min(1, Math.max(a, b))
+    if (end - start > LEAST) setRange({ from: start, to: end })
+  }, [])
+  return useMemo(() => {
+    const zoom = (factor: number, at = 0.5) => {
+      const middle = from + (to - from) * at
+      const width = Math.min(1, (to - from) / factor)
+      const start = Math.max(0, Math.min(1 - width, middle - width * at))
+      show(start, start + width)
+    }
+    return {
+      from,
+      to,
+      zoomed: from > 0 || to < 1,
+      place: (x: number) => (x - from) / (to - from),
+      point: (place: number) => from + place * (to - from),
+      show,
+      fit: () => setRange({ from: 0, to: 1 }),
+      zoom,
+      onWheel: (event: WheelEvent) => {
+        const bars = scroller.current?.querySelector('[data-bars]')?.getBoundingClientRect()
+        if (bars === undefined) return
+        if (event.ctrlKey || event.metaKey) {
+          event.preventDefault()
+          zoom(event.deltaY < 0 ? 1.25 : 0.8, Math.min(1, Math.max(0, (event.clientX - bars.left) / bars.width)))
+        } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+          const by = ((event.deltaX || event.deltaY) / bars.width) * (to - from)
+          const start = Math.max(0, Math.min(1 - (to - from), from + by))
+          show(start, start + (to - from))
+        }
+      },
+    }
+  }, [from, to, show, scroller])
+}

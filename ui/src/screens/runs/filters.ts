@@ -1,0 +1,121 @@
+/* The filters of the list of runs, and their names in the URL. */
+import { parseDuration } from '@/format/duration'
+import type { components } from '@/api/schema'
+
+type Status = components['schemas']['Status']
+export type BulkFilter = components['schemas']['BulkFilter']
+
+export interface RunFilters {
+  status: string[]
+  target: string
+  lane: string
+  key: string
+  tag: string[]
+  /** `24h`, `7d`; `all` for any time. */
+  window: string
+  /** Exact bounds, which replace the window. */
+  from: string
+  before: string
+  text: string
+  parent: string
+  schedule: string
+}
+
+export const DEFAULT_WINDOW = '24h'
+export const WINDOWS: [string, string][] = [
+  ['15m', 'Last 15 minutes'],
+  ['1h', 'Last hour'],
+  ['24h', 'Last 24 hours'],
+  ['7d', 'Last 7 days'],
+  ['30d', 'Last 30 days'],
+  ['all', 'Any time'],
+]
+
+/** Filters with one value, as they are called on the page. */
+export const SINGLE: [name: 'target' | 'lane' | 'key' | 'parent' | 'schedule' | 'text', label: string, hint: string][] = [
+  ['target', 'Target', 'A task, orchestration:ID or agent:ID'],
+  ['lane', 'Lane', 'The name of a lane'],
+  ['key', 'Ordering key', 'The whole key'],
+  ['schedule', 'Schedule', 'The id of the schedule that started the runs'],
+  ['parent', 'Parent run', 'The run that called them as tools'],
+  ['text', 'Text', 'Part of the id, target, key or progress note'],
+]
+
+export function readFilters(params: URLSearchParams): RunFilters {
+  const one = (name: string) => params.get(name) ?? ''
+  const exact = one('from') !== '' || one('before') !== ''
+  return {
+    status: params.getAll('status'),
+    target: one('target'),
+    lane: one('lane'),
+    key: one('key'),
+    tag: params.getAll('tag'),
+    window: exact ? '' : one('window') || DEFAULT_WINDOW,
+    from: one('from'),
+    before: one('before'),
+    text: one('text'),
+    parent: one('parent'),
+    schedule: one('schedule'),
+  }
+}
+
+export function writeFilters(filters: RunFilters): Record<string, string | string[] | null> {
+  const { status, tag, window, ...rest } = filters
+  const written: Record<string, string | string[] | null> = { status, tag, window: window === DEFAULT_WINDOW ? null : window }
+  for (const [name, value] of Object.entries(rest)) written[name] = value === '' ? null : value
+  return written
+}
+
+/** The bounds of the window at a time. Whole seconds, so that one list is one entry of the cache for a while. */
+function bounds(filters: RunFilters, now: number): { accepted_from?: string; accepted_before?: string } {
+  const found: { accepted_from?: string; accepted_before?: string } = {}
+  if (filters.from !== '') found.accepted_from = filters.from
+  if (filters.before !== '') found.accepted_before = filters.before
+  const seconds = filters.window === 'all' ? null : parseDuration(filters.window)
+  if (seconds !== null) found.accepted_from = new Date(Math.floor(now / 60_000) * 60_000 - seconds * 1_000).toISOString()
+  return found
+}
+
+export function toQuery(filters: RunFilters, now: number) {
+  return {
+    status: filters.status.length > 0 ? (filters.status as Status[]) : undefined,
+    target: filters.target || undefined,
+    lane: filters.lane || undefined,
+    key: filters.key || undefined,
+    tag: filters.tag.length > 0 ? filters.tag : undefined,
+    text: filters.text || undefined,
+    parent: filters.parent || undefined,
+    schedule_id: filters.schedule || undefined,
+    ...bounds(filters, now),
+  }
+}
+
+/** The same selection for a bulk job; null if it cannot be expressed there. */
+export function toBulkFilter(filters: RunFilters, now: number): BulkFilter | null {
+  if (filters.parent !== '') return null
+  const { key, tag, parent: _parent, ...rest } = toQuery(filters, now)
+  return { ...rest, ordering_key: key, tags: tag }
+}
+
+export interface SetFilter {
+  /** The parameter in the URL. */
+  name: string
+  label: string
+  value: string
+}
+
+/** Filters that are set, one entry for each value; the default window is not one. */
+export function setFilters(filters: RunFilters): SetFilter[] {
+  const found: SetFilter[] = filters.status.map((value) => ({ name: 'status', label: 'Status', value }))
+  for (const [name, label] of SINGLE) if (filters[name] !== '') found.push({ name, label, value: filters[name] })
+  found.push(...filters.tag.map((value) => ({ name: 'tag', label: 'Tag', value })))
+  if (filters.from !== '') found.push({ name: 'from', label: 'From', value: filters.from })
+  if (filters.before !== '') found.push({ name: 'before', label: 'Before', value: filters.before })
+  return found
+}
+
+export function without(filters: RunFilters, { name, value }: SetFilter): RunFilters {
+  if (name === 'status' || name === 'tag') return { ...filters, [name]: filters[name].filter((other) => other !== value) }
+  const next = { ...filters, [name]: '' }
+  return next.from === '' && next.before === '' && next.window === '' ? { ...next, window: DEFAULT_WINDOW } : next
+}

@@ -1,0 +1,101 @@
+/* The rows of the list. Loaded rows change in place, new ones are counted and offered: the list never jumps. */
+import { type InfiniteData, useInfiniteQuery, useQueryClient } from '@tanstack/react-query'
+import { useCallback, useEffect, useRef, useState } from 'react'
+import { call, type QueryOf, type ResponseOf } from '@/api/client'
+import type { ApiError } from '@/api/errors'
+import type { RunSummary } from '@/api/types'
+import { connection, onRepair } from '@/live/connection'
+import { onHint } from '@/live/hints'
+import { isEnded } from '@/text/status'
+
+type Query = NonNullable<QueryOf<'/api/v2/runs', 'get'>>
+type Page = ResponseOf<'/api/v2/runs', 'get'>
+type Pages = InfiniteData<Page, string | undefined>
+
+const PAGE = 100
+const GAP_MS = 1_000
+export const COUNT_LIMIT = 100
+
+export function useRunList(query: Query, held: boolean) {
+  const client = useQueryClient()
+  const key = ['/api/v2/runs', 'list', query] as const
+  const [fresh, setFresh] = useState(0)
+  const list = useInfiniteQuery<Page, ApiError, Pages, typeof key, string | undefined>({
+    queryKey: key,
+    queryFn: ({ pageParam, signal }) => call('get', '/api/v2/runs', { query: { ...query, limit: PAGE, cursor: pageParam }, signal }),
+    initialPageParam: undefined,
+    getNextPageParam: (page) => page.next_cursor ?? undefined,
+    refetchOnWindowFocus: false,
+    staleTime: Infinity,
+  })
+  const text = JSON.stringify(query)
+  useEffect(() => setFresh(0), [text])
+
+  const replace = useCallback(
+    (rows: RunSummary[]) => {
+      const byId = new Map(rows.map((row) => [row.run_id, row]))
+      client.setQueryData<Pages>(key, (old) =>
+        old === undefined
+          ? old
+          : { ...old, pages: old.pages.map((page) => ({ ...page, runs: page.runs.map((row) => byId.get(row.run_id) ?? row) })) },
+      )
+    },
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+    [client, text],
+  )
+
+  const refresh = useCallback(async () => {
+    const loaded = client.getQueryData<Pages>(key)?.pages.flatMap((page) => page.runs) ?? []
+    const head = await call('get', '/api/v2/runs', { query: { ...query, limit: PAGE } })
+    const known = new Set(loaded.map((row) => row.run_id))
+    replace(head.runs)
+    if (loaded.length === 0 && head.runs.length > 0) {
+      client.setQueryData<Pages>(key, { pages: [head], pageParams: [undefined] })
+      return
+    }
+    setFresh(head.runs.filter((row) => !known.has(row.run_id) && row.run_id > (loaded[0]?.run_id ?? '')).length)
+    const covered = new Set(head.runs.map((row) => row.run_id))
+    const open = loaded.filter((row) => !isEnded(row.status) && !covered.has(row.run_id)).slice(0, PAGE)
+    if (open.length > 0) replace((await call('get', '/api/v2/runs', { query: { ids: open.map((row) => row.run_id), limit: PAGE } })).runs)
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [client, replace, text])
+
+  const holding = useRef(held)
+  holding.current = held
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined
+    let last = 0
+    const run = () => {
+      timer = undefined
+      if (holding.current || connection().paused || document.visibilityState === 'hidden') return
+      last = Date.now()
+      // A failure is reported by the next query of the page; the list stays as it is.
+      void refresh().catch(() => undefined)
+    }
+    const plan = () => {
+      timer ??= setTimeout(run, Math.max(0, last + GAP_MS - Date.now()))
+    }
+    const endHint = onHint((hint) => (hint.topic === 'runs' || hint.topic === '*') && plan())
+    const endRepair = onRepair(plan)
+    return () => {
+      clearTimeout(timer)
+      endHint()
+      endRepair()
+    }
+  }, [refresh, held])
+
+  const showNew = () => {
+    setFresh(0)
+    void client.resetQueries({ queryKey: key })
+  }
+  const pages = list.data?.pages ?? []
+  return {
+    list,
+    rows: pages.flatMap((page) => page.runs) as RunSummary[],
+    /** The last page ends early because enough runs were examined. */
+    truncated: pages.at(-1)?.truncated === true,
+    fresh,
+    showNew,
+    cancel: () => void client.cancelQueries({ queryKey: key }),
+  }
+}

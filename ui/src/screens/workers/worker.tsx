@@ -1,0 +1,51 @@
+/* A worker: its states in words, and the change that drains it. */
+import { CirclePause, CirclePlay } from 'lucide-react'
+import type { components } from '@/api/schema'
+import { useNow } from '@/app/clock'
+import { asCli } from '@/format/command'
+import { plural } from '@/format/number'
+import { shortId } from '@/format/text'
+import { type Action, request } from '@/parts/action/action'
+import { cx } from '@/parts/classes'
+import { Time } from '@/parts/Time'
+import type { Tone } from '@/text/status'
+
+export type Worker = components['schemas']['WorkerInfo']
+
+/** A heartbeat older than this is late; the lease ends soon after. */
+const LATE_SECONDS = 5
+
+export const TONES: Record<string, Tone> = { online: 'ok', draining: 'wait', lost: 'bad', stopped: 'idle' }
+
+export function isGone(worker: Worker): boolean {
+  return worker.ended_at !== null || worker.status === 'lost' || worker.status === 'stopped'
+}
+
+export function lanesOf(worker: Worker): string {
+  return worker.lanes.length === 0 || worker.lanes.includes('*') ? 'all' : worker.lanes.join(', ')
+}
+
+export function Heartbeat({ worker }: { worker: Worker }) {
+  const now = useNow(!isGone(worker))
+  const late = !isGone(worker) && (now - Date.parse(worker.last_heartbeat)) / 1_000 > LATE_SECONDS
+  return <span className={cx(late && 'font-medium text-bad')}><Time at={worker.last_heartbeat} style="relative" />{late && ' (late)'}</span>
+}
+
+export function drainAction(worker: Worker): Action {
+  const draining = worker.status === 'draining'
+  const path = { worker_id: worker.worker_id }
+  if (draining) {
+    return {
+      id: 'resume-worker', label: 'Cancel the drain', icon: CirclePlay, title: `Let ${shortId(worker.worker_id)} claim runs again`, verb: 'Cancel the drain',
+      consequence: 'The worker claims runs again from its next heartbeat on.',
+      request: request('post', '/api/v2/workers/{worker_id}/resume', { path, cli: asCli('admin', 'drain', worker.worker_id, '--cancel') }),
+      done: 'The worker claims runs again.',
+    }
+  }
+  return {
+    id: 'drain-worker', label: 'Drain', icon: CirclePause, danger: true, title: `Drain ${shortId(worker.worker_id)}`, verb: 'Drain the worker',
+    consequence: `The worker claims no more runs, from its next heartbeat on. ${plural(worker.active_jobs, 'run finishes', 'runs finish')} there; others start on other workers. Its process continues, and the drain can be cancelled.`,
+    request: request('post', '/api/v2/workers/{worker_id}/drain', { path, cli: asCli('admin', 'drain', worker.worker_id) }),
+    done: 'The worker is draining.',
+  }
+}

@@ -1,0 +1,73 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { withChanges } from '@/app/address'
+import { readFrame } from '@/live/hints'
+import { draftOf, fieldsOf, questionFields, readDraft } from '@/parts/form/schema'
+import { everyBucket, type Point } from '@/screens/overview/buckets'
+import { csvCell } from '@/screens/runs/exportRows'
+import { type RunFilters, readFilters, setFilters, toBulkFilter, toQuery, without, writeFilters } from '@/screens/runs/filters'
+
+const word = fc.stringMatching(/^[a-z0-9:_ ./-]{0,12}$/)
+const filters: fc.Arbitrary<RunFilters> = fc
+  .record({
+    status: fc.uniqueArray(fc.constantFrom('queued', 'running', 'failed')),
+    target: word, lane: word, key: word, text: word, parent: word, schedule: word,
+    tag: fc.uniqueArray(fc.stringMatching(/^[a-z=0-9]{1,8}$/), { maxLength: 3 }),
+    window: fc.constantFrom('15m', '24h', '7d', 'all'),
+  })
+  .map((found) => ({ ...found, from: '', before: '' }))
+
+describe('filters', () => {
+  test('the URL restores them', () => {
+    fc.assert(fc.property(filters, (given) => {
+      expect(readFilters(new URLSearchParams(withChanges('', writeFilters(given))))).toEqual(given)
+    }))
+  })
+  test('exact bounds replace the window', () => {
+    const found = readFilters(new URLSearchParams('from=2026-11-17T00:00:00Z'))
+    expect(found.window).toBe('')
+    expect(toQuery(found, 0).accepted_from).toBe('2026-11-17T00:00:00Z')
+  })
+  test('each set filter can be cleared alone', () => {
+    fc.assert(fc.property(filters, (given) => {
+      for (const entry of setFilters(given)) expect(setFilters(without(given, entry))).toHaveLength(setFilters(given).length - 1)
+    }))
+  })
+  test('a bulk job cannot select by parent', () => expect(toBulkFilter(readFilters(new URLSearchParams('parent=run_1')), 0)).toBeNull())
+})
+
+describe('hints', () => {
+  test('ids and topics', () => expect(readFrame('{"type":"hints","hints":[{"topic":"runs","ids":["run_1"]},{"topic":"all","ids":null}]}')).toEqual([{ topic: 'runs', ids: ['run_1'] }, { topic: '*', ids: undefined }]))
+  test('a frame that cannot be read means everything', () => expect(readFrame('{')).toEqual([{ topic: '*' }]))
+})
+
+describe('forms', () => {
+  const fields = fieldsOf({
+    type: 'object',
+    required: ['name', 'count'],
+    properties: {
+      name: { type: 'string' },
+      count: { type: 'integer', minimum: 1 },
+      mode: { enum: ['fit', 'fill'], default: 'fit' },
+      loud: { type: 'boolean' },
+      extra: { anyOf: [{ type: 'object' }, { type: 'null' }] },
+    },
+  })
+  test('controls follow the types', () => expect(fields.map((field) => field.control)).toEqual(['text', 'integer', 'choice', 'boolean', 'json']))
+  test('empty optional fields are left out', () => expect(readDraft(fields, { ...draftOf(fields), name: 'x', count: '3' }).values).toEqual({ name: 'x', count: 3, mode: 'fit' }))
+  test('problems are named at their field', () => expect(Object.keys(readDraft(fields, { ...draftOf(fields), count: '0.5', extra: '{' }).problems)).toEqual(['name', 'count', 'extra']))
+  test('questions become forms', () => expect(questionFields([{ name: 'decision', type: 'select', options: ['a'], required: true }])[0]).toMatchObject({ control: 'choice', required: true }))
+})
+
+describe('export', () => {
+  test.each([['=1+1', `'=1+1`], ['-2', `'-2`], ['a,b', '"a,b"'], [null, ''], [-2, '-2'], [['x', 'y'], 'x y'], ['say "hi"', '"say ""hi"""']])('%s', (value, cell) =>
+    expect(csvCell(value)).toBe(cell))
+})
+
+describe('the chart', () => {
+  test('has a bar for each part of the window', () => {
+    const point = { at: '2026-11-17T09:02:00Z', accepted: 3 } as Point
+    const bars = everyBucket([point], Date.parse('2026-11-17T09:00:00Z'), Date.parse('2026-11-17T09:05:00Z'), 60)
+    expect(bars.map((bar) => bar.accepted)).toEqual([0, 0, 3, 0, 0])
+  })
+})

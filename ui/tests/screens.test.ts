@@ -1,0 +1,108 @@
+import { describe, expect, it } from 'vitest'
+import type { Lane, Question } from '../src/api/types'
+import { turnsOf } from '../src/screens/chat/turns'
+import { stepIds, vocabularyOf } from '../src/screens/definitions/editor/complete'
+import { findStep, locate, stepAt } from '../src/screens/definitions/editor/locate'
+import { letterConsequence, letterRequest, NO_OPTIONS } from '../src/screens/deadLetters/letterBulk'
+import { firstDraft, formOf, readAnswer } from '../src/screens/inbox/answerDraft'
+import { verdictOf } from '../src/screens/lanes/verdict'
+import { cliOf, emptyDraft, readSchedule } from '../src/screens/schedules/scheduleForm'
+import { NO_OPTIONS as NO_START, startRequest } from '../src/screens/start/startRequest'
+
+const TEXT = `{
+  "id": "x", "note": "a \\"{brace}\\"",
+  "steps": [
+    {"id": "a", "type": "print", "next_step_id": "b"},
+    {"id": "b", "type": "print"}
+  ]
+}`
+
+describe('places in a definition', () => {
+  it('finds the key that a pointer names', () => {
+    const place = locate(TEXT, '/steps/0/next_step_id')
+    expect(TEXT.slice(place.from, place.to)).toBe('"next_step_id"')
+  })
+  it('falls back to the deepest part that exists', () => {
+    const place = locate(TEXT, '/steps/1/print_content')
+    expect(TEXT.slice(place.from, place.from + 11)).toBe('{"id": "b",')
+    expect(locate(TEXT, '')).toEqual({ from: 0, to: 1 })
+  })
+  it('connects steps and the cursor', () => {
+    expect(stepAt(TEXT, TEXT.indexOf('"b", "type"'))).toBe('b')
+    expect(findStep(TEXT, 'b')!.from).toBeGreaterThan(findStep(TEXT, 'a')!.from)
+    expect(findStep(TEXT, 'c')).toBeNull()
+    expect(stepAt('{', 0)).toBeNull()
+  })
+  it('collects what the schema allows', () => {
+    const words = vocabularyOf({ $defs: { Step: { properties: { type: { enum: ['print', 'llm'] }, id: { description: 'Its id.' } } } } }, ['helper'])
+    expect(words.keys.get('id')).toBe('Its id.')
+    expect([...words.values.get('type')!]).toEqual(['print', 'llm'])
+    expect(stepIds(TEXT)).toEqual(['x', 'a', 'b'])
+  })
+})
+
+describe('answers', () => {
+  const question = {
+    run_id: 'run_1', path: 'p', about: 'approval',
+    context: { tool_name: 'mail', arguments: { to: 'ann' } },
+    fields: [
+      { name: 'decision', type: 'select', options: ['approve', 'edit', 'deny'], required: true },
+      { name: 'arguments', type: 'textarea' },
+      { name: 'reason', type: 'text' },
+    ],
+  } as unknown as Question
+  it('sends arguments only when they are edited', () => {
+    const form = formOf(question)
+    const draft = firstDraft(question, form)
+    expect(readAnswer(form, { ...draft, decision: 'approve' }).response).toEqual({ decision: 'approve' })
+    expect(readAnswer(form, { ...draft, decision: 'edit' }).response).toEqual({ decision: 'edit', arguments: { to: 'ann' } })
+    expect(readAnswer(form, { ...draft, decision: 'edit', arguments: '{' }).problems).toHaveProperty('arguments')
+    expect(readAnswer(form, { ...draft, decision: 'deny', reason: 'no' }).response).toEqual({ decision: 'deny', reason: 'no' })
+  })
+  it('takes one text for a question without fields', () => {
+    const form = formOf({ ...question, fields: [] })
+    expect(readAnswer(form, { answer: 'yes' }).response).toBe('yes')
+  })
+})
+
+describe('requests', () => {
+  it('starts a run with its options, as a request and as a command', () => {
+    const sent = startRequest('orchestration:report', "it's", {}, { ...NO_START, priority: '5', tags: 'a b=1', hold: true })
+    expect(sent.path).toBe('/api/v2/orchestrations/report/run')
+    expect(sent.body).toEqual({ message: "it's", priority: 5, hold: true, tags: ['a', 'b=1'] })
+    expect(sent.cli).toBe(`runlane run orchestration:report --message 'it'\\''s' --priority 5 --hold --tag a --tag b=1`)
+    expect(startRequest('resize', null, {}, NO_START).body).toEqual({ input: {} })
+  })
+  it('replays a group of failures', () => {
+    const sent = letterRequest('retry', { filter: { fingerprint: 'f' } }, { ...NO_OPTIONS, kind: 'restart' }, true)
+    expect(sent.body).toMatchObject({ action: 'retry', dry_run: true, filter: { fingerprint: 'f' }, options: { kind: 'restart' } })
+    expect(sent.cli).toBe('runlane dead-letters retry --fingerprint f --kind restart')
+    expect(letterConsequence('retry', 1, NO_OPTIONS)).toContain('1 run will be queued again')
+  })
+  it('reads a schedule, or names what is missing', () => {
+    const draft = { ...emptyDraft(), id: 'nightly', name: 'resize', zone: 'UTC' }
+    expect(readSchedule({ ...draft, id: ' ' }).problem).toBe('An id is required.')
+    expect(readSchedule({ ...draft, input: '[1]' }).problem).toBe('The input must be a JSON object.')
+    expect(readSchedule({ ...draft, times: 'every', every: '0' }).problem).toBe('The times are not complete.')
+    const { body } = readSchedule(draft)
+    expect(body).toMatchObject({ id: 'nightly', target: { kind: 'task', name: 'resize' }, spec: [{ cron: '0 7 * * *' }] })
+    expect(cliOf(body!)).toContain(`runlane schedules create nightly --task resize --cron '0 7 * * *'`)
+  })
+})
+
+describe('verdicts and turns', () => {
+  const lane = { name: 'media', enabled: true, held: false, max_slots: 2, running: 2, queued: 3 } as Lane
+  const worker = { status: 'online', lanes: ['*'], active_jobs: 2, max_jobs: 50 }
+  it('says why runs wait', () => {
+    expect(verdictOf(lane, [worker]).text).toBe('3 runs wait: all 2 slots are in use.')
+    expect(verdictOf({ ...lane, enabled: false }, [worker]).text).toBe('3 runs wait: the lane is disabled.')
+    expect(verdictOf(lane, [{ ...worker, lanes: ['other'] }]).text).toBe('3 runs wait: no worker serves this lane.')
+    expect(verdictOf({ ...lane, max_slots: null }, [{ ...worker, active_jobs: 50 }]).text).toBe('3 runs wait: every worker is full.')
+  })
+  it('orders turns as they were accepted', () => {
+    const message = (turn: number, role: string) => ({ turn, role, run_id: `run_${turn}`, status: 'completed' })
+    const turns = turnsOf([message(2, 'user'), message(1, 'assistant'), message(1, 'user')] as never)
+    expect(turns.map(({ turn }) => turn)).toEqual([1, 2])
+    expect(turns[0]!.answer).not.toBeNull()
+  })
+})

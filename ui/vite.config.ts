@@ -1,0 +1,30 @@
+/// <reference types="vitest/config" />
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import tailwindcss from '@tailwindcss/vite'
+import react from '@vitejs/plugin-react'
+import { defineConfig } from 'vite'
+
+const version = /^version = "(.+)"$/m.exec(readFileSync(new URL('../pyproject.toml', import.meta.url), 'utf8'))?.[1]
+const server = process.env.RUNLANE_URL ?? 'http://127.0.0.1:8000'
+
+export default defineConfig(({ command }) => ({
+  // Assets are addressed relative to <base href>, which the server writes: the UI works below any prefix.
+  base: command === 'serve' ? '/ui/' : './',
+  define: { __RUNLANE_VERSION__: JSON.stringify(version ?? 'unknown') },
+  plugins: [react(), tailwindcss()],
+  resolve: { alias: { '@': fileURLToPath(new URL('./src', import.meta.url)) } },
+  worker: { format: 'es' },
+  build: {
+    outDir: '../src/runlane/ui_assets',
+    emptyOutDir: true,
+    sourcemap: false,
+    target: 'es2023',
+    // The server's Content-Security-Policy has no data: for scripts and fonts.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    rollupOptions: { output: { hashCharacters: 'hex' } },
+  },
+  server: { proxy: { '/api': { target: server }, '/health': { target: server } } },
+  test: { include: ['tests/**/*.test.ts'], environment: 'node' },
+}))
