@@ -29,7 +29,7 @@ def test_a_misspelt_field_of_a_custom_object_is_detected(tmp_path: Path, monkeyp
 
 def test_a_difference_to_another_renderer_is_detected() -> None:
     objects = render_chart()
-    changed = [{**objects[0], "metadata": {**objects[0]["metadata"], "labels": {}}}, *objects[1:]]
+    changed: list[dict[str, Any]] = [{**objects[0], "metadata": {**objects[0]["metadata"], "labels": {}}}, *objects[1:]]
     tools._compare([*objects], render_chart(), "equal")
     with pytest.raises(tools.Problem, match="not equal"):
         tools._compare(changed, render_chart(), "changed")

@@ -11,7 +11,8 @@ from runlane.definitions.schema.definition import Agent, Orchestration, Tool
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import InvalidInput, Retry
 from runlane.store.orchestration.calls import read_calls, read_totals
-from runlane.store.orchestration.waits import read_inbox, read_waits
+from runlane.store.orchestration.inbox import InboxFilter, read_inbox
+from runlane.store.orchestration.waits import read_waits
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import flow, run, sync
@@ -115,7 +116,7 @@ async def test_a_person_approves_edits_or_denies_a_call(
 ) -> None:
     await process.start()
     run_id = await paused(process, flow(STEP), helper(call(a=1, b=2), "done"), tool(requires_approval=True))
-    (wait,) = await read_inbox(await process.app.database(), "default")
+    (wait,), _ = await read_inbox(await process.app.database(), InboxFilter("default"))
     assert wait.request["context"] == {"tool_name": "add", "call_id": "call_0", "arguments": {"a": 1, "b": 2}}
     with pytest.raises(InvalidInput):
         await process.app.resume(run_id, {"decision": "perhaps"})
@@ -224,7 +225,7 @@ async def test_a_person_decides_when_the_outcome_of_a_call_is_unknown(process: P
         process, flow(STEP), helper(tool_call, "done", tools=["charge"]), Tool.model_validate(definition)
     )
     assert len(calls) == 1
-    (wait,) = await read_inbox(await process.app.database(), "default")
+    (wait,), _ = await read_inbox(await process.app.database(), InboxFilter("default"))
     assert wait.request["context"] == {
         "tool_name": "charge",
         "call_id": "call_0",

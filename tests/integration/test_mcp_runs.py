@@ -15,7 +15,7 @@ from runlane import Status
 from runlane.definitions.schema.definition import Agent, McpServer
 from runlane.settings import Settings
 from runlane.store.orchestration.calls import read_calls
-from runlane.store.orchestration.waits import read_inbox
+from runlane.store.orchestration.inbox import InboxFilter, read_inbox
 from runlane.testing import FakeMcp
 from runlane.testing.crash_points import VARIABLE
 from tests import forking
@@ -97,7 +97,7 @@ async def test_a_person_approves_calls_of_tools_that_ask(process: Process, fake:
         process, flow(STEP), agent(call("once", name="asked"), "done"), server(fake, effects={"once": "ask"})
     )
     await eventually(lambda: is_paused(process, run_id), "the run to pause")
-    (wait,) = await read_inbox(await process.app.database(), "default")
+    (wait,), _ = await read_inbox(await process.app.database(), InboxFilter("default"))
     assert wait.request["context"]["tool_name"] == "fake__once"
     assert len(fake.calls("once")) == before
     await process.app.resume(run_id, {"decision": "approve"})

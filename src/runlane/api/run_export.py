@@ -52,8 +52,9 @@ def _fields(run: RunSummary) -> dict[str, Any]:
 
 def _cell(value: Any) -> str:
     """Return a value as a cell that no spreadsheet executes."""
-    words = cast("list[str]", value) if isinstance(value, list | tuple) else None
-    text = "" if value is None else str(value) if words is None else " ".join(words)
+    text = "" if value is None else str(value)
+    if isinstance(value, list | tuple):
+        text = " ".join(cast("list[str]", value))
     return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int | float) else text
 
 

@@ -181,7 +181,7 @@ async def test_sockets_of_threads_are_refused(guarded: Api) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
+    scope: dict[str, Any] = {
         "type": "websocket",
         "path": "/threads/x/stream/events",
         "headers": [],

@@ -48,7 +48,7 @@ export function ProviderLimits() {
     <Panel title="Provider limits" flush>
       <Loaded query={query}>
         {({ limits }) => limits.length === 0 ? (
-          <Empty icon={Gauge} title="No credential was used yet" command="runlane limits list">A provider's credential appears with its first call. Limits bound calls in flight, requests and tokens per minute for the whole cluster, and slow down when the provider says so.</Empty>
+          <Empty icon={Gauge} title="No credential was used yet" command="runlane limits list">A provider's credential appears with its first call. Limits bound calls in flight, requests and tokens per minute for the whole cluster, and slow down when the provider asks for it.</Empty>
         ) : (
           <ul className="divide-y divide-line">
             {limits.map((limit) => (

@@ -1,4 +1,4 @@
-/* The server's own checks of a text: the same as `runlane validate`, debounced, older answers are dropped. */
+/* The server's own checks of a definition: the same as `runlane validate`, debounced, older answers are dropped. */
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { call } from '@/api/client'
