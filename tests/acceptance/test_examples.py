@@ -119,7 +119,7 @@ def test_the_assistant_remembers_in_another_conversation(tmp_path: Path) -> None
         "Welcome, Ada.",
         "Memory guest-ada",
         "context: The guest is Ada.",
-        "entry:   Ada is allergic to nuts.",
+        "entry: Ada is allergic to nuts.",
         "What should the kitchen know about me?",
         "[recall {'query': 'food allergic'}]",
         "Please cook without nuts",

@@ -239,5 +239,8 @@ def test_no_point_is_forgotten() -> None:
         "bulk.before_commit", "bulk.item_committed",
         # In tests/chaos/test_webhooks.py.
         "webhook.claimed", "webhook.sent", "webhook.recorded",
+        # In tests/chaos/test_memory.py.
+        "memory.before_commit", "memory.committed",
+        "replicate.read", "replicate.before_commit", "replicate.committed", "replicate.marked",
     }  # fmt: skip
     assert tested == set(POINTS)

@@ -144,7 +144,7 @@ async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeClus
     assert await cluster.count("status = 'completed'") == RUNS
     assert len(disturbance.done) == 11
     assert len(await cluster.events("worker_lost")) >= 20, "too few runs were hit to prove anything"
-    assert sum(reader.connections for reader in readers) >= 3 * len(readers), "too few cuts to prove anything"
+    assert sum(reader.connections for reader in readers) >= 2 * len(readers), "too few cuts to prove anything"
 
 
 # Failpoints between a commit and its publication, and what the dead process would have published.

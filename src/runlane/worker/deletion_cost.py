@@ -13,7 +13,6 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Final, Self
 
@@ -54,8 +53,11 @@ class Pod:
         name = settings.pod_name or socket.gethostname()
         return cls(host, int(environment.get("KUBERNETES_SERVICE_PORT") or 443), namespace, name, account)
 
-    def annotate(self, cost: int) -> None:
-        """Store the cost. Raise OSError or HTTPException if that fails."""
+    def annotate(self, cost: int) -> str | None:
+        """Store the cost. Return the problem if that fails."""
+        # Imported here, because most workers have no pod to annotate.
+        from http.client import HTTPException, HTTPSConnection
+
         context = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
         connection = HTTPSConnection(self.host, self.port, context=context, timeout=_TIMEOUT_SECONDS)
         token = (self.account / "token").read_text().strip()
@@ -67,10 +69,11 @@ class Pod:
                 headers={"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"},
             )
             status = connection.getresponse().status
+        except (OSError, HTTPException) as error:
+            return str(error) or type(error).__name__
         finally:
             connection.close()
-        if status != 200:
-            raise HTTPException(f"the API server answered {status}")
+        return None if status == 200 else f"the API server answered {status}"
 
 
 class DeletionCost:
@@ -97,11 +100,10 @@ class DeletionCost:
             # An idle worker costs nothing, and one with a single run more than an idle one.
             cost = 0 if active == 0 else 1 + active
             if cost != stored:
-                try:
-                    await asyncio.to_thread(self._pod.annotate, cost)
-                    stored = cost
-                except (OSError, HTTPException) as error:
-                    log.warning("deletion_cost_not_stored", error=str(error))
+                problem = await asyncio.to_thread(self._pod.annotate, cost)
+                stored = cost if problem is None else stored
+                if problem is not None:
+                    log.warning("deletion_cost_not_stored", error=problem)
             await asyncio.sleep(self._seconds)
 
 

@@ -36,7 +36,28 @@ RUN_ID = "{run_id}"
 UNKNOWN_KEY = "Bearer sk-rl-" + "0" * 64
 HOURLY = {"id": "hourly", "target": {"kind": "task", "name": "greet"}, "spec": [{"every_seconds": 3600}]}
 # A valid body for each route that needs one, by the end of its method and path.
+MEMORY = "/api/v2/memory/memories/{memory_id}"
 BODIES: dict[str, Any] = {
+    "/memories": {"title": "notes"},
+    "/vaults": {"title": "notes"},
+    "/memory/users": {"id": "ann", "email": "ann@example.com"},
+    f"POST {MEMORY}/await-commit": {},
+    f"POST {MEMORY}/entries": {"text": "a fact"},
+    f"POST {MEMORY}/entries/batch": {"entries": [{"text": "a fact"}]},
+    f"POST {MEMORY}/entries/{{entry_id}}/correct": {"text": "a fact", "reason": "wrong"},
+    f"PUT {MEMORY}/entries/{{entry_id}}/tags": {"tags": {}},
+    f"PUT {MEMORY}/fragments/{{name}}": {"content": "a document"},
+    f"POST {MEMORY}/move": {"vault_id": "none"},
+    f"POST {MEMORY}/search": {"query": "a fact"},
+    "POST /runs/crons": {"assistant_id": "three", "schedule": "0 2 * * *"},
+    "POST /threads/{thread_id}/runs/crons": {"assistant_id": "three", "schedule": "0 2 * * *"},
+    "PATCH /runs/crons/{cron_id}": {"enabled": False},
+    "POST /threads/{thread_id}/commands": {"id": 1, "method": "run.start", "params": {"assistant_id": "three"}},
+    "POST /threads/{thread_id}/stream/events": {"channels": ["values"]},
+    "POST /api/v2/stream-tokens": {"run_id": "run_none"},
+    "POST /v0/search": {"memoryId": "none", "query": "a fact"},
+    "POST /v0/vaults/{vault_id}/memories/{memory_id}/entries": {"rawEntry": "a fact"},
+    "PATCH /v0/vaults/{vault_id}/memories/{memory_id}/entries/{entry_id}/tags": {"tags": {}},
     **{
         f"POST {path}": {"assistant_id": "three"}
         for root in ("/runs", "/threads/{thread_id}/runs")
@@ -156,7 +177,9 @@ class Endpoint(NamedTuple):
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():
             path = path.replace(name, value)
-        queries = {"/priority": "?priority=1", "/store/items": "?key=k", "/search": "?q=x"}
+        queries = {
+            "/priority": "?priority=1", "/store/items": "?key=k", "/search": "?q=x", "/v2/memory": "?confirm=default",
+        }  # fmt: skip
         return path + next((query for end, query in queries.items() if path.endswith(end)), "")
 
 

@@ -234,7 +234,9 @@ async def test_another_tenant_sees_nothing_of_a_run(api: Api, view: str) -> None
 
 
 async def test_lists_show_what_the_models_of_each_run_have_used(api: Api) -> None:
-    loaded = parse_bodies({"agents": [{"id": "helper", "model": "scripted", "answers": ["Hello."]}]})
+    loaded = parse_bodies(
+        {"agents": [{"id": "helper", "model": "scripted", "answers": [{"say": "Hello.", "tokens": 12}]}]}
+    )
     await sync_definitions(api.parts.database, "default", loaded, actor="test")
     answered = (await api.post("/agents/helper/run", {"message": "hello"})).json()["run_id"]
     await ended(api, answered)

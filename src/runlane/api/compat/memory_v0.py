@@ -5,7 +5,7 @@ Names are those of that design: `rawEntry`, `entryId`, `creationTime`. The actor
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import PlainTextResponse, Response
@@ -30,6 +30,7 @@ EntryId = Annotated[Name, Path()]
 _MAX_BODY_BYTES = MAX_FRAGMENT_CHARACTERS * 4
 _CHANGES: dict[int | str, dict[str, Any]] = answers(404, 409, 413, 429, 507)
 _ENTRIES = "/vaults/{vault_id}/memories/{memory_id}/entries"
+_PLAIN_TEXT: Final[dict[str, Any]] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 _CONTEXTS = "/vaults/{vault_id}/memories/{memory_id}/contexts"
 
 
@@ -217,7 +218,7 @@ async def put_context(request: Request, principal: MemoryWrite, vault_id: VaultI
     return JsonBody(shapes.context(found.id, written), 201)
 
 
-@router.get(_CONTEXTS, response_class=PlainTextResponse, responses=answers(404))
+@router.get(_CONTEXTS, response_class=Response, responses={200: _PLAIN_TEXT, **answers(404)})
 async def get_context(
     request: Request, principal: MemoryRead, vault_id: VaultId, memory_id: MemoryId
 ) -> PlainTextResponse:
