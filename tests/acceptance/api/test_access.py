@@ -36,6 +36,7 @@ RUN_ID = "{run_id}"
 UNKNOWN_KEY = "Bearer sk-rl-" + "0" * 64
 HOURLY = {"id": "hourly", "target": {"kind": "task", "name": "greet"}, "spec": [{"every_seconds": 3600}]}
 # A valid body for each route that needs one, by the end of its method and path.
+UNKNOWN_THREAD = "00000000-0000-4000-8000-000000000000"
 MEMORY = "/api/v2/memory/memories/{memory_id}"
 BODIES: dict[str, Any] = {
     "/memories": {"title": "notes"},
@@ -175,6 +176,7 @@ class Endpoint(NamedTuple):
             "{schedule_id}": "hourly",
         }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
+        path = path.replace("/threads/{thread_id}/runs/crons", f"/threads/{UNKNOWN_THREAD}/runs/crons")
         for name, value in filled.items():
             path = path.replace(name, value)
         queries = {
