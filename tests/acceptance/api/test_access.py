@@ -176,7 +176,8 @@ class Endpoint(NamedTuple):
             "{schedule_id}": "hourly",
         }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
-        path = path.replace("/threads/{thread_id}/runs/crons", f"/threads/{UNKNOWN_THREAD}/runs/crons")
+        for end in ("runs/crons", "commands"):
+            path = path.replace(f"/threads/{{thread_id}}/{end}", f"/threads/{UNKNOWN_THREAD}/{end}")
         for name, value in filled.items():
             path = path.replace(name, value)
         queries = {
