@@ -6,7 +6,7 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from runlane.access.policy import may_see
 from runlane.access.stream_tokens import (
@@ -36,6 +36,8 @@ router = APIRouter(tags=["stream tokens"])
 
 class StreamTokenRequest(RequestModel):
     """What the token opens: one run, one conversation or one thread."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"run_id": "run_01a1eaf8", "ttl_seconds": 300}]})
 
     run_id: Key | None = None
     session_id: Key | None = None

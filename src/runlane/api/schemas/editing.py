@@ -40,6 +40,8 @@ class Findings(ResponseModel):
 class PutDefinition(RequestModel):
     """Store one definition."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"definition": {"id": "writer", "model": "scripted"}}]})
+
     definition: dict[str, Any]
     take_over: bool = TAKE_OVER
     tenant: Name | None = Field(default=None, description="For platform admins.")
