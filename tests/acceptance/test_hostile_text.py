@@ -462,6 +462,41 @@ def test_definitions(tmp_path: Path, folder: Path, server: ServerProcess, databa
     in_a_pipe(tmp_path, "mcp", "check", EVIL, code=1, way=database)
 
 
+def test_memory(folder: Path, database: Mapping[str, str]) -> None:
+    def run(*arguments: str, code: int | None = 0) -> str:
+        return in_a_pipe(folder, *arguments, code=code, way=database)
+
+    run("memory", "create-user", "ann", "--email", "ann@example.com", "--display-name", EVIL, code=None)
+    run("memory", "get-user", "ann", code=None)
+    vault = json.loads(run("memory", "create-vault", "notes", "--description", EVIL, "--json"))["id"]
+    memory = json.loads(run("memory", "create-memory", "facts", "--vault", vault, "--json", code=None) or "{}").get(
+        "id", EVIL
+    )
+    entry = json.loads(run("memory", "create-entry", memory, EVIL, "--json", code=None) or "{}").get("id", EVIL)
+    run("memory", "put-context", memory, EVIL, code=None)
+    for words in (
+        ("memory", "list-vaults"), ("memory", "get-vault", vault), ("memory", "list-memories"),
+        ("memory", "list-entries", memory), ("memory", "get-entry", memory, entry), ("memory", "get-context", memory),
+        ("memory", "manifest", memory), ("memory", "search", memory, "owned"), ("memory", "await-commit", memory),
+        ("memory", "await-consistency", memory), ("memory", "get-prompts"), ("memory", "status"),
+        ("memory", "correct-entry", memory, entry, EVIL), ("memory", "tag-entry", memory, entry, "--tag", f"a={EVIL}"),
+        ("memory", "export", memory), ("memory", "discard", memory), ("memory", "delete-entry", memory, entry),
+        ("memory", "delete-memory", memory), ("memory", "delete-vault", EVIL), ("memory", "delete-all"),
+    ):  # fmt: skip
+        run(*words, code=None)
+
+
+def test_threads_and_operators(folder: Path, database: Mapping[str, str]) -> None:
+    for words in (
+        ("threads", "list"), ("threads", "show", EVIL), ("threads", "state", EVIL), ("threads", "history", EVIL),
+        ("threads", "delete", EVIL), ("assistants", "list"), ("assistants", "show", EVIL),
+        ("assistants", "versions", EVIL), ("assistants", "delete", EVIL), ("admin", "drain", EVIL),
+        ("db", "recovered", "--dry-run"), ("plan", "--runs-per-second", "1", "--run-seconds", "1"),
+        ("health", "--port", "1", "--timeout-seconds", "0.1"),
+    ):  # fmt: skip
+        in_a_pipe(folder, *words, code=None, way=database)
+
+
 def test_the_log_of_dev(folder: Path, server: ServerProcess, runs: Mapping[str, str]) -> None:
     (log,) = [file for file in folder.glob("server-*.log") if str(server.port) in file.name]
     text = log.read_text()
