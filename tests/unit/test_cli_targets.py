@@ -188,6 +188,7 @@ CREATING = {
         "webhooks create",
         "memory create-user",
         "memory create-vault",
+        "memory create-memory",
     ),
 }
 

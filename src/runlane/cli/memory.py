@@ -186,6 +186,7 @@ def create_memory(
         api_key,
         tenant,
         lambda memory: memory.create_memory(title, vault_id=vault, memory_type=memory_type, description=description),
+        creates=True,
     )
     print_result(to_dict(made), f"Memory created: {made.id} - {made.title}", json=json)
 
