@@ -31,7 +31,7 @@ class DefinitionFinding(DefinitionWarning):
 class Findings(ResponseModel):
     """What the checks of `runlane validate` found, with the stored definitions around it."""
 
-    valid: bool = Field(description="There is no error: it could be stored.")
+    valid: bool = Field(description="Whether it has no error, so that it can be stored.")
     findings: list[DefinitionFinding]
     version: str | None = Field(description="The version that it would have; null if it is not valid.")
     change: str | None = Field(description="`added`, `changed` or `unchanged`; null if it is not valid.")

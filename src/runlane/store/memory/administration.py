@@ -1,7 +1,7 @@
 """Users, vaults and memories themselves: create, list, move and delete them.
 
 These changes are not operations of a memory. A title is unique, so they are made where every process sees them: in the
-database, or in the file if there is no other copy.
+database, or in the file if no other copy exists.
 """
 
 from __future__ import annotations
