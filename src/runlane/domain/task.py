@@ -6,6 +6,7 @@ failed run an hour later. The validation is strict JSON: "7" is not an integer, 
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -69,8 +70,14 @@ class Task:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments; empty for types without one."""
-        return _schema_of(self.arguments)
+        """The JSON Schema of the arguments with their defaults; empty for types without one."""
+        schema = copy.deepcopy(_schema_of(self.arguments))
+        for name, argument in schema.get("properties", {}).items():
+            # The type of the arguments has no defaults: the function itself fills them in.
+            default = inspect.signature(self.function).parameters[name].default
+            if isinstance(default, str | int | float | bool):
+                argument["default"] = default
+        return schema
 
     def load(self, text: str) -> dict[str, Any]:
         """Return the arguments as the function's own types."""
