@@ -5663,6 +5663,19 @@ UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.mem
     memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error,
     memory_ops.created_at;
 
+-- memory_drop_ops
+-- Delete replicated operations without an idempotency key from the log of a file.
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, unnest($1::TEXT[], $2::BIGINT[]) AS batch(memory_id, seq)
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
+
+-- memory_drop_ops (one member)
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
+
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
@@ -5937,12 +5950,12 @@ UPDATE memories SET applied_seq=batch.seq FROM (SELECT $1::VARCHAR AS memory_id,
 -- Mark operations as replicated.
 UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM unnest($4::TEXT[], $5::BIGINT[]) AS
     batch(memory_id, seq) WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
-    memory_ops.state != 'applied';
+    memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_ops (one member)
 UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM (SELECT $4::VARCHAR AS memory_id,
     $5::BIGINT AS seq) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
-    memory_ops.state != 'applied';
+    memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_stale
 -- Have the local copy of a memory read again once it is replicated.

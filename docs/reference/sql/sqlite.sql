@@ -4562,17 +4562,13 @@ WHERE memories.tenant = ? AND memories.vault_id = ? AND memories.title = ?;
 
 -- memory_copy_entries
 -- Store copies of entries.
-INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
+WITH batch(id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    corrected_by, corrected_at, correction_reason, deleted_at) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+    INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
     corrects, corrected_by, corrected_at, correction_reason, deleted_at) SELECT batch.id, batch.memory_id, batch.seq,
     batch.changed_seq, batch.text, batch.summary, batch.metadata, batch.tags, batch.created_at, batch.expires_at,
     batch.corrects, batch.corrected_by, batch.corrected_at, batch.correction_reason, batch.deleted_at
-FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
-    seq, json_extract(value, '$[3]') AS changed_seq, json_extract(value, '$[4]') AS text, json_extract(value, '$[5]') AS
-    summary, json_extract(value, '$[6]') AS metadata, json_extract(value, '$[7]') AS tags, json_extract(value, '$[8]')
-    AS created_at, json_extract(value, '$[9]') AS expires_at, json_extract(value, '$[10]') AS corrects,
-    json_extract(value, '$[11]') AS corrected_by, json_extract(value, '$[12]') AS corrected_at, json_extract(value,
-    '$[13]') AS correction_reason, json_extract(value, '$[14]') AS deleted_at
-FROM json_each(?) AS batch_members) AS batch;
+FROM batch;
 
 -- memory_copy_head
 -- Store the copy of a memory itself, once the rest is complete.
@@ -4588,15 +4584,11 @@ FROM json_each(?) AS batch_members) AS batch;
 
 -- memory_copy_ops
 -- Store copies of operations.
-INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at)
-    SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload,
-    batch.state, batch.attempts, batch.error, batch.created_at
-FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
-    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
-    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
-    json_extract(value, '$[8]') AS attempts, json_extract(value, '$[9]') AS error, json_extract(value, '$[10]') AS
-    created_at
-FROM json_each(?) AS batch_members) AS batch;
+WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at) AS (VALUES
+    (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject,
+    payload, state, attempts, error, created_at) SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint,
+    batch.kind, batch.subject, batch.payload, batch.state, batch.attempts, batch.error, batch.created_at
+FROM batch;
 
 -- memory_correct_entries
 -- Mark entries as corrected by others.
@@ -4679,6 +4671,14 @@ WHERE memories.tenant = ? AND memories.vault_id = memory_vaults.id));
 -- Replace a rejected operation by one that does nothing.
 UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' AND
     memory_ops.state = 'rejected' RETURNING memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
+
+-- memory_drop_ops
+-- Delete replicated operations without an idempotency key from the log of a file.
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq
+FROM json_each(?) AS batch_members) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
 
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
@@ -4822,26 +4822,20 @@ LIMIT ? OFFSET ?;
 
 -- memory_insert_entries
 -- Add entries to memories.
-INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
-    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
-    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
-FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
-    seq, json_extract(value, '$[3]') AS text, json_extract(value, '$[4]') AS summary, json_extract(value, '$[5]') AS
-    metadata, json_extract(value, '$[6]') AS tags, json_extract(value, '$[7]') AS created_at, json_extract(value,
-    '$[8]') AS expires_at, json_extract(value, '$[9]') AS corrects
-FROM json_each(?) AS batch_members) AS batch
+WITH batch(id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects) AS (VALUES (?, ?, ?, ?,
+    ?, ?, ?, ?, ?, ?)) INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at,
+    expires_at, corrects, changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary,
+    batch.metadata, batch.tags, batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM batch
 WHERE 1 = ? ON CONFLICT (id) DO NOTHING;
 
 -- memory_insert_ops
 -- Add operations to the log of memories.
-INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
-    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
-    batch.created_at, 0
-FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
-    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
-    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
-    json_extract(value, '$[8]') AS created_at
-FROM json_each(?) AS batch_members) AS batch
+WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at) AS (VALUES (?, ?, ?, ?, ?, ?,
+    ?, ?, ?)) INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at,
+    attempts) SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject,
+    batch.payload, batch.state, batch.created_at, 0
+FROM batch
 WHERE 1 = ? ON CONFLICT (memory_id, seq) DO NOTHING;
 
 -- memory_known_ops
@@ -4850,7 +4844,7 @@ SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.finger
     memory_ops.subject
 FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS op_id
 FROM json_each(?) AS batch_members) AS batch
-WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id AND memory_ops.fingerprint != '';
 
 -- memory_last_seq_of_copy
 -- Check that nothing was written to a copy while it was read again.
@@ -4929,7 +4923,7 @@ FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.memory_id
 UPDATE memory_ops SET payload=?, state=?, error=? FROM (SELECT json_extract(value, '$[0]') AS memory_id,
     json_extract(value, '$[1]') AS seq
 FROM json_each(?) AS batch_members) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <=
-    batch.seq AND memory_ops.state != 'applied';
+    batch.seq AND memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_stale
 -- Have the local copy of a memory read again once it is replicated.
