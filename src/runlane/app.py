@@ -360,13 +360,25 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         planner = (await self.schedules()).planner
         more = trigger_services(self.settings, connection, self._tasks) if triggers else {}
         more[MaintenanceService.BULK] = bulk_service(connection.database, connection.bus)
-        return maintenance_services(connection, planner, more)
+        services = maintenance_services(connection, planner, more)
+        if self.settings.memory_embedding_model is not None:
+            from runlane.maintenance.service import PeriodicService
+            from runlane.submit.memory_runs import MemoryIndexStarter
+
+            services.append(PeriodicService("memory_index", 1.0, MemoryIndexStarter(connection).run_once))
+        return services
 
     async def schedules(self) -> Schedules:
         """Return the schedules: create, change, pause, trigger and read them."""
         from runlane.submit.schedules import Schedules
 
         return Schedules.of(await self.connect(), self._tasks)
+
+    async def reindex_memory(self, memory_id: str, *, tenant: str = DEFAULT_TENANT) -> Accepted:
+        """Start a run that computes all embeddings of a memory again."""
+        from runlane.submit.memory_runs import start_reindex
+
+        return await start_reindex(await self.connect(), tenant, memory_id)
 
     async def memory(self) -> MemoryService:
         """Return the memories of agents and people, opened at first use."""

@@ -7,6 +7,7 @@ and signatures depend only on the answer and its position, so they are the same 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -347,7 +348,51 @@ class AnthropicWire(_MessagesWire):
         yield _named("content_block_stop", {"type": "content_block_stop", "index": index})
 
 
+class EmbeddingsWire:
+    """POST /v1/embeddings: the vector of a text has a direction for each word, so texts that share words are near.
+
+    Words of one group of `SYNONYMS` have the same direction.
+    """
+
+    def parse_request(self, body: Body) -> FakeRequest:
+        given: Any = body.get("input")
+        texts: list[str] = [given] if isinstance(given, str) else list(given or [])
+        return FakeRequest(str(body.get("model")), 0, "\x00".join(texts), stream=False, size=sum(map(len, texts)))
+
+    def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]:
+        raise NotImplementedError("Embeddings are not streamed.")
+
+    def whole(self, answer: FakeAnswer, request: FakeRequest) -> Body:
+        data = [
+            {"object": "embedding", "index": index, "embedding": embedding_of(text)}
+            for index, text in enumerate(request.last.split("\x00"))
+        ]
+        tokens = request.size // 4
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "data": data, "model": request.model, "usage": usage}
+
+    def error(self, fault: FakeFault) -> Body:
+        return _openai_error(fault)
+
+    def late_error(self, fault: FakeFault) -> bytes:
+        raise NotImplementedError("Embeddings are not streamed.")
+
+
+SYNONYMS = (("car", "automobile", "vehicle"), ("doctor", "physician"), ("film", "movie"))
+_DIMENSIONS = 64
+
+
+def embedding_of(text: str) -> list[float]:
+    """Return the vector that the fake provider has for a text."""
+    vector = [0.0] * _DIMENSIONS
+    for word in re.findall(r"\w+", text.lower()):
+        group = next((words[0] for words in SYNONYMS if word in words), word)
+        vector[int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big") % _DIMENSIONS] += 1.0
+    return vector if any(vector) else [1.0] * _DIMENSIONS
+
+
 WIRES: dict[str, Wire] = {
+    "/v1/embeddings": EmbeddingsWire(),
     "/v1/chat/completions": ChatWire(),
     "/v1/responses": ResponsesWire(),
     "/v1/messages": AnthropicWire(),
