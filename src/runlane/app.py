@@ -354,31 +354,20 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         from runlane.domain.maintenance import MaintenanceService
         from runlane.failures.bulk_runner import bulk_service
         from runlane.maintenance.registry import maintenance_services
+        from runlane.submit.memory_runs import memory_services
         from runlane.triggers.evaluator import trigger_services
 
         connection = await self.connect()
-        planner = (await self.schedules()).planner
         more = trigger_services(self.settings, connection, self._tasks) if triggers else {}
         more[MaintenanceService.BULK] = bulk_service(connection.database, connection.bus)
-        services = maintenance_services(connection, planner, more)
-        if self.settings.memory_embedding_model is not None:
-            from runlane.maintenance.service import PeriodicService
-            from runlane.submit.memory_runs import MemoryIndexStarter
-
-            services.append(PeriodicService("memory_index", 1.0, MemoryIndexStarter(connection).run_once))
-        return services
+        services = maintenance_services(connection, (await self.schedules()).planner, more)
+        return services + memory_services(connection)
 
     async def schedules(self) -> Schedules:
         """Return the schedules: create, change, pause, trigger and read them."""
         from runlane.submit.schedules import Schedules
 
         return Schedules.of(await self.connect(), self._tasks)
-
-    async def reindex_memory(self, memory_id: str, *, tenant: str = DEFAULT_TENANT) -> Accepted:
-        """Start a run that computes all embeddings of a memory again."""
-        from runlane.submit.memory_runs import start_reindex
-
-        return await start_reindex(await self.connect(), tenant, memory_id)
 
     async def memory(self) -> MemoryService:
         """Return the memories of agents and people, opened at first use."""

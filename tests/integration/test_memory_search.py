@@ -11,11 +11,12 @@ import pytest
 from runlane import Status
 from runlane.domain.memory import MemoryHit, NewEntry
 from runlane.errors import InvalidRequest
-from runlane.memory.indexing import fuse
+from runlane.memory.indexing import EMBEDDED_AT_ONCE, fuse
 from runlane.memory.service import MemoryService
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
 from runlane.store.memory import vectors
+from runlane.submit.memory_runs import start_reindex
 from runlane.testing import FakeAnswer, FakeControl, FakeFault, FakeServer
 from tests.harness import eventually, settings_for
 from tests.integration.process import Process
@@ -96,7 +97,7 @@ async def test_a_search_without_its_provider_returns_what_words_find(process: Pr
 
 
 async def test_a_refused_entry_does_not_stop_the_others(process: Process, fake: FakeServer) -> None:
-    """Weakness 23: one row that the embedding service refuses was retried for ever."""
+    """Weakness 23: one row that the embedding service refuses was retried forever."""
     service = await process.app.memory()
     memory_id = await new_memory(service)
     fake.control(FakeControl(fault=FakeFault(status=400, message="bad input")))
@@ -108,7 +109,7 @@ async def test_a_refused_entry_does_not_stop_the_others(process: Process, fake: 
     await indexed(process, memory_id)
     assert set(await find(service, memory_id, "car")) == {"the vehicle is green"}
     # Computed again, all entries have embeddings.
-    accepted = await process.app.reindex_memory(memory_id)
+    accepted = await start_reindex(await process.app.connect(), TENANT, memory_id)
     assert (await process.end(accepted.run_id)).status is Status.COMPLETED
     assert set(await find(service, memory_id, "car")) == {"the vehicle is green", "the automobile is red"}
 
@@ -125,6 +126,29 @@ async def test_an_embedding_that_arrives_after_a_delete_brings_nothing_back(proc
     await vectors.store_vectors(index.database, memory_id, MODEL, [(late, [1.0] * 64)], entry.seq)
     assert await vectors.nearest_entries(index.database, memory_id, [1.0] * 64, 10) == []
     assert await find(service, memory_id, "car") == {}
+
+
+async def test_an_attempt_continues_after_the_last_stored_batch(process: Process, fake: FakeServer) -> None:
+    """A run that fails in its second batch does not pay for the first one again."""
+    service = await process.app.memory()
+    memory_id = await new_memory(service)
+    await service.add_entries(TENANT, memory_id, [NewEntry(f"note {number}") for number in range(100)])
+    index = await (await process.app.connect()).memory_opener.index()
+    assert index is not None
+
+    async def fail_next(_fraction: float) -> None:
+        fake.control(FakeControl(fault=FakeFault(status=500, message="down")))
+
+    with pytest.raises(RuntimeError):
+        await index.index(memory_id, fail_next)
+    fake.control(FakeControl(fault=None))
+
+    async def ignore(_fraction: float) -> None:
+        return
+
+    assert (await index.index(memory_id, ignore))["entries"] == 100 - EMBEDDED_AT_ONCE
+    embedded = [text for call in fake.meter.log if call.outcome == "200" for text in call.body["input"]]
+    assert sorted(embedded) == sorted(f"note {number}" for number in range(100))
 
 
 async def test_embeddings_stay_within_their_tenant(process: Process) -> None:
@@ -144,7 +168,7 @@ async def test_reindex_without_a_model_is_refused(settings: Settings) -> None:
     try:
         service = await process.app.memory()
         with pytest.raises(InvalidRequest, match="RUNLANE_MEMORY_EMBEDDING_MODEL"):
-            await process.app.reindex_memory(await new_memory(service))
+            await start_reindex(await process.app.connect(), TENANT, await new_memory(service))
     finally:
         await process.stop()
 

@@ -69,7 +69,9 @@ def reindex(
         return await client.memory_of(tenant).reindex(memory_id)
 
     async def on_app(own: App) -> str:
-        return (await own.reindex_memory(memory_id, tenant=tenant or DEFAULT_TENANT)).run_id
+        from runlane.submit.memory_runs import start_reindex
+
+        return (await start_reindex(await own.connect(), tenant or DEFAULT_TENANT, memory_id)).run_id
 
     run_id = on_server_or_app(url, api_key, on_server, on_app)
     print_result({"run_id": run_id}, f"Started: {run_id}", json=json)

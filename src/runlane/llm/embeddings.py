@@ -1,4 +1,4 @@
-"""Embeddings: vectors of texts, from the OpenAI-compatible endpoint of a provider.
+"""Embeddings: vectors of strings, from the OpenAI-compatible endpoint of a provider.
 
 The key is looked up for each call, as for other model calls. Limits are the caller's.
 """
@@ -22,7 +22,7 @@ _OPENAI_COMPATIBLE: Final = frozenset({"responses", "chat", "compatible", "ollam
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The vectors of texts, in their order, and the tokens that they cost."""
+    """The vectors of inputs, in their order, and the tokens that they cost."""
 
     vectors: Sequence[Sequence[float]]
     tokens: int
@@ -42,7 +42,7 @@ class EmbeddingModels:
         return await ProviderModel(model, endpoint, ModelContext(tenant=tenant), self._providers).credential()
 
     async def embed(self, model: str, tenant: str, texts: Sequence[str], *, is_query: bool) -> Embedded:
-        """Make one call for several texts. Raise ModelFailed."""
+        """Make one call for several inputs. Raise ModelFailed."""
         prefix, _, name = model.partition(":")
         endpoint = self._providers.endpoints.get(prefix)
         if endpoint is None or not name or endpoint.api not in _OPENAI_COMPATIBLE:
@@ -67,7 +67,7 @@ class EmbeddingModels:
         if len(result.embeddings) != len(texts):
             raise ModelFailed(
                 "bad_answer",
-                f"{model} returned {len(result.embeddings)} vectors for {len(texts)} texts.",
+                f"{model} returned {len(result.embeddings)} vectors for {len(texts)} inputs.",
                 retryable=True,
             )
         return Embedded(result.embeddings, result.usage.input_tokens)

@@ -15,7 +15,6 @@ import structlog
 
 from runlane.domain.memory import MemoryEntry, MemoryHit
 from runlane.errors import Fail, Retry
-from runlane.failpoints import failpoint
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.models import ModelFailed
 from runlane.rate_limits.limiter import ClusterLimiter
@@ -27,7 +26,7 @@ from runlane.store.sql.database import Database
 log = structlog.get_logger(__name__)
 
 EMBEDDED_AT_ONCE: Final = 64
-# Longer texts exceed the windows of common embedding models in some languages.
+# Longer strings exceed the windows of common embedding models in some languages.
 _MAX_CHARACTERS: Final = 6000
 # How many results of each way are combined.
 CANDIDATES: Final = 50
@@ -79,10 +78,8 @@ class MemoryIndex:
         count = tokens = 0
         while batch := await vectors.entries_to_embed(self.database, memory_id, position, EMBEDDED_AT_ONCE):
             found, cost = await self._embed_entries(state.tenant, memory_id, batch)
-            failpoint("memory_index.embedded")
             position = batch[-1].seq
             await vectors.store_vectors(self.database, memory_id, self.model, found, position)
-            failpoint("memory_index.stored")
             count, tokens = count + len(found), tokens + cost
             await progress(min(1.0, position / max(1, state.last_seq)))
         # Numbers after the last entry belong to other operations, up to what was read before the first batch.

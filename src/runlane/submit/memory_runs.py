@@ -13,6 +13,7 @@ from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.options import RunOptions
 from runlane.domain.run import Accepted
 from runlane.errors import InvalidRequest, RunlaneError
+from runlane.maintenance.service import PeriodicService
 from runlane.memory.indexing import IndexSchedule
 from runlane.memory.run_tasks import INDEX_TASK
 from runlane.resources import Resources
@@ -21,6 +22,7 @@ from runlane.submit.tasks import new_run
 
 log = structlog.get_logger(__name__)
 
+_SECONDS: Final = 1.0
 _ATTEMPTS: Final = 5
 _STARTED_AT_ONCE: Final = 200
 
@@ -48,6 +50,13 @@ async def start_reindex(connection: Resources, tenant: str, memory_id: str) -> A
     given = {"seq": memory.last_seq, "reset": True}
     (accepted,) = await connection.accept([memory_run(connection, INDEX_TASK, tenant, memory_id, given)])
     return accepted
+
+
+def memory_services(connection: Resources) -> list[PeriodicService]:
+    """Return the maintenance services of memory that the settings need."""
+    if connection.settings.memory_embedding_model is None:
+        return []
+    return [PeriodicService("memory_index", _SECONDS, MemoryIndexStarter(connection).run_once)]
 
 
 class MemoryIndexStarter:

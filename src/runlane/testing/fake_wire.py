@@ -7,7 +7,6 @@ and signatures depend only on the answer and its position, so they are the same 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -112,10 +111,10 @@ class ChatWire(_MessagesWire):
         }
 
     def error(self, fault: FakeFault) -> Body:
-        return _openai_error(fault)
+        return openai_error(fault)
 
     def late_error(self, fault: FakeFault) -> bytes:
-        return _data(_openai_error(fault))
+        return _data(openai_error(fault))
 
     def _head(self, request: FakeRequest) -> Body:
         return {"id": f"chatcmpl-{request.turn}", "created": 1_700_000_000, "model": request.model}
@@ -169,10 +168,10 @@ class ResponsesWire:
         }
 
     def error(self, fault: FakeFault) -> Body:
-        return _openai_error(fault)
+        return openai_error(fault)
 
     def late_error(self, fault: FakeFault) -> bytes:
-        error = _openai_error(fault)["error"]
+        error = openai_error(fault)["error"]
         code = error["code"] or error["type"]
         return _named("error", {"type": "error", "code": code, "message": error["message"], "sequence_number": 9999})
 
@@ -348,51 +347,7 @@ class AnthropicWire(_MessagesWire):
         yield _named("content_block_stop", {"type": "content_block_stop", "index": index})
 
 
-class EmbeddingsWire:
-    """POST /v1/embeddings: the vector of a text has a direction for each word, so texts that share words are near.
-
-    Words of one group of `SYNONYMS` have the same direction.
-    """
-
-    def parse_request(self, body: Body) -> FakeRequest:
-        given: Any = body.get("input")
-        texts: list[str] = [given] if isinstance(given, str) else list(given or [])
-        return FakeRequest(str(body.get("model")), 0, "\x00".join(texts), stream=False, size=sum(map(len, texts)))
-
-    def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]:
-        raise NotImplementedError("Embeddings are not streamed.")
-
-    def whole(self, answer: FakeAnswer, request: FakeRequest) -> Body:
-        data = [
-            {"object": "embedding", "index": index, "embedding": embedding_of(text)}
-            for index, text in enumerate(request.last.split("\x00"))
-        ]
-        tokens = request.size // 4
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return {"object": "list", "data": data, "model": request.model, "usage": usage}
-
-    def error(self, fault: FakeFault) -> Body:
-        return _openai_error(fault)
-
-    def late_error(self, fault: FakeFault) -> bytes:
-        raise NotImplementedError("Embeddings are not streamed.")
-
-
-SYNONYMS = (("car", "automobile", "vehicle"), ("doctor", "physician"), ("film", "movie"))
-_DIMENSIONS = 64
-
-
-def embedding_of(text: str) -> list[float]:
-    """Return the vector that the fake provider has for a text."""
-    vector = [0.0] * _DIMENSIONS
-    for word in re.findall(r"\w+", text.lower()):
-        group = next((words[0] for words in SYNONYMS if word in words), word)
-        vector[int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big") % _DIMENSIONS] += 1.0
-    return vector if any(vector) else [1.0] * _DIMENSIONS
-
-
 WIRES: dict[str, Wire] = {
-    "/v1/embeddings": EmbeddingsWire(),
     "/v1/chat/completions": ChatWire(),
     "/v1/responses": ResponsesWire(),
     "/v1/messages": AnthropicWire(),
@@ -418,7 +373,7 @@ def _tokens(answer: FakeAnswer, request: FakeRequest) -> tuple[int, int]:
     return tokens_in, characters // 4 if answer.tokens_out is None else answer.tokens_out
 
 
-def _openai_error(fault: FakeFault) -> Body:
+def openai_error(fault: FakeFault) -> Body:
     types = {401: "authentication_error", 429: "rate_limit_error"}
     default = "server_error" if fault.status >= 500 else "invalid_request_error"
     code = fault.code or {401: "invalid_api_key", 404: "model_not_found"}.get(fault.status)

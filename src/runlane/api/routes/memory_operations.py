@@ -16,6 +16,7 @@ from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.memory import MemoryExport, MemoryNodeStatus, MemoryOp, MemoryTenantExport
 from runlane.errors import InvalidRequest
+from runlane.submit.memory_runs import start_reindex
 
 router = APIRouter(prefix="/memory", tags=["memory"])
 
@@ -53,7 +54,7 @@ async def reindex_memory(
 ) -> JsonBody:
     """Start a run that computes all embeddings of a memory again. Needs RUNLANE_MEMORY_EMBEDDING_MODEL."""
     owner = tenant_to_use(principal, tenant)
-    accepted = await parts_of(request).app.reindex_memory(memory_id, tenant=owner)
+    accepted = await start_reindex(await parts_of(request).app.connect(), owner, memory_id)
     return JsonBody({"run_id": accepted.run_id}, 202)
 
 
