@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -62,3 +65,34 @@ def only(folder: Path, pattern: str) -> Path:
     """Return the one file of a folder that matches."""
     (found,) = folder.glob(pattern)
     return found
+
+
+def released() -> tuple[str, str]:
+    """Return the version and the commit of the newest release that docs/releases.md records."""
+    rows = re.findall(
+        r"^\| (\S+) \| \d{4}-\d\d-\d\d \| `([0-9a-f]{40})` \|", (ROOT / "docs/releases.md").read_text(), re.MULTILINE
+    )
+    assert rows, "docs/releases.md records no release"
+    return rows[0]
+
+
+def source_of(commit: str, folder: Path) -> Path:
+    """Write the files of a commit into a folder, without the source of the dashboard, which needs Node."""
+    folder.mkdir(parents=True)
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+    assert archive.returncode == 0, (
+        f"The commit {commit} of the newest release is not in this clone. Get the whole history: git fetch --unshallow"
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    (folder / "ui/package-lock.json").unlink(missing_ok=True)
+    return folder
+
+
+def installed_wheel(source: Path, out: Path) -> Path:
+    """Build the wheel of a source tree and install it, without its dependencies; return the folder to import from."""
+    build(source, out / "dist", "--wheel")
+    target = ["--target", out / "site", "--python", sys.executable]
+    # Compiled once: every process that a test starts would do it otherwise.
+    uv("pip", "install", "--quiet", "--compile-bytecode", "--no-deps", *target, only(out / "dist", "*.whl"), cwd=out)
+    return out / "site"

@@ -50,7 +50,8 @@ def installed(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     uv("venv", "--quiet", "--python", sys.executable, folder / "venv", cwd=folder)
     python = ["--python", folder / "venv/bin/python"]
     uv("pip", "install", "--quiet", *python, "--require-hashes", "-r", requirements, cwd=folder)
-    uv("pip", "install", "--quiet", *python, "--no-deps", only(distributions, "*.whl"), cwd=folder)
+    wheel = only(distributions, "*.whl")
+    uv("pip", "install", "--quiet", "--compile-bytecode", *python, "--no-deps", wheel, cwd=folder)
     return folder / "venv/bin"
 
 
