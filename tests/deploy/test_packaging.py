@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.packaging import ROOT, build, copy_of_tree, digests, only, uv
+from deploy.sbom import bill_of_materials
+from tests.deploy.packaging import EPOCH, ROOT, UV, build, copy_of_tree, digests, only, uv
 from tests.server_process import free_port
 
 START_SECONDS = 120
@@ -118,6 +119,24 @@ def test_the_distributions_have_the_dashboard_and_no_tests(distributions: Path) 
         carried = {name.removeprefix(f"runlane-{VERSION}/") for name in source.getnames()}
     assert {"src/runlane/ui_assets/index.html", "ui/build_hook.py", "LICENSE", "CHANGELOG.md", "PKG-INFO"} <= carried
     assert not [name for name in carried if name.startswith(("tests/", "ui/tests/", "deploy/", ".ci/"))]
+
+
+def test_the_bill_of_materials_has_every_installed_package_and_the_libraries_of_the_dashboard(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+    document = bill_of_materials(UV)
+    identities = {item["purl"] for item in document["components"]}
+    names = {name.partition("@")[0] for name in identities if name.startswith("pkg:pypi/")}
+    site = only(installed.parent / "lib", "python*") / "site-packages"
+    packages = {
+        re.sub(r"[-_.]+", "-", path.name.rpartition("-")[0].removesuffix(".dist")).lower()
+        for path in (Path(folder.name.removesuffix(".dist-info")) for folder in site.glob("*.dist-info"))
+    }
+    assert {f"pkg:pypi/{name}" for name in packages - {"runlane"}} <= names
+    assert any(name.startswith("pkg:npm/react@") for name in identities)
+    assert not any("vite@" in name for name in identities), "what only builds the dashboard is not part of it"
+    assert document == bill_of_materials(UV)
 
 
 def test_the_installed_package_runs_without_the_repository(installed: Path, tmp_path: Path) -> None:
