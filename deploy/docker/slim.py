@@ -75,8 +75,10 @@ def slim_system() -> None:
         for path in (Path(sys.base_prefix) / "bin").glob(program):
             _remove(path)
     for name in SYSTEM:
-        _remove(Path("/") / name)
-        (Path("/") / name).mkdir(parents=True, exist_ok=True)
+        for path in (Path("/") / name).glob("*"):
+            # A folder that the build mounts is not part of the image, and its content belongs to the host.
+            if not path.is_mount():
+                _remove(path)
 
 
 if __name__ == "__main__":
