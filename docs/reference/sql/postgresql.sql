@@ -2222,6 +2222,12 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
     60000000 AND bulk_jobs.lease_until < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
 
+-- count_running_bulk_jobs
+-- Count the bulk jobs that run, before an upgrade.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
+
 -- count_runs_of_day
 -- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::TEXT[], $3::INTEGER[], $4::BIGINT[])
@@ -2441,6 +2447,10 @@ DELETE FROM run_events WHERE run_events.run_id = $1::VARCHAR AND run_events.seq 
 -- database_clock
 -- Read the clock of the database.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
+-- database_size
+-- Read the size of the database, before an upgrade.
+select pg_database_size(current_database()) as size;
 
 -- days_of_letter_groups
 -- Count groups of dead letters by day.
@@ -4139,6 +4149,11 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR)
 LIMIT 1001;
 
+-- invalid_indexes
+-- Find indexes whose creation was interrupted, before an upgrade.
+select c.relname::text as name from pg_index i join pg_class c on c.oid = i.indexrelid where not i.indisvalid and
+    c.relnamespace = current_schema()::regnamespace order by 1;
+
 -- item_namespaces
 -- Read the namespaces below a prefix.
 SELECT DISTINCT store_items.namespace
@@ -5175,6 +5190,13 @@ FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
 
+-- live_worker_versions
+-- Count the live workers by the version of their code, before an upgrade.
+SELECT workers.version, count(*) AS count
+FROM workers
+WHERE workers.status IN ('online', 'draining') AND workers.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint GROUP BY workers.version;
+
 -- lock
 -- Wait for exclusive advisory locks in one order.
 select key from unnest(cast($1 as bigint[])) as wanted(key) where pg_advisory_xact_lock(key) is null;
@@ -6186,6 +6208,12 @@ UPDATE tenants SET metered=(EXISTS (SELECT *
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes', 'collecting_keys')))
     WHERE tenants.id = $1::VARCHAR;
+
+-- migration_rights
+-- Read whether the role may create and change tables, before an upgrade.
+select current_user::text as role, coalesce(has_schema_privilege(current_schema(), 'create'), false) as creates, (select
+    pg_get_userbyid(relowner)::text from pg_class where oid = to_regclass('runs')) as owner, coalesce((select
+    pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass('runs')), true) as owns;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.

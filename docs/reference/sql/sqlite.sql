@@ -1547,6 +1547,12 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < now_us() - 60000000 AND bulk_jobs.lease_until < now_us() -
     60000000;
 
+-- count_running_bulk_jobs
+-- Count the bulk jobs that run, before an upgrade.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
+
 -- count_runs_of_day
 -- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extract(value, '$[0]') AS tenant,
@@ -4262,6 +4268,12 @@ SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, w
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
+
+-- live_worker_versions
+-- Count the live workers by the version of their code, before an upgrade.
+SELECT workers.version, count(*) AS count
+FROM workers
+WHERE workers.status IN ('online', 'draining') AND workers.lease_until > now_us() GROUP BY workers.version;
 
 -- lock_answered_run
 -- Lock a run while one of its waits is answered.
