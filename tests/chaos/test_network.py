@@ -88,8 +88,12 @@ async def test_a_black_holed_worker_stops_by_itself_and_comes_back_under_a_new_i
         assert cut_off.log_text().count('"database_away"') == 1, "each loop logs the outage"
 
 
-async def test_a_worker_whose_old_session_lingered_gets_its_lock_back(cluster: Cluster) -> None:
-    """After a cut the server may keep the old session and its lock; when that ends, the worker must take it again."""
+async def test_a_worker_whose_old_session_lingered_gets_its_lock_back(make_cluster: MakeCluster) -> None:
+    """After a cut the server may keep the old session and its lock; when that ends, the worker must take it again.
+
+    The next heartbeat takes it. Until then a worker is safe if its heartbeats are more frequent than `silence_seconds`.
+    """
+    cluster = await make_cluster(RUNLANE_SILENCE_SECONDS="3", RUNLANE_HEARTBEAT_SECONDS="0.1")
     async with Proxy(cluster.url) as proxy:
         worker = cluster.start_worker(environment={"RUNLANE_DATABASE_URL": proxy.url})
         worker_id = await cluster.online(worker)

@@ -89,7 +89,7 @@ class WorkerFleet:
 def fleet(tmp_path: Path) -> Generator[tuple[Site, WorkerFleet]]:
     variables = prepare_folder(tmp_path)
     workers = WorkerFleet(tmp_path, variables)
-    with serving(tmp_path, variables, "dev", "tasks:app", "--lanes", "unused") as server:
+    with serving(tmp_path, variables, "dev", "tasks:app", "--lanes", "media") as server:
         try:
             yield Site(server, tmp_path, variables), workers
         finally:

@@ -21,7 +21,8 @@ from runlane.domain.graph_registry import (
     WebhookUrlRules,
 )
 from runlane.errors import ConfigurationError
-from runlane.graphs.config_file import find_graphs_file, read_graphs_file
+from runlane.graphs.config_file import read_graphs_file
+from runlane.graphs.find_file import find_graphs_file
 
 
 def _write(folder: Path, content: Any, name: str = "langgraph.json") -> Path:

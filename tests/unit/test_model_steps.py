@@ -233,7 +233,7 @@ async def test_a_task_is_offered_with_the_schema_of_its_function(bench: Bench) -
     count, bare, described, ship = requests[0].offers
     assert count.description == bare.description == "Count the words of a string, up to a number."
     assert count.input_schema == bare.input_schema
-    assert count.input_schema["properties"] == {"text": {"type": "string"}, "most": {"type": "integer"}}
+    assert count.input_schema["properties"] == {"text": {"type": "string"}, "most": {"type": "integer", "default": 10}}
     assert (count.input_schema["required"], count.input_schema["additionalProperties"]) == (["text"], False)
     assert (described.description, described.input_schema) == ("Own.", {"minProperties": 1})
     assert (ship.description, ship.input_schema["additionalProperties"]) == ("Send it.", True)

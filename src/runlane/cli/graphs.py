@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from runlane.graphs.config_file import GraphsFile, find_graphs_file, read_graphs_file
+from runlane.graphs.find_file import find_graphs_file
 
 if TYPE_CHECKING:
     from runlane.app import App
+    from runlane.graphs.config_file import GraphsFile
 
 log = structlog.get_logger(__name__)
 
@@ -23,6 +24,8 @@ def add_graphs(app: App, given: Path | None, *, hosts: bool = True) -> GraphsFil
     path = given or app.settings.graphs_file or find_graphs_file(Path.cwd())
     if path is None:
         return None
+    from runlane.graphs.config_file import read_graphs_file
+
     file = read_graphs_file(path)
     file.activate()
     for source in file.graphs if hosts else ():

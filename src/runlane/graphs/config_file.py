@@ -22,7 +22,6 @@ from runlane.errors import ConfigurationError
 from runlane.graphs.server_keys import SERVER_KEYS, read_server_keys, unsupported_server_keys
 
 # In the order in which they are looked for.
-FILE_NAMES: Final = ("aegra.json", "langgraph.json")
 
 # Keys that describe how an image is built or how a platform deploys it.
 _BUILD_KEYS: Final = frozenset(
@@ -88,11 +87,6 @@ class GraphsFile:
         for folder in reversed((*self.folders, self.path.parent)):
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))
-
-
-def find_graphs_file(folder: Path) -> Path | None:
-    """Return the configuration file of a project folder, or None."""
-    return next((folder / name for name in FILE_NAMES if (folder / name).is_file()), None)
 
 
 def read_graphs_file(path: Path) -> GraphsFile:

@@ -109,7 +109,7 @@ async def test_a_client_lists_and_calls(api: Api, mode: str) -> None:
         assert all((tools[name].annotations or hints).read_only_hint for name in READING)
         greet = tools["greet_guest"]
         assert (greet.title, greet.input_schema["required"]) == ("greet_guest", ["name"])
-        assert greet.input_schema["properties"]["times"] == {"type": "integer"}
+        assert greet.input_schema["properties"]["times"] == {"type": "integer", "default": 1}
         assert tools["welcome_desk"].input_schema["properties"]["input"]["properties"]["tone"] == {
             "type": "string",
             "default": "warm",
