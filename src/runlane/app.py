@@ -360,8 +360,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         connection = await self.connect()
         more = trigger_services(self.settings, connection, self._tasks) if triggers else {}
         more[MaintenanceService.BULK] = bulk_service(connection.database, connection.bus)
-        services = maintenance_services(connection, (await self.schedules()).planner, more)
-        return services + memory_services(connection)
+        return maintenance_services(connection, (await self.schedules()).planner, more) + memory_services(connection)
 
     async def schedules(self) -> Schedules:
         """Return the schedules: create, change, pause, trigger and read them."""
