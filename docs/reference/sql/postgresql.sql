@@ -4282,6 +4282,11 @@ FROM run_series
 WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.lane = $2::VARCHAR AND
     run_series.target = $2::VARCHAR;
 
+-- last_end_of_a_run
+-- Read when the last run ended.
+SELECT max(runs.ended_at) AS last
+FROM runs;
+
 -- last_summaries
 -- Read the last summaries of a chat session before a turn, newest first.
 SELECT run_calls.payload
@@ -6354,6 +6359,13 @@ WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 
     / 86400000000) ORDER BY tenant_quotas.tenant, tenant_quotas.name
 LIMIT 10;
 
+-- newest_audit_actions
+-- Read the newest entries of the audit log.
+SELECT audit.id, audit.tenant, audit.action, audit.subject
+FROM audit
+WHERE audit.id > $1::VARCHAR ORDER BY audit.id DESC
+LIMIT $2::INTEGER;
+
 -- newest_checkpoint
 -- Read the newest checkpoint of a thread in a namespace.
 SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
@@ -6390,11 +6402,24 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT $1::INTEGER;
 
+-- newest_run_signatures
+-- Read the state of the newest runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs ORDER BY runs.id DESC
+LIMIT $1::INTEGER;
+
 -- newest_thread_run
 -- Find when the newest run of a thread was accepted.
 SELECT max(thread_runs.created_at) AS created_at
 FROM thread_runs
 WHERE thread_runs.thread = $1::VARCHAR;
+
+-- newly_ended_runs
+-- Read the runs that have ended since an earlier look.
+SELECT runs.id, runs.status, runs.last_seq, runs.ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at > $1::BIGINT ORDER BY runs.ended_at
+LIMIT $2::INTEGER;
 
 -- next_assistant_version
 -- Find the number of the next version of an assistant.
@@ -8389,6 +8414,13 @@ SELECT runs.id, runs.tenant
 FROM runs
 WHERE runs.worker_id = $1::VARCHAR AND runs.status = 'running' ORDER BY runs.id
 LIMIT 100;
+
+-- running_run_signatures
+-- Read the state of running runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs
+WHERE runs.status = 'running'
+LIMIT $1::INTEGER;
 
 -- running_runs
 -- Read running runs, oldest first.
@@ -10983,3 +11015,9 @@ DELETE FROM provider_waiters WHERE provider_waiters.credential = $1::VARCHAR AND
 select exists (select 1 from unnest(cast($1 as text[]), cast($2 as integer[])) as written(run_id, seq) join run_events
     on run_events.run_id = written.run_id and run_events.seq = written.seq where run_events.xmin = cast(cast(cast($3 as
     text) as xid8) as xid)) as seen;
+
+-- worker_signatures
+-- Read the state of the newest workers, to compare it with an earlier look.
+SELECT workers.id, workers.status, workers.drain_requested_at
+FROM workers ORDER BY workers.id DESC
+LIMIT $1::INTEGER;

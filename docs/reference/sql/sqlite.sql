@@ -3430,6 +3430,11 @@ SELECT max(run_series.bucket) AS bucket
 FROM run_series
 WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.lane = ? AND run_series.target = ?;
 
+-- last_end_of_a_run
+-- Read when the last run ended.
+SELECT max(runs.ended_at) AS last
+FROM runs;
+
 -- last_summaries
 -- Read the last summaries of a chat session before a turn, newest first.
 SELECT run_calls.payload
@@ -5317,6 +5322,13 @@ WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 
     tenant_quotas.name
 LIMIT 10 OFFSET ?;
 
+-- newest_audit_actions
+-- Read the newest entries of the audit log.
+SELECT audit.id, audit.tenant, audit.action, audit.subject
+FROM audit
+WHERE audit.id > ? ORDER BY audit.id DESC
+LIMIT ? OFFSET ?;
+
 -- newest_checkpoint
 -- Read the newest checkpoint of a thread in a namespace.
 SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
@@ -5352,11 +5364,24 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT ? OFFSET ?;
 
+-- newest_run_signatures
+-- Read the state of the newest runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs ORDER BY runs.id DESC
+LIMIT ? OFFSET ?;
+
 -- newest_thread_run
 -- Find when the newest run of a thread was accepted.
 SELECT max(thread_runs.created_at) AS created_at
 FROM thread_runs
 WHERE thread_runs.thread = ?;
+
+-- newly_ended_runs
+-- Read the runs that have ended since an earlier look.
+SELECT runs.id, runs.status, runs.last_seq, runs.ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at > ? ORDER BY runs.ended_at
+LIMIT ? OFFSET ?;
 
 -- next_assistant_version
 -- Find the number of the next version of an assistant.
@@ -6972,6 +6997,13 @@ SELECT runs.id, runs.tenant
 FROM runs
 WHERE runs.worker_id = ? AND runs.status = 'running' ORDER BY runs.id
 LIMIT 100 OFFSET ?;
+
+-- running_run_signatures
+-- Read the state of running runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs
+WHERE runs.status = 'running'
+LIMIT ? OFFSET ?;
 
 -- running_runs
 -- Read running runs, oldest first.
@@ -9060,3 +9092,9 @@ UPDATE runs SET status='blocked', last_seq=(runs.last_seq + 1) WHERE runs.id in 
 -- withdraw_waiter
 DELETE FROM provider_waiters WHERE provider_waiters.credential = ? AND (provider_waiters.holder = ? OR
     provider_waiters.seen_at < (SELECT now_us() AS now_us_1) - 60000000);
+
+-- worker_signatures
+-- Read the state of the newest workers, to compare it with an earlier look.
+SELECT workers.id, workers.status, workers.drain_requested_at
+FROM workers ORDER BY workers.id DESC
+LIMIT ? OFFSET ?;
