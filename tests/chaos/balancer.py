@@ -14,16 +14,23 @@ class Balancer:
     """An async context manager; `url` leads to the servers in turn. `used` counts the connections of each."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self._targets = [(urlsplit(url).hostname or "", urlsplit(url).port or 80) for url in urls]
+        self._targets: list[tuple[str, int]] = []
         self._next = 0
+        self.route_to(urls)
         self.used: Counter[int] = Counter()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.WriteTransport] = set()
 
     @property
     def url(self) -> str:
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def route_to(self, urls: Sequence[str]) -> None:
+        """Send new connections to these servers."""
+        self._targets = [(urlsplit(url).hostname or "", urlsplit(url).port or 80) for url in urls]
+        self._next = 0
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -36,6 +43,11 @@ class Balancer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def cut(self) -> None:
+        """Break every open connection."""
+        for transport in list(self._open):
+            transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -44,16 +56,21 @@ class Balancer:
         try:
             with contextlib.suppress(OSError):
                 back_reader, back_writer = await self._connect()
+                ends = {writer.transport, back_writer.transport}
+                self._open |= ends
                 try:
                     await _exchange((reader, writer), (back_reader, back_writer))
                 finally:
+                    self._open -= ends
                     back_writer.close()
         finally:
             writer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        for _ in self._targets:
-            number, self._next = self._next, (self._next + 1) % len(self._targets)
+        first, self._next = self._next, (self._next + 1) % len(self._targets)
+        # Its own count, since other connections move the shared one meanwhile.
+        for step in range(len(self._targets)):
+            number = (first + step) % len(self._targets)
             with contextlib.suppress(OSError):
                 streams = await asyncio.open_connection(*self._targets[number])
                 self.used[number] += 1
