@@ -2222,6 +2222,12 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
     60000000 AND bulk_jobs.lease_until < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
 
+-- count_running_bulk_jobs
+-- Count the bulk jobs that run, before an upgrade.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
+
 -- count_runs_of_day
 -- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::TEXT[], $3::INTEGER[], $4::BIGINT[])
@@ -2441,6 +2447,10 @@ DELETE FROM run_events WHERE run_events.run_id = $1::VARCHAR AND run_events.seq 
 -- database_clock
 -- Read the clock of the database.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
+-- database_size
+-- Read the size of the database, before an upgrade.
+select pg_database_size(current_database()) as size;
 
 -- days_of_letter_groups
 -- Count groups of dead letters by day.
@@ -4169,6 +4179,11 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR)
 LIMIT 1001;
 
+-- invalid_indexes
+-- Find indexes whose creation was interrupted, before an upgrade.
+select c.relname::text as name from pg_index i join pg_class c on c.oid = i.indexrelid where not i.indisvalid and
+    c.relnamespace = current_schema()::regnamespace order by 1;
+
 -- item_namespaces
 -- Read the namespaces below a prefix.
 SELECT DISTINCT store_items.namespace
@@ -4400,13 +4415,34 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) ORDER BY found.id DESC
-LIMIT $12::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $12::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) ORDER BY found.id DESC
+LIMIT $19::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $19::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_ids
 -- List runs by ids, newest first.
@@ -4426,17 +4462,38 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND (CAST($13::VARCHAR
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND (CAST($19::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $19::VARCHAR) AND (CAST($20::VARCHAR
     AS TEXT) IS NULL OR (EXISTS (SELECT *
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE run_children.run_id = $13::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($14::TEXT[])
+WHERE run_children.run_id = $20::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($21::TEXT[])
     ORDER BY found.id DESC
-LIMIT $15::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $15::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $22::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $22::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_key
 -- List runs by key, newest first.
@@ -4456,20 +4513,41 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $12::VARCHAR ORDER BY found.id
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $19::VARCHAR ORDER BY found.id
     DESC
-LIMIT $13::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $13::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $20::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $20::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_lane
 -- List runs by lane, newest first.
 WITH RECURSIVE ended_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
 LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
@@ -4484,7 +4562,7 @@ WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.tar
 LIMIT 1))),
 waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
     next_run.target, next_run.lane
@@ -4502,13 +4580,34 @@ LIMIT 1))),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4529,24 +4628,66 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
-FROM ended_kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1
+FROM ended_kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1
 WHERE ended_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
-    found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4557,27 +4698,69 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1
+FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1
 WHERE waiting_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_parent
 -- List runs by parent, newest first.
@@ -4598,20 +4781,41 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND run_children.run_id
-    = $13::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
-LIMIT $14::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $14::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND (CAST($19::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $19::VARCHAR) AND run_children.run_id
+    = $20::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+LIMIT $21::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $21::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_status
 -- List runs by status, newest first.
 WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
     next_run.target, next_run.lane
@@ -4629,13 +4833,34 @@ LIMIT 1))),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4654,22 +4879,64 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT
-    NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
+    found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads
-    ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS
+    heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.status = chosen.status AND found.ended_at IS NOT
-    NULL AND found.id <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
+    found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4680,27 +4947,69 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
     heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_tag
 -- List runs by tag, newest first.
@@ -4722,35 +5031,77 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
-    (SELECT count(*) AS count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id =
+    $8::VARCHAR) AND (NOT $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
-    AND tagged.tenant = ranges.tenant AND tagged.tag = $11::VARCHAR ORDER BY tagged.run_id DESC
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($17::TEXT[]) AND run_tags.run_id = found.id) =
+    $16::INTEGER) AND tagged.tenant = ranges.tenant AND tagged.tag = $18::VARCHAR ORDER BY tagged.run_id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant
-FROM unnest($12::TEXT[]) AS tenants(value)) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $13::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM unnest($19::TEXT[]) AS tenants(value)) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $20::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM run_tags AS tagged JOIN runs AS found ON found.id = (tagged.run_id || '')
 WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
     found.target = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
-    (SELECT count(*) AS count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id =
+    $8::VARCHAR) AND (NOT $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
-    AND tagged.tenant = chosen.tenant AND tagged.tag = $11::VARCHAR AND tagged.run_id <= chosen.newest ORDER BY
-    tagged.run_id DESC
-LIMIT $13::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $13::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($17::TEXT[]) AND run_tags.run_id = found.id) =
+    $16::INTEGER) AND tagged.tenant = chosen.tenant AND tagged.tag = $18::VARCHAR AND tagged.run_id <= chosen.newest
+    ORDER BY tagged.run_id DESC
+LIMIT $20::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $20::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_target
 -- List runs by target, newest first.
 WITH RECURSIVE ended_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = $3::VARCHAR ORDER BY
     next_run.lane
@@ -4762,7 +5113,7 @@ WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.tar
 LIMIT 1)),
 waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
     = $3::VARCHAR ORDER BY next_run.lane
@@ -4776,13 +5127,34 @@ LIMIT 1)),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4803,24 +5175,66 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
-FROM ended_kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
+FROM ended_kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
     DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
-    found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4831,40 +5245,103 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
     heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_target_and_lane
 -- List runs by target and lane, newest first.
 WITH running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4885,24 +5362,66 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
-FROM unnest($8::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS
+FROM unnest($15::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS
     ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
-    found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4913,27 +5432,69 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
-FROM unnest($8::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
+FROM unnest($15::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
     ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_concurrency_limits
 -- List the shared concurrency limits of a tenant with their use.
@@ -5209,6 +5770,13 @@ SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, w
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
+
+-- live_worker_versions
+-- Count the live workers by the version of their code, before an upgrade.
+SELECT workers.version, count(*) AS count
+FROM workers
+WHERE workers.status IN ('online', 'draining') AND workers.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint GROUP BY workers.version;
 
 -- lock
 -- Wait for exclusive advisory locks in one order.
@@ -5698,6 +6266,19 @@ UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.mem
     memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error,
     memory_ops.created_at;
 
+-- memory_drop_ops
+-- Delete replicated operations without an idempotency key from the log of a file.
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, unnest($1::TEXT[], $2::BIGINT[]) AS batch(memory_id, seq)
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
+
+-- memory_drop_ops (one member)
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
+
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
@@ -5972,12 +6553,12 @@ UPDATE memories SET applied_seq=batch.seq FROM (SELECT $1::VARCHAR AS memory_id,
 -- Mark operations as replicated.
 UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM unnest($4::TEXT[], $5::BIGINT[]) AS
     batch(memory_id, seq) WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
-    memory_ops.state != 'applied';
+    memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_ops (one member)
 UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM (SELECT $4::VARCHAR AS memory_id,
     $5::BIGINT AS seq) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
-    memory_ops.state != 'applied';
+    memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_stale
 -- Have the local copy of a memory read again once it is replicated.
@@ -6221,6 +6802,12 @@ UPDATE tenants SET metered=(EXISTS (SELECT *
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes', 'collecting_keys')))
     WHERE tenants.id = $1::VARCHAR;
+
+-- migration_rights
+-- Read whether the role may create and change tables, before an upgrade.
+select current_user::text as role, coalesce(has_schema_privilege(current_schema(), 'create'), false) as creates, (select
+    pg_get_userbyid(relowner)::text from pg_class where oid = to_regclass('runs')) as owner, coalesce((select
+    pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass('runs')), true) as owns;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -6636,6 +7223,12 @@ WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET requ
     $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
     IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
     run_waits.step_id, run_waits.name, run_waits.request;
+
+-- ordering_key_of_session
+-- Read the ordering key of the runs of a chat session.
+SELECT chat_sessions.ordering_key, chat_sessions.tenant
+FROM chat_sessions
+WHERE chat_sessions.id = $1::VARCHAR;
 
 -- ordinal_of_run
 -- Read the ordinal of a run in its thread.

@@ -1547,6 +1547,12 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < now_us() - 60000000 AND bulk_jobs.lease_until < now_us() -
     60000000;
 
+-- count_running_bulk_jobs
+-- Count the bulk jobs that run, before an upgrade.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
+
 -- count_runs_of_day
 -- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extract(value, '$[0]') AS tenant,
@@ -2695,8 +2701,8 @@ WHERE browser_sessions.id in (select value from json_each(?)) AND browser_sessio
 -- Find the loops and parallel steps of a run with many parts.
 SELECT starts.path, min(starts.type) AS type, count(*) AS parts, min(starts.seq) AS first_seq, max(starts.seq) AS
     last_seq, min(starts.at) AS first_at, max(starts.at) AS last_at
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS starts GROUP BY starts.path
 HAVING count(*) > ? ORDER BY count(*) DESC, starts.path
@@ -2706,8 +2712,8 @@ LIMIT ? OFFSET ?;
 -- Find the parts of a loop or parallel step with a step that has begun and has no record.
 SELECT DISTINCT substr(substr(begun.path, length(?) + 1), 1, instr(substr(begun.path, length(?) + 1) || '/', '/') - 1)
     AS child
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type = 'step_start') AS begun
 WHERE substr(begun.path, 1, length(?)) = ? AND NOT (EXISTS (SELECT *
@@ -3539,8 +3545,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) ORDER BY found.id DESC
@@ -3564,8 +3588,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
@@ -3593,8 +3635,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
@@ -3644,7 +3704,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3664,8 +3743,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
@@ -3677,8 +3774,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3689,8 +3805,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3702,9 +3837,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3727,8 +3880,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND run_children.run_id = ? AND found.id !=
@@ -3763,7 +3934,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3781,7 +3971,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
+    found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
 FROM json_each(?) AS tenants JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
@@ -3792,8 +4001,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
-    chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
+    found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3804,8 +4031,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3817,9 +4063,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3843,7 +4107,26 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
@@ -3856,7 +4139,26 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
@@ -3899,7 +4201,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3919,8 +4240,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
@@ -3931,8 +4270,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3943,8 +4301,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3956,9 +4333,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3972,7 +4367,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3992,8 +4406,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
@@ -4005,8 +4437,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -4017,8 +4468,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
@@ -4030,9 +4500,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -4299,6 +4787,12 @@ SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, w
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
+
+-- live_worker_versions
+-- Count the live workers by the version of their code, before an upgrade.
+SELECT workers.version, count(*) AS count
+FROM workers
+WHERE workers.status IN ('online', 'draining') AND workers.lease_until > now_us() GROUP BY workers.version;
 
 -- lock_answered_run
 -- Lock a run while one of its waits is answered.
@@ -4599,17 +5093,13 @@ WHERE memories.tenant = ? AND memories.vault_id = ? AND memories.title = ?;
 
 -- memory_copy_entries
 -- Store copies of entries.
-INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
+WITH batch(id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    corrected_by, corrected_at, correction_reason, deleted_at) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+    INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
     corrects, corrected_by, corrected_at, correction_reason, deleted_at) SELECT batch.id, batch.memory_id, batch.seq,
     batch.changed_seq, batch.text, batch.summary, batch.metadata, batch.tags, batch.created_at, batch.expires_at,
     batch.corrects, batch.corrected_by, batch.corrected_at, batch.correction_reason, batch.deleted_at
-FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
-    seq, json_extract(value, '$[3]') AS changed_seq, json_extract(value, '$[4]') AS text, json_extract(value, '$[5]') AS
-    summary, json_extract(value, '$[6]') AS metadata, json_extract(value, '$[7]') AS tags, json_extract(value, '$[8]')
-    AS created_at, json_extract(value, '$[9]') AS expires_at, json_extract(value, '$[10]') AS corrects,
-    json_extract(value, '$[11]') AS corrected_by, json_extract(value, '$[12]') AS corrected_at, json_extract(value,
-    '$[13]') AS correction_reason, json_extract(value, '$[14]') AS deleted_at
-FROM json_each(?) AS batch_members) AS batch;
+FROM batch;
 
 -- memory_copy_head
 -- Store the copy of a memory itself, once the rest is complete.
@@ -4625,15 +5115,11 @@ FROM json_each(?) AS batch_members) AS batch;
 
 -- memory_copy_ops
 -- Store copies of operations.
-INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at)
-    SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload,
-    batch.state, batch.attempts, batch.error, batch.created_at
-FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
-    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
-    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
-    json_extract(value, '$[8]') AS attempts, json_extract(value, '$[9]') AS error, json_extract(value, '$[10]') AS
-    created_at
-FROM json_each(?) AS batch_members) AS batch;
+WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at) AS (VALUES
+    (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject,
+    payload, state, attempts, error, created_at) SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint,
+    batch.kind, batch.subject, batch.payload, batch.state, batch.attempts, batch.error, batch.created_at
+FROM batch;
 
 -- memory_correct_entries
 -- Mark entries as corrected by others.
@@ -4716,6 +5202,14 @@ WHERE memories.tenant = ? AND memories.vault_id = memory_vaults.id));
 -- Replace a rejected operation by one that does nothing.
 UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' AND
     memory_ops.state = 'rejected' RETURNING memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
+
+-- memory_drop_ops
+-- Delete replicated operations without an idempotency key from the log of a file.
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq
+FROM json_each(?) AS batch_members) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
 
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
@@ -4859,26 +5353,20 @@ LIMIT ? OFFSET ?;
 
 -- memory_insert_entries
 -- Add entries to memories.
-INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
-    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
-    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
-FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
-    seq, json_extract(value, '$[3]') AS text, json_extract(value, '$[4]') AS summary, json_extract(value, '$[5]') AS
-    metadata, json_extract(value, '$[6]') AS tags, json_extract(value, '$[7]') AS created_at, json_extract(value,
-    '$[8]') AS expires_at, json_extract(value, '$[9]') AS corrects
-FROM json_each(?) AS batch_members) AS batch
+WITH batch(id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects) AS (VALUES (?, ?, ?, ?,
+    ?, ?, ?, ?, ?, ?)) INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at,
+    expires_at, corrects, changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary,
+    batch.metadata, batch.tags, batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM batch
 WHERE 1 = ? ON CONFLICT (id) DO NOTHING;
 
 -- memory_insert_ops
 -- Add operations to the log of memories.
-INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
-    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
-    batch.created_at, 0
-FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
-    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
-    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
-    json_extract(value, '$[8]') AS created_at
-FROM json_each(?) AS batch_members) AS batch
+WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at) AS (VALUES (?, ?, ?, ?, ?, ?,
+    ?, ?, ?)) INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at,
+    attempts) SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject,
+    batch.payload, batch.state, batch.created_at, 0
+FROM batch
 WHERE 1 = ? ON CONFLICT (memory_id, seq) DO NOTHING;
 
 -- memory_known_ops
@@ -4887,7 +5375,7 @@ SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.finger
     memory_ops.subject
 FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS op_id
 FROM json_each(?) AS batch_members) AS batch
-WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id AND memory_ops.fingerprint != '';
 
 -- memory_last_seq_of_copy
 -- Check that nothing was written to a copy while it was read again.
@@ -4966,7 +5454,7 @@ FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.memory_id
 UPDATE memory_ops SET payload=?, state=?, error=? FROM (SELECT json_extract(value, '$[0]') AS memory_id,
     json_extract(value, '$[1]') AS seq
 FROM json_each(?) AS batch_members) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <=
-    batch.seq AND memory_ops.state != 'applied';
+    batch.seq AND memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_stale
 -- Have the local copy of a memory read again once it is replicated.
@@ -5569,6 +6057,12 @@ WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = exclu
     = excluded."match", lookback_us = excluded.lookback_us, looked_at = ?, note = ?, claimed_by = ?, claimed_until = ?
     WHERE run_waits.settled_at IS NOT NULL RETURNING run_id, path, tenant, target, kind, step_id, name, request;
 
+-- ordering_key_of_session
+-- Read the ordering key of the runs of a chat session.
+SELECT chat_sessions.ordering_key, chat_sessions.tenant
+FROM chat_sessions
+WHERE chat_sessions.id = ?;
+
 -- ordinal_of_run
 -- Read the ordinal of a run in its thread.
 SELECT thread_runs.ordinal
@@ -6034,8 +6528,8 @@ WHERE run_events.run_id = ? AND run_events.seq = ?;
 -- read_event_heads
 -- Read the number, the type and the path of the events of a run that have one of these types.
 SELECT heads.seq, heads.type, heads.at, heads.path
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads ORDER BY heads.seq
 LIMIT ? OFFSET ?;
@@ -6413,8 +6907,8 @@ WHERE secrets.tenant = ? AND secrets.name = ?;
 -- read_shown_event_heads
 -- Read the paths of the events of a run outside of long groups, and those of some parts of one.
 SELECT heads.seq, heads.type, heads.at, heads.path
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads
 WHERE NOT ((heads.type = 'loop_iteration' OR heads.type = 'branch_start') AND heads.path in (select value from
@@ -6453,10 +6947,10 @@ LIMIT ? OFFSET ?;
 
 -- read_step_starts
 -- Read when the steps of these paths have begun.
-SELECT json_extract(run_events.data, '$.path') AS path, min(run_events.at) AS at
+SELECT json_extract(run_events.data, '$.' || 'path') AS path, min(run_events.at) AS at
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) AND json_extract(run_events.data,
-    '$.path') in (select value from json_each(?)) GROUP BY json_extract(run_events.data, '$.path');
+    '$.' || 'path') in (select value from json_each(?)) GROUP BY json_extract(run_events.data, '$.' || 'path');
 
 -- read_step_values
 -- Read the values of one step of a run.
