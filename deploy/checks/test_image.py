@@ -30,8 +30,8 @@ NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propag
 UV_IMAGE = "ghcr.io/astral-sh/uv:0.13.8"
 # What the packages and Runlane add to the base image, with the default extras; the base differs here.
 MAX_ADDED_MEGABYTES = 300
-# The computing until /health responds; waiting for a busy machine does not count.
-MAX_START_CPU_SECONDS = 3.0
+# The computing until /health responds on a migrated database; without compiled bytecode it is several times more.
+MAX_START_CPU_SECONDS = 4.0
 DEFINITION: dict[str, Any] = {
     "orchestrations": [
         {
@@ -218,6 +218,7 @@ def test_the_image_has_the_dashboard_and_no_more_than_its_size_allows(image: Ima
 @pytest.mark.parametrize("user", ["65532:65532", "1000680000:0"], ids=["own", "arbitrary"])
 def test_a_server_runs_read_only_without_root_and_stops_by_signal(image: Image, folder: Path, user: str) -> None:
     image = Image(image.root, {**image.config, "User": user})
+    subprocess.run(image.command(folder, "db", "upgrade"), check=True, timeout=120)
     port = free_port()
     process = subprocess.Popen(image.command(folder, "serve", "--port", str(port)))
     try:
