@@ -20,6 +20,7 @@ class Balancer:
         self.used: Counter[int] = Counter()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.WriteTransport] = set()
 
     @property
     def url(self) -> str:
@@ -42,6 +43,11 @@ class Balancer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def cut(self) -> None:
+        """Break every open connection."""
+        for transport in list(self._open):
+            transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -50,16 +56,21 @@ class Balancer:
         try:
             with contextlib.suppress(OSError):
                 back_reader, back_writer = await self._connect()
+                ends = {writer.transport, back_writer.transport}
+                self._open |= ends
                 try:
                     await _exchange((reader, writer), (back_reader, back_writer))
                 finally:
+                    self._open -= ends
                     back_writer.close()
         finally:
             writer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        for _ in self._targets:
-            number, self._next = self._next, (self._next + 1) % len(self._targets)
+        first, self._next = self._next, (self._next + 1) % len(self._targets)
+        # Its own count, since other connections move the shared one meanwhile.
+        for step in range(len(self._targets)):
+            number = (first + step) % len(self._targets)
             with contextlib.suppress(OSError):
                 streams = await asyncio.open_connection(*self._targets[number])
                 self.used[number] += 1

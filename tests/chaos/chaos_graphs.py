@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
@@ -48,6 +48,12 @@ def at(place: str) -> None:
     except FileNotFoundError:
         return
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _pass_gate(name: str) -> None:
+    """Wait until the test has opened a gate."""
+    while not (folder() / name).exists():
+        time.sleep(0.02)
 
 
 def _work(name: str) -> Any:
@@ -139,8 +145,7 @@ def gated() -> StateGraph[Any, Any, Any, Any]:
 
     def wait(state: State) -> dict[str, Any]:
         at("wait.begin")
-        while not (folder() / "gate").exists():
-            time.sleep(0.02)
+        _pass_gate("gate")
         at("wait.end")
         return {"count": 1, "log": ["wait"]}
 
@@ -157,6 +162,9 @@ class Ticks(TypedDict):
     count: Annotated[int, _sum]
     wanted: int
     pause_seconds: float
+    # A gate, and the tick before which the node waits for it.
+    gate: NotRequired[str]
+    gate_at: NotRequired[int]
 
 
 def ticking() -> StateGraph[Any, Any, Any, Any]:
@@ -164,6 +172,8 @@ def ticking() -> StateGraph[Any, Any, Any, Any]:
     builder: StateGraph[Any, Any, Any, Any] = StateGraph(Ticks)
 
     async def tick(state: Ticks) -> dict[str, Any]:
+        if state["count"] == state.get("gate_at"):
+            await asyncio.to_thread(_pass_gate, state.get("gate", ""))
         get_stream_writer()({"tick": state["count"]})
         await asyncio.sleep(state["pause_seconds"])
         return {"count": 1}

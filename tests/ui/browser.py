@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
-_WITH_NODE: Final = _ROOT / ".ci" / "with-node"
+from tests import npm
+
 _PACKAGE: Final = Path(__file__).parent / "chromium"
 _UNPACKED: Final = _PACKAGE / "node_modules" / ".unpacked"
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -33,30 +31,20 @@ def find_chromium() -> Chromium:
         found = shutil.which(name)
         if found is not None:
             return Chromium(found)
-    # Several processes of a suite may need it at once.
-    with (_PACKAGE / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (_UNPACKED / "chromium").exists():
-            _install()
+    npm.install(_PACKAGE, _unpack)
     return Chromium(
         str(_UNPACKED / "chromium"),
         {"LD_LIBRARY_PATH": str(_UNPACKED / "lib"), "FONTCONFIG_PATH": str(_UNPACKED)},
     )
 
 
-def _install() -> None:
+def _unpack() -> None:
     partial = _UNPACKED.with_suffix(".partial")
     archives = _PACKAGE / "node_modules" / "@sparticuz" / "chromium" / "bin"
-    _run("npm", "ci", "--silent")
     shutil.rmtree(partial, ignore_errors=True)
     # The font configuration names its folder, so it is written for the final one.
-    _run("node", "unpack.mjs", str(archives), str(partial), str(_UNPACKED))
+    npm.run(_PACKAGE, "node", "unpack.mjs", str(archives), str(partial), str(_UNPACKED))
     partial.rename(_UNPACKED)
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run([_WITH_NODE, *command], cwd=_PACKAGE, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)} failed: {done.stdout}{done.stderr}"
 
 
 def with_environment(chromium: Chromium) -> dict[str, str | float | bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -12,8 +13,15 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError
 
+from runlane.access.policy import LOCAL
+from runlane.api.agent_server.event_channels import EventSelection
+from runlane.api.agent_server.event_stream import follow_events
+from runlane.api.agent_server.thread_events import sse_frame
 from runlane.api.services import WorkerOptions
 from runlane.app import App
+from runlane.domain.graph import ThreadStatus
+from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.store.threads.threads import find_thread
 from tests.acceptance.api.agent_client import langgraph_client
 from tests.acceptance.api.agent_graphs import add_graphs
 from tests.acceptance.api.serving import Api, serving
@@ -84,6 +92,23 @@ async def test_a_person_answers_in_the_same_stream(served: Api) -> None:
             await thread.output
         state = await client.threads.get_state(created)
         assert state["values"]["items"] == ["a", "ask:yes", "c"]
+
+
+async def test_a_run_that_ends_while_its_reader_subscribes_is_shown(served: Api) -> None:
+    async with langgraph_client(served) as client:
+        created = (await client.threads.create())["thread_id"]
+        await client.runs.wait(created, "human", input=INPUT)
+    parts = served.parts
+    # The subscription has read the thread before its run ended.
+    thread = replace(await find_thread(parts.database, DEFAULT_TENANT, created), status=ThreadStatus.BUSY)
+    watched = EventSelection(frozenset({"lifecycle", "input"}))
+    follower = await follow_events(parts, LOCAL, thread, watched, None, sse_frame)
+    try:
+        found = b""
+        while b"input.requested" not in found:
+            found += await follower.next(60)
+    finally:
+        follower.close()
 
 
 async def test_messages_arrive_as_content_blocks(served: Api) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 from fastapi import Request
@@ -20,6 +20,7 @@ from runlane.access.stream_tokens import StreamPrincipal
 from runlane.api.agent_auth.module import AuthModule
 from runlane.api.agent_auth.registry import ROUTES, RouteAccess, RuleSubject, Shape
 from runlane.api.agent_auth.values import HandledRequest, values_of, written_back
+from runlane.api.agent_server.run_schemas import with_wire_names
 from runlane.api.auth import authenticate
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import UserPrincipal
@@ -54,6 +55,9 @@ async def authorize(request: Request, path: str) -> Request:
         raise Forbidden("This path is not part of what the auth module decides about, so it is refused.")
     body = await request.body()
     content = _parsed(body) if len(body) <= LARGE_BYTES else await asyncio.to_thread(_parsed, body)
+    if isinstance(content, list) and any(access.shape is Shape.RUNS for access in accesses):
+        # A handler must see the fields that the route will read.
+        content = [with_wire_names(item) for item in cast("list[Any]", content)]
     for access in accesses:
         values = values_of(access, request, content)
         rule: AccessRule | None = None

@@ -122,6 +122,8 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[RouteAccess, ...]]] = {
     ("POST", "/runs"): _RUN,
     ("POST", "/runs/wait"): _RUN,
     ("POST", "/runs/stream"): _RUN,
+    # The path has no thread, so the route applies the rule to the thread of the run.
+    ("GET", "/runs/{run_id}/stream"): (RouteAccess("threads", "read", Shape.IDS, RuleSubject.SEARCH),),
     ("POST", "/runs/batch"): (RouteAccess("threads", "create_run", Shape.RUNS, RuleSubject.THREAD),),
     ("POST", "/runs/cancel"): (
         RouteAccess("threads", "update", Shape.BODY, RuleSubject.SEARCH, ("thread_id", "run_ids", "status")),

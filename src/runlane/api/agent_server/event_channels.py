@@ -68,6 +68,17 @@ class EventSelection:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class UnionSelection:
+    """The events of several selections, each once."""
+
+    selections: tuple[EventSelection, ...]
+
+    def includes(self, method: str, namespace: Sequence[str], data: Any) -> bool:
+        """Return whether a reader of one of them gets an event."""
+        return any(selection.includes(method, namespace, data) for selection in self.selections)
+
+
 def _channel_of(method: str, data: Any) -> str:
     if method == "input.requested":
         return "input"

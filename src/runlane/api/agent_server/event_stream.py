@@ -9,7 +9,7 @@ import contextlib
 from functools import partial
 from typing import Final
 
-from runlane.api.agent_server.event_channels import MAX_NUMBER, EventNumber, EventSelection
+from runlane.api.agent_server.event_channels import MAX_NUMBER, EventNumber, EventSelection, UnionSelection
 from runlane.api.agent_server.native_fold import NativeFold
 from runlane.api.agent_server.native_questions import interrupts_of
 from runlane.api.agent_server.native_stream import native_fold
@@ -35,8 +35,10 @@ from runlane.store.threads.thread_runs import (
 )
 from runlane.store.threads.threads import find_thread
 
-# A client that has created a thread with its first run subscribes afterwards, and the run may have ended by then.
+# A client that has started a run subscribes afterwards, and the run may have ended by then.
 _NEW_SECONDS: Final = 10.0
+# The channels of a reader that only watches how runs stand.
+_WATCHED: Final = frozenset({"lifecycle", "input"})
 
 
 class EventRunFollower:
@@ -124,7 +126,7 @@ class EventFollower(ThreadFollower):
         thread: Thread,
         after: ThreadCursor,
         number: int,
-        subscription: EventSelection,
+        subscription: EventSelection | UnionSelection,
         framing: Framing,
     ) -> None:
         super().__init__(parts, thread, after, ())
@@ -156,7 +158,19 @@ async def follow_events(
     framing: Framing,
 ) -> EventFollower:
     """Return a reader of the events of a thread after a number; without one, of its current run and later ones."""
-    number = await _start(parts.database, thread) if since is None else _checked(thread, since)
+    number = await start_number(parts.database, thread, subscription, since)
+    return await follow_after(parts, principal, thread, subscription, number, framing)
+
+
+async def follow_after(
+    parts: Services,
+    principal: Principal,
+    thread: Thread,
+    subscription: EventSelection | UnionSelection,
+    number: int,
+    framing: Framing,
+) -> EventFollower:
+    """Return a reader of the events of a thread after a number of `start_number` or of an event."""
     at = await run_at_ordinal(parts.database, thread.key, EventNumber.from_int(number).ordinal)
     # A run that was accepted after the newest one has a later time.
     cursor = ThreadCursor(await newest_run_at(parts.database, thread.key) + 1 if at is None else at[1])
@@ -167,28 +181,43 @@ async def follow_events(
     return follower
 
 
+async def start_number(database: Database, thread: Thread, subscription: EventSelection, since: int | None) -> int:
+    """Return the number after which a reader begins; `since` is the position that the reader gives, if it has one."""
+    return await _start(database, thread, subscription) if since is None else _checked(thread, since)
+
+
 def _checked(thread: Thread, since: int) -> int:
     if since > MAX_NUMBER or EventNumber.from_int(since).ordinal > thread.run_count:
         raise ImpossibleEvent(f"The thread {thread.id} has no event {since}. Leave `since` out to read from now on.")
     return since
 
 
-async def _start(database: Database, thread: Thread) -> int:
+async def _start(database: Database, thread: Thread, subscription: EventSelection) -> int:
     """Return where a reader without a position begins: before the first open run, else after the newest one.
 
-    An interrupted thread shows its last run, because the reader needs the questions.
+    `thread` was read before. A run that was open then may have ended since, and the reader still gets all of it.
     """
     ordinal = await first_open_ordinal(database, thread.key)
-    if ordinal is None:
-        newest = thread.run_count
-        shows = thread.status is ThreadStatus.INTERRUPTED or (newest == 1 and await _is_new(database, thread))
-        ordinal = newest if shows else newest + 1
+    newest = thread.run_count
+    if thread.status is ThreadStatus.BUSY:
+        ordinal = newest if ordinal is None else min(ordinal, newest)
+    elif ordinal is None:
+        ordinal = newest if await _shows_newest(database, thread, subscription) else newest + 1
     return EventNumber(ordinal).to_int()
 
 
-async def _is_new(database: Database, thread: Thread) -> bool:
-    """Return whether the thread was created with its first run, a moment ago."""
-    at = await run_at_ordinal(database, thread.key, 1)
-    if at is None or at[1] - thread.created_at_us > 1_000_000:
+async def _shows_newest(database: Database, thread: Thread, subscription: EventSelection) -> bool:
+    """Return whether a reader without a position gets the newest run, which has ended.
+
+    An interrupted thread shows it, because the reader needs the questions. The JavaScript SDK starts a run and then
+    subscribes without a position, so a run that was accepted a moment ago is shown as well. The Python SDK has a
+    position for what it reads, and watches the lifecycle without one before it starts a run: the end of an earlier run
+    would be taken for the end of that one, unless the thread was created with it.
+    """
+    if thread.status is ThreadStatus.INTERRUPTED:
+        return True
+    at = await run_at_ordinal(database, thread.key, thread.run_count)
+    if at is None or await read_clock(database) - at[1] >= _NEW_SECONDS * 1_000_000:
         return False
-    return await read_clock(database) - at[1] < _NEW_SECONDS * 1_000_000
+    created_with_it = thread.run_count == 1 and at[1] - thread.created_at_us <= 1_000_000
+    return created_with_it or not subscription.channels <= _WATCHED

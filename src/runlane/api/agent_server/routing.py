@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Request
+from pydantic import BeforeValidator
 from starlette.responses import Response
 
 from runlane.api.agent_auth.guard import authorize
@@ -64,6 +66,20 @@ def listing(values: Sequence[object], select: Sequence[str] | None, headers: dic
 def selected(body: dict[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
     """Return an object with the selected keys only; all of them if none are selected."""
     return body if select is None else {name: body[name] for name in select if name in body}
+
+
+def _from_json(given: Any) -> Any:
+    values = cast("list[Any]", given) if isinstance(given, list) else None
+    if values is None or len(values) != 1 or not str(values[0]).startswith("["):
+        return cast("Any", given)
+    try:
+        return json.loads(str(values[0]))
+    except ValueError:
+        return values
+
+
+# A list in a query: repeated keys, or one value in JSON as the JavaScript SDK sends it.
+JsonList = BeforeValidator(_from_json)
 
 
 def check_uuid(text: str, what: str) -> str:

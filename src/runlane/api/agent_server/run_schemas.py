@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from runlane.api.agent_server.assistant_schemas import ConfigBody, Json, NodeName
 from runlane.api.agent_server.config import mirror_context
@@ -106,6 +107,29 @@ class ThreadRunBody(RequestModel):
         if self.checkpoint_during is False:
             return Durability.EXIT.value
         return self.durability or Durability.ASYNC.value
+
+
+class BatchRunBody(ThreadRunBody):
+    """A run of a batch."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, given: Any) -> Any:
+        return with_wire_names(given)
+
+
+def with_wire_names(given: Any) -> Any:
+    """Return a run of a batch with the names of this API. The JavaScript SDK sends some as `streamMode`."""
+    if not isinstance(given, dict):
+        return given
+    body = cast("Json", given)
+    renamed = {theirs: name for name in ThreadRunBody.model_fields if (theirs := to_camel(name)) != name}
+    found: Json = {}
+    for name, value in body.items():
+        ours = renamed.get(name, name)
+        if found.setdefault(ours, value) != value:
+            raise ValueError(f"{ours} is given twice, with different values; send {ours} alone")
+    return found
 
 
 class CancelManyBody(RequestModel):

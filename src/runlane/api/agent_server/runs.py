@@ -15,7 +15,7 @@ from runlane.api.agent_server.deletion import publish_changes, wait_stopped
 from runlane.api.agent_server.joining import JoinAnswer
 from runlane.api.agent_server.native_questions import resume_native
 from runlane.api.agent_server.native_stream import NativeRunFollower, follow_native
-from runlane.api.agent_server.routing import agent_router, listing
+from runlane.api.agent_server.routing import JsonList, agent_router, listing
 from runlane.api.agent_server.run_schemas import ThreadRunBody
 from runlane.api.agent_server.run_stream import RunFollower, final_values, follow_run
 from runlane.api.agent_server.starting import RunPath, start
@@ -43,7 +43,7 @@ RunId = Annotated[str, Path(description="The run's id.")]
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", description="The id of the last event that the reader has; -1 for none.")
 ]
-Modes = Annotated[list[str] | None, Query(alias="stream_mode", description="Only events of these modes.")]
+Modes = Annotated[list[str] | None, JsonList, Query(alias="stream_mode", description="Only events of these modes.")]
 RunField = Literal[
     "run_id",
     "thread_id",
@@ -92,7 +92,7 @@ async def list_runs(
     limit: Annotated[int, Query(ge=1, le=1000)] = 10,
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
     status: Annotated[ThreadRunStatus | None, Query()] = None,
-    select: Annotated[list[RunField] | None, Query()] = None,
+    select: Annotated[list[RunField] | None, JsonList, Query()] = None,
 ) -> JsonBody:
     """List the runs of a thread, newest first."""
     database = parts_of(request).database
@@ -152,6 +152,7 @@ async def stream_thread(
     thread_id: ThreadId,
     stream_mode: Annotated[
         list[Literal["run_modes", "lifecycle", ""]] | None,
+        JsonList,
         Query(description="`run_modes` has the events of runs in their modes, `lifecycle` their beginnings and ends."),
     ] = None,
     last_event_id: LastEventId = None,

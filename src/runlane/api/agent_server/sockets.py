@@ -1,7 +1,9 @@
 """Events and commands of a thread over a WebSocket: each message of the client is a command.
 
-A subscription is followed by a task of its own. A socket that may not be opened is closed with 4000 plus the status
-that a request would have got.
+The events of all subscriptions are sent once, in the order of the thread: a client ends all of them with the end of a
+run, so none of its events may come later. A new subscription may begin before what was sent already; clients recognize
+events that come again by their ids. A socket that may not be opened is closed with 4000 plus the status that a request
+would have got.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from pydantic import ValidationError
 from runlane.access.policy import require
 from runlane.api.agent_server.command_schemas import CommandMessage, EventsBody
 from runlane.api.agent_server.commands import perform_command, refuse
-from runlane.api.agent_server.event_stream import EventFollower, follow_events
+from runlane.api.agent_server.event_channels import UnionSelection
+from runlane.api.agent_server.event_stream import EventFollower, follow_after, start_number
 from runlane.api.agent_server.routing import check_uuid
 from runlane.api.auth import authenticate_socket
 from runlane.api.services import parts_of
 from runlane.api.sse import SEND_SECONDS, UNAVAILABLE_SECONDS
 from runlane.domain.access import Permission, Principal
-from runlane.errors import Forbidden, RunlaneError, Unavailable
+from runlane.domain.thread import Thread
+from runlane.errors import Forbidden, RunlaneError, Unavailable, UnknownThread
 from runlane.store.threads.threads import find_thread
 
 router = APIRouter(tags=["thread streams"])
@@ -61,7 +65,10 @@ class _Session:
         self._principal = principal
         self._thread_id = thread_id
         self._parts = parts_of(socket)
-        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._subscriptions: dict[str, EventsBody] = {}
+        # What sends the events, and the number of the last event that was sent.
+        self._pump_task: asyncio.Task[None] | None = None
+        self._position = 0
         self._created = 0
         self._sending = asyncio.Lock()
 
@@ -75,9 +82,7 @@ class _Session:
         except RunlaneError as error:
             await _close(self._socket, _REFUSED + error.http_status, str(error))
         finally:
-            for pump in self._pumps.values():
-                pump.cancel()
-            await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+            await self._stop_pump()
 
     async def _answer(self, text: str) -> None:
         try:
@@ -94,6 +99,9 @@ class _Session:
             case _:
                 require(self._principal, Permission.RUNS_WRITE)
                 await self._send(await perform_command(self._socket, self._principal, self._thread_id, command))
+                if self._pump_task is None and self._subscriptions:
+                    # The command may have created the thread.
+                    await self._restart_pump(0)
 
     async def _subscribe(self, command: CommandMessage) -> None:
         try:
@@ -103,28 +111,57 @@ class _Session:
             where = ".".join(str(part) for part in first["loc"])
             await self._send(refuse(command.id, "invalid_argument", f"{where}: {first['msg']}."))
             return
-        if len(self._pumps) >= MAX_SUBSCRIPTIONS:
+        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             problem = f"A socket has at most {MAX_SUBSCRIPTIONS} subscriptions. Unsubscribe from one first."
             await self._send(refuse(command.id, "invalid_argument", problem))
             return
-        thread = await find_thread(self._parts.database, self._principal.tenant, self._thread_id)
-        follower = await follow_events(self._parts, self._principal, thread, body.subscription, body.since, _message)
+        thread = await self._find_thread()
+        start = 0
+        if thread is not None:
+            start = await start_number(self._parts.database, thread, body.subscription, body.since)
+            start = min(start, self._position) if self._subscriptions else start
         self._created += 1
         name = f"sub-{self._created}"
+        self._subscriptions[name] = body
         await self._send({"type": "success", "id": command.id, "result": {"subscription_id": name}})
-        self._pumps[name] = asyncio.create_task(self._pump(follower))
+        await self._restart_pump(start)
 
     async def _unsubscribe(self, command: CommandMessage) -> None:
-        pump = self._pumps.pop(str(command.params.get("subscription_id")), None)
-        if pump is None:
+        if self._subscriptions.pop(str(command.params.get("subscription_id")), None) is None:
             problem = "The socket has no such subscription. Pass the subscription_id of subscription.subscribe."
             await self._send(refuse(command.id, "no_such_subscription", problem))
             return
-        pump.cancel()
         await self._send({"type": "success", "id": command.id, "result": {}})
+        await self._restart_pump(self._position)
+
+    async def _find_thread(self) -> Thread | None:
+        """Return the thread. The JavaScript SDK subscribes before it starts the run that creates the thread."""
+        try:
+            return await find_thread(self._parts.database, self._principal.tenant, self._thread_id)
+        except UnknownThread:
+            if Permission.RUNS_WRITE not in self._principal.permissions:
+                raise
+            return None
+
+    async def _restart_pump(self, start: int) -> None:
+        """Send the events of all subscriptions after a number."""
+        await self._stop_pump()
+        self._position = start
+        thread = await self._find_thread()
+        if thread is None or not self._subscriptions:
+            return
+        union = UnionSelection(tuple(body.subscription for body in self._subscriptions.values()))
+        follower = await follow_after(self._parts, self._principal, thread, union, start, _message)
+        self._pump_task = asyncio.create_task(self._pump(follower))
+
+    async def _stop_pump(self) -> None:
+        if self._pump_task is not None:
+            self._pump_task.cancel()
+            await asyncio.gather(self._pump_task, return_exceptions=True)
+            self._pump_task = None
 
     async def _pump(self, follower: EventFollower) -> None:
-        """Send the events of one subscription."""
+        """Send events until the thread, the client or this process ends."""
         try:
             while not follower.ended:
                 try:
@@ -133,7 +170,9 @@ class _Session:
                     await asyncio.sleep(UNAVAILABLE_SECONDS)
                     continue
                 for message in found.splitlines():
-                    await self._send_text(message.decode())
+                    number, _, text = message.partition(b" ")
+                    await self._send_text(text.decode())
+                    self._position = int(number)
             if follower.refusal is not None:
                 await _close(self._socket, _REFUSED + follower.refusal.http_status, str(follower.refusal))
             elif not follower.complete:
@@ -155,8 +194,8 @@ class _Session:
 
 
 def _message(event: dict[str, Any]) -> bytes:
-    # JSON has no line breaks, so a piece of several messages can be split again.
-    return orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS) + b"\n"
+    """Return the number of an event and the event, as a line: JSON has no line breaks, so a piece can be split."""
+    return b"%d %s\n" % (event["seq"], orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS))
 
 
 def _id_of(text: str) -> int | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from runlane.api.agent_server.assistant_schemas import Json, NodeName
 from runlane.api.agent_server.thread_schemas import CheckpointBody, CheckpointId
@@ -49,3 +49,10 @@ class HistoryQuery(RequestModel):
     metadata: Json | None = None
     checkpoint: CheckpointBody | None = None
     select: list[StateField] | None = None
+
+    @field_validator("before", mode="before")
+    @classmethod
+    def _unwrap(cls, given: Any) -> Any:
+        """Return the checkpoint of a config, which is what the JavaScript SDK sends."""
+        body = cast("Json", given) if isinstance(given, dict) else {}
+        return body["configurable"] if list(body) == ["configurable"] else cast("Any", given)

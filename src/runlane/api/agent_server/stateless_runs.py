@@ -9,10 +9,20 @@ from starlette.responses import Response
 
 from runlane.api.agent_auth.guard import visible_threads
 from runlane.api.agent_server.routing import agent_router
-from runlane.api.agent_server.run_schemas import CancelManyBody, ThreadRunBody
-from runlane.api.agent_server.runs import cancel, created, join, start_one, stream
+from runlane.api.agent_server.run_schemas import BatchRunBody, CancelManyBody, ThreadRunBody
+from runlane.api.agent_server.runs import (
+    LastEventId,
+    Modes,
+    RunId,
+    cancel,
+    created,
+    join,
+    join_stream,
+    start_one,
+    stream,
+)
 from runlane.api.agent_server.starting import RunPath, start
-from runlane.api.auth import RunsWrite
+from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotencyKey
 from runlane.api.serializers import JsonBody
@@ -22,8 +32,9 @@ from runlane.domain.run import Status
 from runlane.domain.tenant import bare_key
 from runlane.domain.thread import ThreadRun
 from runlane.domain.wire import to_dict
-from runlane.errors import NotFound, UnknownThread
+from runlane.errors import NotFound, RunNotFound, UnknownThread
 from runlane.store.threads.cancelling import find_open_runs
+from runlane.store.threads.thread_runs import thread_of_run
 
 router = agent_router("runs of threads")
 
@@ -57,11 +68,27 @@ async def stream_stateless_run(
     return await stream(parts_of(request), principal, started, body.modes, None, cancels=cancels)
 
 
+@router.get("/runs/{run_id}/stream", response_class=Response, responses=answers(404))
+async def join_stateless_stream(
+    request: Request,
+    principal: RunsRead,
+    run_id: RunId,
+    stream_mode: Modes = None,
+    cancel_on_disconnect: Annotated[bool, Query()] = False,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Stream the events of a run whose thread the client does not name."""
+    thread = await thread_of_run(parts_of(request).database, principal.tenant, run_id)
+    if thread is None or not await visible_threads(request, principal.tenant, [thread]):
+        raise RunNotFound(run_id)
+    return await join_stream(request, principal, thread, run_id, stream_mode, cancel_on_disconnect, last_event_id)
+
+
 @router.post("/runs/batch", response_model=list[ThreadRun], responses=answers(404, 409, 413, 429))
 async def create_batch(
     request: Request,
     principal: RunsWrite,
-    body: Annotated[list[ThreadRunBody], Body(min_length=1, max_length=MAX_BATCH)],
+    body: Annotated[list[BatchRunBody], Body(min_length=1, max_length=MAX_BATCH)],
 ) -> JsonBody:
     """Accept many runs, each in a thread of its own; all or none."""
     started = await start(request, principal, [item.to_request(None, None) for item in body])

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from runlane.api.agent_server.event_channels import EventNumber, EventSelection, part_of
+from runlane.api.agent_server.event_channels import EventNumber, EventSelection, UnionSelection, part_of
 from runlane.api.agent_server.frames import split_event
 from runlane.api.agent_server.message_blocks import MessageBlocks
 from runlane.api.agent_server.run_stream import wire_error
@@ -49,7 +49,9 @@ def sse_frame(event: dict[str, Any]) -> bytes:
 class EventEncoding:
     """The events of one run for one reader. `after` is the number of the last event that the reader has."""
 
-    def __init__(self, ordinal: int, subscription: EventSelection, after: int, framing: Framing) -> None:
+    def __init__(
+        self, ordinal: int, subscription: EventSelection | UnionSelection, after: int, framing: Framing
+    ) -> None:
         self._ordinal = ordinal
         self._subscription = subscription
         self._after = after
