@@ -7,13 +7,14 @@ root; `make deploy-check` runs it.
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import tempfile
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import asyncpg
 import pytest
@@ -23,7 +24,6 @@ from runlane.errors import RunlaneError
 from runlane.settings import load_settings
 from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer
-from runlane.testing.binaries import ServerError
 
 DISK_MEGABYTES = {"postgres": 256, "sqlite": 48}
 BATCH = 10
@@ -77,9 +77,12 @@ async def submit(cluster: Cluster, acknowledged: list[str], refused: list[str]) 
         await asyncio.sleep(0.05)
 
 
-def status(url: str) -> int:
+def start_over_http(url: str) -> int:
+    """Start a run over HTTP and return the status of the answer."""
+    body = json.dumps({"input": {"milliseconds": 5, "label": PAYLOAD}}).encode()
+    request = Request(f"{url}/api/v2/tasks/short/run", data=body, headers={"content-type": "application/json"})
     try:
-        with urlopen(f"{url}/ready", timeout=30) as answer:
+        with urlopen(request, timeout=60) as answer:
             return answer.status
     except HTTPError as error:
         return error.code
@@ -113,15 +116,15 @@ async def test_nothing_acknowledged_is_lost_when_the_disk_is_full(
 
         await eventually(not_accepted, "refused runs", 120)
 
-        async def not_ready() -> bool:
-            return await asyncio.to_thread(status, api) == 503
+        async def refused_over_http() -> bool:
+            await asyncio.to_thread(fill, disk)
+            return await asyncio.to_thread(start_over_http, api) == 503
 
-        await eventually(not_ready, "a server that is not ready", 120)
+        await eventually(refused_over_http, "a start that is refused", 120)
         filler.unlink()
         if server is not None:
-            # Postgres ends when it cannot write its log; a service manager starts it again.
-            with suppress(ServerError):
-                await asyncio.to_thread(server.restart)
+            # Postgres ends when it cannot write its log; a service manager starts it again. Otherwise it runs.
+            await asyncio.to_thread(server.start)
         before = len(acknowledged)
 
         async def accepted_again() -> bool:
@@ -129,10 +132,10 @@ async def test_nothing_acknowledged_is_lost_when_the_disk_is_full(
 
         await eventually(accepted_again, "acknowledged runs after the space was freed", 120)
 
-        async def ready() -> bool:
-            return await asyncio.to_thread(status, api) == 200
+        async def accepted_over_http() -> bool:
+            return await asyncio.to_thread(start_over_http, api) == 202
 
-        await eventually(ready, "a server that is ready", 120)
+        await eventually(accepted_over_http, "a start over HTTP after the space was freed", 120)
         submitting.cancel()
         await asyncio.gather(submitting, return_exceptions=True)
         await cluster.all_ended(120)
