@@ -199,7 +199,7 @@ def test_the_image_has_no_tools_to_install_with(image: Image) -> None:
     assert image.config["StopSignal"] == "SIGTERM"
     site = next((image.root / "app/.venv/lib").iterdir()) / "site-packages/runlane"
     # A start without bytecode takes several times as long, and the file system is read-only.
-    sources = [path for path in site.rglob("*.py")]
+    sources = list(site.rglob("*.py"))
     assert [path for path in sources if not list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))] == []
     owned = [path for path in site.rglob("*") if path.stat().st_uid == 65532]
     assert owned == []
