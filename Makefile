@@ -40,7 +40,7 @@ RUN := $(UV) run --frozen --no-sync
 UI := src/runlane/ui_assets/index.html
 UI_SOURCES := $(shell find ui/src ui/public ui/scripts -type f) ui/index.html ui/vite.config.ts ui/tsconfig.json pyproject.toml
 
-.PHONY: run test soak durations check deploy-check bench mutants fmt clean ui ui-check ui-types
+.PHONY: run test soak durations check deploy-check dist sbom bench mutants fmt clean ui ui-check ui-types
 .DELETE_ON_ERROR:
 
 # Without an npm registry the example still runs, and the server says that the dashboard is not built.
@@ -76,6 +76,16 @@ check: $(READY_BENCH)
 # The files of deploy/ with the real tools. Rows whose tool is missing are reported; ARGS="systemd YAML" chooses rows.
 deploy-check: $(READY_DEPLOY)
 	$(RUN) python -m deploy.checks.tools $(ARGS)
+
+# The wheel and the source distribution, with the dashboard. The same commit gives the same bytes.
+dist: $(READY) $(UI)
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(UV) build --quiet --clear
+	@cd dist && sha256sum *.whl *.tar.gz
+
+# The packages that an installation has, with every extra, and those that the dashboard is built of, as CycloneDX.
+sbom: $(READY)
+	@mkdir -p dist
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(RUN) python -m deploy.sbom $(UV) > dist/runlane.cdx.json
 
 bench: $(READY_BENCH)
 	$(UV) run --frozen --no-sync --group bench python -m bench $(ARGS)

@@ -31,6 +31,7 @@ _MEASURE: Final = "memory_adds"
 _TENANT: Final = "default"
 _TEXT: Final = "The quick brown fox jumps over the lazy dog, and the reader remembers that it was number {}."
 _CALLERS: Final = 512
+_ENTRIES: Final = 10
 
 
 async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
@@ -52,14 +53,19 @@ async def _runlane(servers: Servers, sizes: Sizes, repeat: int) -> AsyncGenerato
             ids = [(await opened.service.create_memory(_TENANT, f"m{n}")).id for n in range(sizes.memories)]
             for memory_id in ids:
                 await opened.service.add_entry(_TENANT, memory_id, NewEntry("first"))
-            began = time.perf_counter()
-            rate = await _adds(opened, ids, sizes.memory_adds)
-            yield Sample(_MEASURE, "runlane", "adds", repeat, "adds/s", [rate])
-            for memory_id in ids:
-                done = await opened.service.await_commit(_TENANT, memory_id, 600)
-                assert done.state is CommitState.COMMITTED
-            replicated = sizes.memory_adds / (time.perf_counter() - began)
-            yield Sample(_MEASURE, "runlane", "adds until replicated", repeat, "ops/s", [replicated])
+            for entries, name in ((1, "adds"), (_ENTRIES, f"adds, {_ENTRIES} entries per call")):
+                began, busy = time.perf_counter(), time.process_time()
+                rate = await _adds(opened, ids, sizes.memory_adds, entries)
+                yield Sample(_MEASURE, "runlane", name, repeat, "adds/s", [rate])
+                await _replicated(opened, ids)
+                replicated = sizes.memory_adds / (time.perf_counter() - began)
+                yield Sample(_MEASURE, "runlane", f"{name}, until replicated", repeat, "ops/s", [replicated])
+                cost = (time.process_time() - busy) * 1_000_000 / sizes.memory_adds
+                yield Sample(_MEASURE, "runlane", f"{name}, CPU of the process", repeat, "us", [cost])
+            backlog = await _backlog(opened, ids, sizes)
+            yield Sample(_MEASURE, "runlane", "replication alone", repeat, "ops/s", [backlog])
+            rate = await _adds(opened, ids, sizes.memory_adds // 4, 1)
+            await _replicated(opened, ids)
             latencies = await _paced(opened, ids, rate / 2, sizes.memory_adds // 4)
             yield Sample(_MEASURE, "runlane", "latency at half load", repeat, "ms", latencies)
             reads: list[float] = []
@@ -85,18 +91,36 @@ async def _node(url: str) -> AsyncGenerator[OpenMemory]:
         await asyncio.to_thread(shutil.rmtree, folder)
 
 
-async def _adds(opened: OpenMemory, ids: list[str], count: int) -> float:
-    """Return the acknowledged adds per second of many callers that each wait for their acknowledgement."""
-    share = max(1, count // _CALLERS)
+async def _adds(opened: OpenMemory, ids: list[str], count: int, entries: int) -> float:
+    """Return the acknowledged entries per second of many callers that each wait for their acknowledgement."""
+    share = max(1, count // (_CALLERS * entries))
 
     async def caller(number: int) -> None:
         memory_id = ids[number % len(ids)]
         for index in range(share):
-            await opened.service.add_entry(_TENANT, memory_id, NewEntry(_TEXT.format(index)))
+            new = [NewEntry(_TEXT.format(index * entries + position)) for position in range(entries)]
+            await opened.service.add_entries(_TENANT, memory_id, new)
 
     started = time.perf_counter()
     await asyncio.gather(*(caller(number) for number in range(_CALLERS)))
-    return share * _CALLERS / (time.perf_counter() - started)
+    return share * _CALLERS * entries / (time.perf_counter() - started)
+
+
+async def _replicated(opened: OpenMemory, ids: list[str]) -> None:
+    for memory_id in ids:
+        done = await opened.service.await_commit(_TENANT, memory_id, 600)
+        assert done.state is CommitState.COMMITTED
+
+
+async def _backlog(opened: OpenMemory, ids: list[str], sizes: Sizes) -> float:
+    """Return the operations per second that are replicated from a backlog, while nothing else happens."""
+    assert opened.replicator is not None
+    await opened.replicator.stop(60)
+    await _adds(opened, ids, sizes.memory_adds, _ENTRIES)
+    started = time.perf_counter()
+    opened.replicator.start()
+    await _replicated(opened, ids)
+    return sizes.memory_adds / (time.perf_counter() - started)
 
 
 async def _paced(opened: OpenMemory, ids: list[str], per_second: float, count: int) -> list[float]:

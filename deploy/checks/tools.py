@@ -23,6 +23,7 @@ from deploy.kubernetes.chart import CHART, NAMESPACE, RELEASE, example_values, k
 from deploy.kubernetes.generate import K8S, OVERLAYS, dump
 from deploy.kubernetes.schemas import SCHEMAS
 from deploy.observability.dashboards import DASHBOARDS
+from deploy.sbom import bill_of_materials
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -190,7 +191,24 @@ def yaml_files(_: Path) -> None:
         "{extends: default, rules: {line-length: {max: 200}, document-start: disable, braces: {max-spaces-inside: 1}}}"
     )
     files = [file for file in DEPLOY.rglob("*.yaml") if "templates" not in file.parts]
+    files += (ROOT / ".github").rglob("*.yaml")
     run(_tool("yamllint"), "--strict", "-d", config, *sorted(files), quiet=True)
+
+
+def workflows(_: Path) -> None:
+    files = sorted((ROOT / ".github/workflows").glob("*.yaml"))
+    run(_tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *files)
+    run(_tool("zizmor"), "--offline", "--quiet", "--no-progress", "--persona", "pedantic", *files)
+
+
+def sbom(_: Path) -> None:
+    uv = _tool("uv") if find("uv") else str(ROOT / ".uv/bin/uv")
+    first, second = bill_of_materials(uv), bill_of_materials(uv)
+    if first != second:
+        raise Problem("two exports of the same locks differ")
+    without = [item["name"] for item in first["components"] if "purl" not in item or "version" not in item]
+    if without:
+        raise Problem(f"without a version or an identity: {without}")
 
 
 def caddy(_: Path) -> None:
@@ -209,7 +227,7 @@ def image(_: Path) -> None:
 
 
 def _pytest(*arguments: str, environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--timeout=1200", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Problem(done.stdout[-4000:] + done.stderr[-1000:])
@@ -236,6 +254,8 @@ CHECKS: Final = (
     Check("systemd units", "systemd-analyze", "systemd (Debian)", systemd),
     Check("shell scripts", "shellcheck", "the dependency group deploy", shell),
     Check("YAML", "yamllint", "the dependency group deploy", yaml_files),
+    Check("workflows", "zizmor", "the dependency group deploy", workflows),
+    Check("bill of materials", "python", "", sbom),
     Check("Caddyfile", "caddy", "caddy (Debian)", caddy),
     Check("a real PgBouncer: contract suite and a storm", "pgbouncer", "pgbouncer (Debian)", pgbouncer),
     Check("an image, built and started", _can_build(), "buildah, debootstrap (Debian), as root", image),

@@ -173,7 +173,7 @@ async def get_steps(database: Database, run_id: str) -> list[Step]:
     """Return every recorded step of a run, in order."""
     await find_standing(database, run_id)
     found = await read_steps(database, run_id)
-    starts = await read_step_starts(database, run_id) if found else {}
+    starts = await read_step_starts(database, run_id, [step["path"] for step in found]) if found else {}
     return [_step(step, starts) for step in found]
 
 
@@ -188,7 +188,7 @@ async def get_step_page(database: Database, run_id: str, cursor: str | None = No
     found = await read_steps(database, run_id, after=after, limit=limit)
     last = found[-1] if len(found) == limit else None
     following = None if last is None else f"{last['no'] or 0}:{last['path']}"
-    starts = await read_step_starts(database, run_id) if found else {}
+    starts = await read_step_starts(database, run_id, [step["path"] for step in found]) if found else {}
     return StepPage(run_id, tuple(_step(step, starts) for step in found), following)
 
 

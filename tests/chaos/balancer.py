@@ -14,8 +14,9 @@ class Balancer:
     """An async context manager; `url` leads to the servers in turn. `used` counts the connections of each."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self._targets = [(urlsplit(url).hostname or "", urlsplit(url).port or 80) for url in urls]
+        self._targets: list[tuple[str, int]] = []
         self._next = 0
+        self.route_to(urls)
         self.used: Counter[int] = Counter()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -25,6 +26,11 @@ class Balancer:
     def url(self) -> str:
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def route_to(self, urls: Sequence[str]) -> None:
+        """Send new connections to these servers."""
+        self._targets = [(urlsplit(url).hostname or "", urlsplit(url).port or 80) for url in urls]
+        self._next = 0
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)

@@ -20,7 +20,7 @@ from runlane.store.sql.migrations import HEAD, REVISIONS
 from tests.harness import eventually, settings_for
 
 LATER = "v9998"
-_LATER_REVISION = f'''
+LATER_REVISION = f'''
 """A column and an index that only this test has."""
 
 import sqlalchemy as sa
@@ -61,7 +61,7 @@ def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give this process the migrations of a later release."""
     scripts = tmp_path / "migrations"
     shutil.copytree(migrate.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / f"{LATER}_color.py").write_text(_LATER_REVISION)
+    (scripts / "versions" / f"{LATER}_color.py").write_text(LATER_REVISION)
     monkeypatch.setattr(migrate, "SCRIPTS", scripts)
     monkeypatch.setattr(migrate, "HEAD", LATER)
     monkeypatch.setattr(migrate, "REVISIONS", (*REVISIONS, LATER))

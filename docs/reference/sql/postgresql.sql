@@ -2222,6 +2222,12 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
     60000000 AND bulk_jobs.lease_until < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000;
 
+-- count_running_bulk_jobs
+-- Count the bulk jobs that run, before an upgrade.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
+
 -- count_runs_of_day
 -- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM unnest($1::TEXT[], $2::TEXT[], $3::INTEGER[], $4::BIGINT[])
@@ -2441,6 +2447,10 @@ DELETE FROM run_events WHERE run_events.run_id = $1::VARCHAR AND run_events.seq 
 -- database_clock
 -- Read the clock of the database.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now;
+
+-- database_size
+-- Read the size of the database, before an upgrade.
+select pg_database_size(current_database()) as size;
 
 -- days_of_letter_groups
 -- Count groups of dead letters by day.
@@ -3491,6 +3501,29 @@ WHERE browser_sessions.id = any ($1::TEXT[]) AND browser_sessions.created_at > (
     1000000)::bigint - 604800000000 AND browser_sessions.last_seen_at > (date_part('epoch', clock_timestamp()) *
     1000000)::bigint - 43200000000;
 
+-- find_long_groups
+-- Find the loops and parallel steps of a run with many parts.
+SELECT starts.path, min(starts.type) AS type, count(*) AS parts, min(starts.seq) AS first_seq, max(starts.seq) AS
+    last_seq, min(starts.at) AS first_at, max(starts.at) AS last_at
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, (cast(replace(run_events.data,
+    '\u0000', '\ufffd') as json) ->> 'path') AS path
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[])) AS starts GROUP BY starts.path
+HAVING count(*) > $3::INTEGER ORDER BY count(*) DESC, starts.path
+LIMIT $4::INTEGER;
+
+-- find_open_parts
+-- Find the parts of a loop or parallel step with a step that has begun and has no record.
+SELECT DISTINCT split_part(substr(begun.path, length($1::VARCHAR) + 1), '/', 1) AS child
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, (cast(replace(run_events.data,
+    '\u0000', '\ufffd') as json) ->> 'path') AS path
+FROM run_events
+WHERE run_events.run_id = $2::VARCHAR AND run_events.type = 'step_start') AS begun
+WHERE substr(begun.path, 1, length($1::VARCHAR)) = $1::VARCHAR AND NOT (EXISTS (SELECT *
+FROM run_steps
+WHERE run_steps.run_id = $2::VARCHAR AND (run_steps.path = begun.path OR substr(run_steps.path, 1, length(begun.path) +
+    1) = (begun.path || '/'))));
+
 -- find_pins
 -- Read the versions that a new run of a definition uses.
 SELECT definitions.pins
@@ -3603,6 +3636,13 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.o
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR;
+
+-- find_waiting_parts
+-- Find the parts of a loop or parallel step that wait.
+SELECT DISTINCT split_part(substr(run_waits.path, length($1::VARCHAR) + 1), '/', 1) AS child
+FROM run_waits
+WHERE run_waits.run_id = $2::VARCHAR AND substr(run_waits.path, 1, length($1::VARCHAR)) = $1::VARCHAR AND
+    run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
 
 -- find_webhook_endpoint
 -- Read a webhook endpoint.
@@ -4138,6 +4178,11 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
     AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR)
 LIMIT 1001;
+
+-- invalid_indexes
+-- Find indexes whose creation was interrupted, before an upgrade.
+select c.relname::text as name from pg_index i join pg_class c on c.oid = i.indexrelid where not i.indisvalid and
+    c.relnamespace = current_schema()::regnamespace order by 1;
 
 -- item_namespaces
 -- Read the namespaces below a prefix.
@@ -5175,6 +5220,13 @@ FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
 
+-- live_worker_versions
+-- Count the live workers by the version of their code, before an upgrade.
+SELECT workers.version, count(*) AS count
+FROM workers
+WHERE workers.status IN ('online', 'draining') AND workers.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint GROUP BY workers.version;
+
 -- lock
 -- Wait for exclusive advisory locks in one order.
 select key from unnest(cast($1 as bigint[])) as wanted(key) where pg_advisory_xact_lock(key) is null;
@@ -5663,6 +5715,19 @@ UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.mem
     memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error,
     memory_ops.created_at;
 
+-- memory_drop_ops
+-- Delete replicated operations without an idempotency key from the log of a file.
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, unnest($1::TEXT[], $2::BIGINT[]) AS batch(memory_id, seq)
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
+
+-- memory_drop_ops (one member)
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
+
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
@@ -5937,12 +6002,12 @@ UPDATE memories SET applied_seq=batch.seq FROM (SELECT $1::VARCHAR AS memory_id,
 -- Mark operations as replicated.
 UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM unnest($4::TEXT[], $5::BIGINT[]) AS
     batch(memory_id, seq) WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
-    memory_ops.state != 'applied';
+    memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_ops (one member)
 UPDATE memory_ops SET payload=$1::VARCHAR, state=$2::VARCHAR, error=$3::VARCHAR FROM (SELECT $4::VARCHAR AS memory_id,
     $5::BIGINT AS seq) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND
-    memory_ops.state != 'applied';
+    memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_stale
 -- Have the local copy of a memory read again once it is replicated.
@@ -6186,6 +6251,12 @@ UPDATE tenants SET metered=(EXISTS (SELECT *
 FROM tenant_quotas
 WHERE tenant_quotas.tenant = $1::VARCHAR AND tenant_quotas.name IN ('runs_per_day', 'stored_bytes', 'collecting_keys')))
     WHERE tenants.id = $1::VARCHAR;
+
+-- migration_rights
+-- Read whether the role may create and change tables, before an upgrade.
+select current_user::text as role, coalesce(has_schema_privilege(current_schema(), 'create'), false) as creates, (select
+    pg_get_userbyid(relowner)::text from pg_class where oid = to_regclass('runs')) as owner, coalesce((select
+    pg_has_role(relowner, 'usage') from pg_class where oid = to_regclass('runs')), true) as owns;
 
 -- missed_firings
 -- Read the missed firings of a schedule that overlap a span of time.
@@ -7141,6 +7212,15 @@ SELECT run_events.data
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq = $2::INTEGER;
 
+-- read_event_heads
+-- Read the number, the type and the path of the events of a run that have one of these types.
+SELECT heads.seq, heads.type, heads.at, heads.path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, (cast(replace(run_events.data,
+    '\u0000', '\ufffd') as json) ->> 'path') AS path
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[])) AS heads ORDER BY heads.seq
+LIMIT $3::INTEGER;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -7169,13 +7249,6 @@ LIMIT $4::INTEGER;
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::BIGINT ORDER BY run_events.seq
-LIMIT $3::INTEGER;
-
--- read_events_of_types
--- Read the events of a run that have one of these types.
-SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
-FROM run_events
-WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[]) ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
 -- read_failed_runs
@@ -7516,6 +7589,13 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS after) AS batch JOIN run_even
     AND run_events.seq > batch.after AND run_events.seq <= batch.after + $3::INTEGER ORDER BY run_events.run_id,
     run_events.seq;
 
+-- read_numbered_events
+-- Read the events of a run that have one of these numbers.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq = any (cast(cast($2::TEXT[] as text[]) as bigint[])) ORDER BY
+    run_events.seq;
+
 -- read_positions
 -- Read the first and last event numbers of runs.
 SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
@@ -7617,6 +7697,30 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.cr
 FROM secrets
 WHERE secrets.tenant = $1::VARCHAR AND secrets.name = $2::VARCHAR;
 
+-- read_shown_event_heads
+-- Read the paths of the events of a run outside of long groups, and those of some parts of one.
+SELECT heads.seq, heads.type, heads.at, heads.path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, (cast(replace(run_events.data,
+    '\u0000', '\ufffd') as json) ->> 'path') AS path
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[])) AS heads
+WHERE NOT ((heads.type = 'loop_iteration' OR heads.type = 'branch_start') AND heads.path = any ($3::TEXT[])) AND
+    (substr(heads.path, 1, length($4::VARCHAR)) != $4::VARCHAR OR split_part(substr(heads.path, length($4::VARCHAR) +
+    1), '/', 1) = any ($5::TEXT[])) AND NOT exists (select 1 from unnest($6::TEXT[]) as beginning(value) where
+    starts_with(heads.path, beginning.value)) ORDER BY heads.seq
+LIMIT $7::INTEGER;
+
+-- read_shown_step_facts
+-- Read the step records of a run outside of long groups, and those of some parts of one.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL AND
+    (substr(run_steps.path, 1, length($2::VARCHAR)) != $2::VARCHAR OR split_part(substr(run_steps.path,
+    length($2::VARCHAR) + 1), '/', 1) = any ($3::TEXT[])) AND NOT exists (select 1 from unnest($4::TEXT[]) as
+    beginning(value) where starts_with(run_steps.path, beginning.value)) ORDER BY run_steps.no, run_steps.path
+LIMIT $5::INTEGER;
+
 -- read_special_thread_runs
 -- Find ended runs that are rolled back when they are cancelled, or whose threads are deleted.
 SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_runs.on_completion
@@ -7632,6 +7736,14 @@ FROM run_steps
 WHERE run_steps.run_id = $1::VARCHAR AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
     run_steps.path
 LIMIT $2::INTEGER;
+
+-- read_step_starts
+-- Read when the steps of these paths have begun.
+SELECT (cast(replace(run_events.data, '\u0000', '\ufffd') as json) ->> 'path') AS path, min(run_events.at) AS at
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.type = any ($2::TEXT[]) AND (cast(replace(run_events.data,
+    '\u0000', '\ufffd') as json) ->> 'path') = any ($3::TEXT[]) GROUP BY (cast(replace(run_events.data, '\u0000',
+    '\ufffd') as json) ->> 'path');
 
 -- read_step_values
 -- Read the values of one step of a run.
@@ -9801,6 +9913,18 @@ FROM runs JOIN run_calls ON run_calls.run_id = runs.id
 WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT AND (substr(runs.target,
     $3::INTEGER, $4::INTEGER) = $5::VARCHAR OR substr(runs.target, $6::INTEGER, $7::INTEGER) = $8::VARCHAR) GROUP BY
     runs.tenant, runs.lane, runs.target;
+
+-- sum_up_group
+-- Count the parts of a loop or parallel step that have records.
+SELECT count(*) AS parts, sum(parts.failed) AS failed, min(parts.started) AS started, sum(parts.cost) AS cost,
+    sum(parts.tokens) AS tokens, max(CASE WHEN (parts.child = '0') THEN $1::INTEGER ELSE $2::INTEGER END) AS from_zero
+FROM (SELECT split_part(substr(run_steps.path, length($3::VARCHAR) + 1), '/', 1) AS child, max(CASE WHEN
+    (run_steps.outcome = 'failed') THEN $4::INTEGER ELSE $5::INTEGER END) AS failed, min(run_steps.ended_at -
+    coalesce(run_steps.duration_us, 0)) AS started, sum(run_steps.cost_usd) AS cost, sum(run_steps.tokens) AS tokens
+FROM run_steps
+WHERE run_steps.run_id = $6::VARCHAR AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL AND
+    substr(run_steps.path, 1, length($3::VARCHAR)) = $3::VARCHAR GROUP BY split_part(substr(run_steps.path,
+    length($3::VARCHAR) + 1), '/', 1)) AS parts;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.

@@ -1547,6 +1547,12 @@ FROM bulk_jobs
 WHERE bulk_jobs.state = 'running' AND bulk_jobs.next_at < now_us() - 60000000 AND bulk_jobs.lease_until < now_us() -
     60000000;
 
+-- count_running_bulk_jobs
+-- Count the bulk jobs that run, before an upgrade.
+SELECT count(*) AS count
+FROM bulk_jobs
+WHERE bulk_jobs.state = 'running';
+
 -- count_runs_of_day
 -- Note how many runs tenants have started today, and how much they have stored.
 UPDATE tenant_quotas SET day=batch.day, used=batch.used FROM (SELECT json_extract(value, '$[0]') AS tenant,
@@ -2691,6 +2697,30 @@ FROM browser_sessions
 WHERE browser_sessions.id in (select value from json_each(?)) AND browser_sessions.created_at > now_us() - 604800000000
     AND browser_sessions.last_seen_at > now_us() - 43200000000;
 
+-- find_long_groups
+-- Find the loops and parallel steps of a run with many parts.
+SELECT starts.path, min(starts.type) AS type, count(*) AS parts, min(starts.seq) AS first_seq, max(starts.seq) AS
+    last_seq, min(starts.at) AS first_at, max(starts.at) AS last_at
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
+    '$.path') AS path
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS starts GROUP BY starts.path
+HAVING count(*) > ? ORDER BY count(*) DESC, starts.path
+LIMIT ? OFFSET ?;
+
+-- find_open_parts
+-- Find the parts of a loop or parallel step with a step that has begun and has no record.
+SELECT DISTINCT substr(substr(begun.path, length(?) + 1), 1, instr(substr(begun.path, length(?) + 1) || '/', '/') - 1)
+    AS child
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
+    '$.path') AS path
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type = 'step_start') AS begun
+WHERE substr(begun.path, 1, length(?)) = ? AND NOT (EXISTS (SELECT *
+FROM run_steps
+WHERE run_steps.run_id = ? AND (run_steps.path = begun.path OR substr(run_steps.path, 1, length(begun.path) + 1) =
+    (begun.path || '/'))));
+
 -- find_pins
 -- Read the versions that a new run of a definition uses.
 SELECT definitions.pins
@@ -2800,6 +2830,14 @@ SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.o
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
+
+-- find_waiting_parts
+-- Find the parts of a loop or parallel step that wait.
+SELECT DISTINCT substr(substr(run_waits.path, length(?) + 1), 1, instr(substr(run_waits.path, length(?) + 1) || '/',
+    '/') - 1) AS child
+FROM run_waits
+WHERE run_waits.run_id = ? AND substr(run_waits.path, 1, length(?)) = ? AND run_waits.answered_at IS NULL AND
+    run_waits.settled_at IS NULL;
 
 -- find_webhook_endpoint
 -- Read a webhook endpoint.
@@ -4263,6 +4301,12 @@ FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
 
+-- live_worker_versions
+-- Count the live workers by the version of their code, before an upgrade.
+SELECT workers.version, count(*) AS count
+FROM workers
+WHERE workers.status IN ('online', 'draining') AND workers.lease_until > now_us() GROUP BY workers.version;
+
 -- lock_answered_run
 -- Lock a run while one of its waits is answered.
 SELECT runs.status, runs.tenant, runs.target, (EXISTS (SELECT 1
@@ -4562,17 +4606,13 @@ WHERE memories.tenant = ? AND memories.vault_id = ? AND memories.title = ?;
 
 -- memory_copy_entries
 -- Store copies of entries.
-INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
+WITH batch(id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at, corrects,
+    corrected_by, corrected_at, correction_reason, deleted_at) AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+    INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
     corrects, corrected_by, corrected_at, correction_reason, deleted_at) SELECT batch.id, batch.memory_id, batch.seq,
     batch.changed_seq, batch.text, batch.summary, batch.metadata, batch.tags, batch.created_at, batch.expires_at,
     batch.corrects, batch.corrected_by, batch.corrected_at, batch.correction_reason, batch.deleted_at
-FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
-    seq, json_extract(value, '$[3]') AS changed_seq, json_extract(value, '$[4]') AS text, json_extract(value, '$[5]') AS
-    summary, json_extract(value, '$[6]') AS metadata, json_extract(value, '$[7]') AS tags, json_extract(value, '$[8]')
-    AS created_at, json_extract(value, '$[9]') AS expires_at, json_extract(value, '$[10]') AS corrects,
-    json_extract(value, '$[11]') AS corrected_by, json_extract(value, '$[12]') AS corrected_at, json_extract(value,
-    '$[13]') AS correction_reason, json_extract(value, '$[14]') AS deleted_at
-FROM json_each(?) AS batch_members) AS batch;
+FROM batch;
 
 -- memory_copy_head
 -- Store the copy of a memory itself, once the rest is complete.
@@ -4588,15 +4628,11 @@ FROM json_each(?) AS batch_members) AS batch;
 
 -- memory_copy_ops
 -- Store copies of operations.
-INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at)
-    SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload,
-    batch.state, batch.attempts, batch.error, batch.created_at
-FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
-    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
-    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
-    json_extract(value, '$[8]') AS attempts, json_extract(value, '$[9]') AS error, json_extract(value, '$[10]') AS
-    created_at
-FROM json_each(?) AS batch_members) AS batch;
+WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, attempts, error, created_at) AS (VALUES
+    (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject,
+    payload, state, attempts, error, created_at) SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint,
+    batch.kind, batch.subject, batch.payload, batch.state, batch.attempts, batch.error, batch.created_at
+FROM batch;
 
 -- memory_correct_entries
 -- Mark entries as corrected by others.
@@ -4679,6 +4715,14 @@ WHERE memories.tenant = ? AND memories.vault_id = memory_vaults.id));
 -- Replace a rejected operation by one that does nothing.
 UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' AND
     memory_ops.state = 'rejected' RETURNING memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
+
+-- memory_drop_ops
+-- Delete replicated operations without an idempotency key from the log of a file.
+DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
+FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq
+FROM json_each(?) AS batch_members) AS batch
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
+    memory_ops.fingerprint = '');
 
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
@@ -4822,26 +4866,20 @@ LIMIT ? OFFSET ?;
 
 -- memory_insert_entries
 -- Add entries to memories.
-INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
-    changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary, batch.metadata, batch.tags,
-    batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
-FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS memory_id, json_extract(value, '$[2]') AS
-    seq, json_extract(value, '$[3]') AS text, json_extract(value, '$[4]') AS summary, json_extract(value, '$[5]') AS
-    metadata, json_extract(value, '$[6]') AS tags, json_extract(value, '$[7]') AS created_at, json_extract(value,
-    '$[8]') AS expires_at, json_extract(value, '$[9]') AS corrects
-FROM json_each(?) AS batch_members) AS batch
+WITH batch(id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects) AS (VALUES (?, ?, ?, ?,
+    ?, ?, ?, ?, ?, ?)) INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at,
+    expires_at, corrects, changed_seq) SELECT batch.id, batch.memory_id, batch.seq, batch.text, batch.summary,
+    batch.metadata, batch.tags, batch.created_at, batch.expires_at, batch.corrects, batch.seq AS seq__1
+FROM batch
 WHERE 1 = ? ON CONFLICT (id) DO NOTHING;
 
 -- memory_insert_ops
 -- Add operations to the log of memories.
-INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at, attempts) SELECT
-    batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject, batch.payload, batch.state,
-    batch.created_at, 0
-FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
-    AS op_id, json_extract(value, '$[3]') AS fingerprint, json_extract(value, '$[4]') AS kind, json_extract(value,
-    '$[5]') AS subject, json_extract(value, '$[6]') AS payload, json_extract(value, '$[7]') AS state,
-    json_extract(value, '$[8]') AS created_at
-FROM json_each(?) AS batch_members) AS batch
+WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at) AS (VALUES (?, ?, ?, ?, ?, ?,
+    ?, ?, ?)) INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, payload, state, created_at,
+    attempts) SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint, batch.kind, batch.subject,
+    batch.payload, batch.state, batch.created_at, 0
+FROM batch
 WHERE 1 = ? ON CONFLICT (memory_id, seq) DO NOTHING;
 
 -- memory_known_ops
@@ -4850,7 +4888,7 @@ SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.finger
     memory_ops.subject
 FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS op_id
 FROM json_each(?) AS batch_members) AS batch
-WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id AND memory_ops.fingerprint != '';
 
 -- memory_last_seq_of_copy
 -- Check that nothing was written to a copy while it was read again.
@@ -4929,7 +4967,7 @@ FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.memory_id
 UPDATE memory_ops SET payload=?, state=?, error=? FROM (SELECT json_extract(value, '$[0]') AS memory_id,
     json_extract(value, '$[1]') AS seq
 FROM json_each(?) AS batch_members) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <=
-    batch.seq AND memory_ops.state != 'applied';
+    batch.seq AND memory_ops.state != 'applied' AND memory_ops.fingerprint != '';
 
 -- memory_mark_stale
 -- Have the local copy of a memory read again once it is replicated.
@@ -5974,6 +6012,15 @@ SELECT run_events.data
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq = ?;
 
+-- read_event_heads
+-- Read the number, the type and the path of the events of a run that have one of these types.
+SELECT heads.seq, heads.type, heads.at, heads.path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
+    '$.path') AS path
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads ORDER BY heads.seq
+LIMIT ? OFFSET ?;
+
 -- read_event_page
 -- Read a page of the events of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -6000,13 +6047,6 @@ LIMIT ? OFFSET ?;
 SELECT run_events.run_id, run_events.seq, run_events.attempt, run_events.type, run_events.at, run_events.data
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
-LIMIT ? OFFSET ?;
-
--- read_events_of_types
--- Read the events of a run that have one of these types.
-SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
-FROM run_events
-WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_failed_runs
@@ -6244,6 +6284,13 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch JOIN run_events ON run_events.run_id = batch.run_id AND run_events.seq >
     batch."after" AND run_events.seq <= batch."after" + ? ORDER BY run_events.run_id, run_events.seq;
 
+-- read_numbered_events
+-- Read the events of a run that have one of these numbers.
+SELECT run_events.type, run_events.attempt, run_events.at, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq in (select cast(value as integer) from json_each(?)) ORDER BY
+    run_events.seq;
+
 -- read_positions
 -- Read the first and last event numbers of runs.
 SELECT runs.id, runs.first_seq, runs.last_seq, runs.status
@@ -6344,6 +6391,31 @@ SELECT secrets.tenant, secrets.name, secrets.key_id, secrets.version, secrets.cr
 FROM secrets
 WHERE secrets.tenant = ? AND secrets.name = ?;
 
+-- read_shown_event_heads
+-- Read the paths of the events of a run outside of long groups, and those of some parts of one.
+SELECT heads.seq, heads.type, heads.at, heads.path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
+    '$.path') AS path
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads
+WHERE NOT ((heads.type = 'loop_iteration' OR heads.type = 'branch_start') AND heads.path in (select value from
+    json_each(?))) AND (substr(heads.path, 1, length(?)) != ? OR substr(substr(heads.path, length(?) + 1), 1,
+    instr(substr(heads.path, length(?) + 1) || '/', '/') - 1) in (select value from json_each(?))) AND NOT exists
+    (select 1 from json_each(?) as beginning where substr(heads.path, 1, length(beginning.value)) = beginning.value)
+    ORDER BY heads.seq
+LIMIT ? OFFSET ?;
+
+-- read_shown_step_facts
+-- Read the step records of a run outside of long groups, and those of some parts of one.
+SELECT run_steps.path, run_steps.step_id, run_steps.kind, run_steps.attempt, run_steps.outcome, run_steps.tries,
+    run_steps.duration_us, run_steps.cost_usd, run_steps.tokens, run_steps.ended_at
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL AND (substr(run_steps.path, 1,
+    length(?)) != ? OR substr(substr(run_steps.path, length(?) + 1), 1, instr(substr(run_steps.path, length(?) + 1) ||
+    '/', '/') - 1) in (select value from json_each(?))) AND NOT exists (select 1 from json_each(?) as beginning where
+    substr(run_steps.path, 1, length(beginning.value)) = beginning.value) ORDER BY run_steps.no, run_steps.path
+LIMIT ? OFFSET ?;
+
 -- read_special_thread_runs
 -- Find ended runs that are rolled back when they are cancelled, or whose threads are deleted.
 SELECT thread_runs.run_id, thread_runs.thread, thread_runs.on_cancel, thread_runs.on_completion
@@ -6359,6 +6431,13 @@ FROM run_steps
 WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL ORDER BY run_steps.no,
     run_steps.path
 LIMIT ? OFFSET ?;
+
+-- read_step_starts
+-- Read when the steps of these paths have begun.
+SELECT json_extract(run_events.data, '$.path') AS path, min(run_events.at) AS at
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) AND json_extract(run_events.data,
+    '$.path') in (select value from json_each(?)) GROUP BY json_extract(run_events.data, '$.path');
 
 -- read_step_values
 -- Read the values of one step of a run.
@@ -8099,6 +8178,18 @@ SELECT runs.tenant, runs.lane, runs.target, coalesce(sum(run_calls.cost_usd), 0)
 FROM runs JOIN run_calls ON run_calls.run_id = runs.id
 WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ? AND (substr(runs.target, ?, ?) = ? OR
     substr(runs.target, ?, ?) = ?) GROUP BY runs.tenant, runs.lane, runs.target;
+
+-- sum_up_group
+-- Count the parts of a loop or parallel step that have records.
+SELECT count(*) AS parts, sum(parts.failed) AS failed, min(parts.started) AS started, sum(parts.cost) AS cost,
+    sum(parts.tokens) AS tokens, max(CASE WHEN (parts.child = '0') THEN ? ELSE ? END) AS from_zero
+FROM (SELECT substr(substr(run_steps.path, length(?) + 1), 1, instr(substr(run_steps.path, length(?) + 1) || '/', '/') -
+    1) AS child, max(CASE WHEN (run_steps.outcome = 'failed') THEN ? ELSE ? END) AS failed, min(run_steps.ended_at -
+    coalesce(run_steps.duration_us, 0)) AS started, sum(run_steps.cost_usd) AS cost, sum(run_steps.tokens) AS tokens
+FROM run_steps
+WHERE run_steps.run_id = ? AND run_steps.path != '_cursor' AND run_steps.no IS NOT NULL AND substr(run_steps.path, 1,
+    length(?)) = ? GROUP BY substr(substr(run_steps.path, length(?) + 1), 1, instr(substr(run_steps.path, length(?) + 1)
+    || '/', '/') - 1)) AS parts;
 
 -- survey_lanes
 -- Find the oldest ready run of each lane, for tenants without limits.

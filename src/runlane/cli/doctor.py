@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,21 +18,48 @@ from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_json
 from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, write_line
 from runlane.diagnosis.finding import Finding, Level
-from runlane.errors import InvalidSettings, RunlaneError, Unavailable
+from runlane.errors import InvalidRequest, InvalidSettings, RunlaneError, Unavailable
 
 if TYPE_CHECKING:
     from runlane.settings import Settings
+    from runlane.store.sql.database import Database
+
+BeforeUpgrade = Annotated[
+    bool,
+    typer.Option(
+        "--before-upgrade", help="Check instead whether `runlane db upgrade` of this version can run now, and safely."
+    ),
+]
 
 
-def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+def doctor(url: Url = None, api_key: ApiKey = None, before_upgrade: BeforeUpgrade = False, json: Json = False) -> None:
     """Check settings, database, schema, Redis, clock, workers, lanes, secrets. Exit code 1 if something is broken."""
-    findings = asyncio.run(_check_all(dict(os.environ), url, api_key))
+    if before_upgrade:
+        findings = asyncio.run(_check_upgrade(url))
+    else:
+        findings = asyncio.run(_check_all(dict(os.environ), url, api_key))
     broken = any(finding.level is Level.BROKEN for finding in findings)
     if json:
         print_json({"healthy": not broken, "findings": [asdict(finding) for finding in findings]})
     else:
         _print(findings)
     raise typer.Exit(1 if broken else 0)
+
+
+async def _check_upgrade(url: str | None) -> list[Finding]:
+    from runlane.diagnosis.upgrade_checks import check_upgrade
+    from runlane.settings import load_settings
+
+    settings = load_settings().for_migrations()
+    if url is not None and settings.database_url is None:
+        raise InvalidRequest(
+            f'The server "{url}" is given, but an upgrade acts on a database. Set RUNLANE_DATABASE_URL to its database.'
+        )
+
+    async def check(database: Database) -> list[Finding]:
+        return await check_upgrade(database, settings)
+
+    return await _with_database(settings, check)
 
 
 async def _check_all(environment: Mapping[str, str], url: str | None, api_key: str | None) -> list[Finding]:
@@ -67,8 +94,26 @@ def unknown_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 async def _check_database(settings: Settings) -> list[Finding]:
     from runlane.diagnosis.checks import check_secrets, check_webhooks, check_work
-    from runlane.store.sql.database import open_database
     from runlane.store.sql.migrate import check_schema
+
+    async def check(database: Database) -> list[Finding]:
+        try:
+            await check_schema(database, settings.shown_database)
+        except RunlaneError as error:
+            return [Finding("schema", Level.BROKEN, str(error), "Run: runlane db upgrade")]
+        return [
+            Finding("schema", Level.OK, "matches this version"),
+            *await check_work(database),
+            await check_secrets(database, settings),
+            *await check_webhooks(database, settings),
+        ]
+
+    return await _with_database(settings, check)
+
+
+async def _with_database(settings: Settings, check: Callable[[Database], Awaitable[list[Finding]]]) -> list[Finding]:
+    """Open the database, if it exists, and return whether it responds, with the findings of a check of it."""
+    from runlane.store.sql.database import open_database
 
     shown = settings.shown_database
     if settings.sqlite_path is not None and not settings.sqlite_path.exists():
@@ -81,18 +126,7 @@ async def _check_database(settings: Settings) -> list[Finding]:
         cure = "Start the database, or correct RUNLANE_DATABASE_URL."
         return [Finding("database", Level.BROKEN, f"{shown} cannot be reached: {error}", cure)]
     try:
-        findings = [Finding("database", Level.OK, f"{shown} answers")]
-        try:
-            await check_schema(database, shown)
-        except RunlaneError as error:
-            return [*findings, Finding("schema", Level.BROKEN, str(error), "Run: runlane db upgrade")]
-        return [
-            *findings,
-            Finding("schema", Level.OK, "matches this version"),
-            *await check_work(database),
-            await check_secrets(database, settings),
-            *await check_webhooks(database, settings),
-        ]
+        return [Finding("database", Level.OK, f"{shown} answers"), *await check(database)]
     except Unavailable as error:
         return [Finding("database", Level.BROKEN, f"{shown} stopped answering: {error}", "Check the database.")]
     finally:

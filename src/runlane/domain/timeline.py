@@ -10,39 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final
 
 from pydantic import Field, with_config
 
 from runlane.domain.events import EventType
 from runlane.domain.graph_view import StepStanding
 from runlane.domain.ids import INSIDE
+from runlane.domain.timeline_facts import CALL_EVENTS, EventFacts, PartsSummary, StepFacts
 from runlane.domain.wire import WIRE, Timestamp
 
 # A loop or parallel step with more parts than this is one span; its parts are read with `parent`.
 MAX_PARTS: Final = 20
 _GROUPS: Final = {"parallel": "branch", "loop": "round", "for_each": "round"}
-# What the timeline is built from; the calls inside a step are read for one step at a time.
-STEP_EVENTS: Final = (
-    EventType.STEP_START,
-    EventType.STEP_COMPLETE,
-    EventType.STEP_RETRY,
-    EventType.STEP_ERROR,
-    EventType.PARALLEL_START,
-    EventType.PARALLEL_COMPLETE,
-    EventType.BRANCH_START,
-    EventType.LOOP_ITERATION,
-    EventType.LOOP_COMPLETE,
-    EventType.HUMAN_INPUT_REQUIRED,
-    EventType.RESUMED,
-)
-DECISION_EVENTS: Final = (EventType.IF_DECISION, EventType.SWITCH_DECISION, EventType.ROUTING_DECISION)
-CALL_EVENTS: Final = (
-    EventType.MODEL_REQUEST,
-    EventType.MODEL_RESPONSE,
-    EventType.TOOL_EXECUTION,
-    EventType.TOOL_RESULT,
-)
 
 
 @with_config(WIRE)
@@ -86,30 +66,6 @@ class Timeline:
     complete: Annotated[bool, Field(description="False if the run has more steps than are read.")]
 
 
-class StepFacts(NamedTuple):
-    """What the timeline needs of a step record."""
-
-    path: str
-    step_id: str | None
-    kind: str
-    attempt: int
-    outcome: str | None
-    tries: int
-    duration_us: int | None
-    cost_usd: float | None
-    tokens: int
-    ended_at_us: int
-
-
-class EventFacts(NamedTuple):
-    """What the timeline needs of an event."""
-
-    type: str
-    attempt: int
-    at_us: int
-    data: Mapping[str, Any]
-
-
 @dataclass(slots=True)
 class _Node:
     path: str
@@ -124,16 +80,20 @@ class _Node:
     cost_usd: float | None = None
     tokens: int = 0
     parts: dict[str, _Node] = field(default_factory=dict[str, "_Node"])
+    # Set if its parts are left out.
+    summary: PartsSummary | None = None
 
 
 class TimelineBuilder:
     """Takes events in their order, then records; then returns spans."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Mapping[str, str]) -> None:
         self._root = _Node("", "")
         self._open_calls: dict[tuple[str, str], _Node] = {}
         # The path of each step that has chosen, its id, and the id of the chosen step.
         self.decisions: set[tuple[str, str, str]] = set()
+        for path, kind in kinds.items():
+            self._node(path).kind = kind
 
     def add_event(self, event: EventFacts) -> None:
         """Take an event with a path."""
@@ -158,20 +118,31 @@ class TimelineBuilder:
         if node.started_us is None:
             node.started_us = record.ended_at_us - (record.duration_us or 0)
 
+    def add_summary(self, path: str, summary: PartsSummary) -> None:
+        """Take the parts of a span as one value: they are left out."""
+        node = self._node(path)
+        node.summary, node.parts = summary, {}
+        node.cost_usd = summary.cost_usd if node.cost_usd is None else node.cost_usd
+        node.tokens = node.tokens or summary.tokens
+        node.started_us = summary.started_us if node.started_us is None else node.started_us
+        if node.ended_us is None and node.kind in ("branch", "round", "group"):
+            node.ended_us = summary.ended_us
+        if node.outcome in (None, "running") and summary.outcomes.get("waiting"):
+            node.outcome = "waiting"
+        elif node.outcome is None and node.ended_us is not None:
+            node.outcome = "failed" if summary.outcomes.get("failed") else "done"
+
     def finish(self, ended_at_us: int | None) -> None:
         """Complete what no event reports: the ends of branches and rounds, and of everything if the run has ended."""
         _complete(self._root, ended_at_us)
 
-    def spans(
-        self, parent: str, *, offset: int, limit: int, from_us: int | None = None, to_us: int | None = None
-    ) -> tuple[list[Span], int | None]:
+    def spans(self, parent: str, *, offset: int, limit: int) -> tuple[list[Span], int | None]:
         """Return the spans inside `parent`, at most `limit`, and the offset of its next child if there is one."""
         node = self._find(parent)
         if node is None:
             return [], None
-        children = [part for part in _ordered(node) if _overlaps(part, from_us, to_us)]
         found: list[Span] = []
-        for position, child in enumerate(children[offset:], offset):
+        for position, child in enumerate(_ordered(node)[offset:], offset):
             if len(found) >= limit:
                 return found, position
             found.append(_span(child, parent, 0))
@@ -332,7 +303,15 @@ def _complete(node: _Node, ended_at_us: int | None) -> None:
 
 
 def _ordered(node: _Node) -> list[_Node]:
-    return sorted(node.parts.values(), key=lambda part: (part.started_us is None, part.started_us or 0))
+    return sorted(node.parts.values(), key=lambda part: place_of(part.path, part.started_us))
+
+
+def place_of(path: str, started_us: int | None) -> tuple[bool, int]:
+    """Return the place of a span beside others: branches and rounds by their number, others by their start."""
+    above, _, segment = path.rpartition("/")
+    if above and segment.isdecimal():
+        return False, int(segment)
+    return started_us is None, started_us or 0
 
 
 def _opens(node: _Node) -> bool:
@@ -352,13 +331,12 @@ def _descend(node: _Node, depth: int, most: int) -> Iterator[Span]:
                 most -= 1
 
 
-def _overlaps(node: _Node, from_us: int | None, to_us: int | None) -> bool:
-    started, ended = node.started_us or 0, node.ended_us
-    return (to_us is None or started < to_us) and (from_us is None or ended is None or ended >= from_us)
-
-
 def _span(node: _Node, parent: str, depth: int, *, collapsed: bool = False) -> Span:
-    outcomes = Counter(part.outcome or "running" for part in node.parts.values())
+    summary = node.summary
+    if summary is None:
+        outcomes = dict(sorted(Counter(part.outcome or "running" for part in node.parts.values()).items()))
+    else:
+        outcomes = dict(summary.outcomes)
     return Span(
         path=node.path,
         parent=parent,
@@ -373,20 +351,26 @@ def _span(node: _Node, parent: str, depth: int, *, collapsed: bool = False) -> S
         tries=node.tries,
         cost_usd=node.cost_usd,
         tokens=node.tokens,
-        children=len(node.parts),
-        child_outcomes=dict(sorted(outcomes.items())),
-        collapsed=collapsed or (bool(node.parts) and not _opens(node)),
+        children=len(node.parts) if summary is None else summary.parts,
+        child_outcomes=outcomes,
+        collapsed=collapsed or summary is not None or (bool(node.parts) and not _opens(node)),
     )
 
 
 def build_timeline(
-    records: Iterable[StepFacts], events: Sequence[EventFacts], ended_at_us: int | None
+    records: Iterable[StepFacts],
+    events: Sequence[EventFacts],
+    ended_at_us: int | None,
+    summaries: Mapping[str, PartsSummary] | None = None,
+    kinds: Mapping[str, str] | None = None,
 ) -> TimelineBuilder:
-    """Return a builder that has taken everything of a run."""
-    builder = TimelineBuilder()
+    """Return a builder that has taken these parts of a run. `kinds` are those of steps whose events are left out."""
+    builder = TimelineBuilder(kinds or {})
     for event in events:
         builder.add_event(event)
     for record in records:
         builder.add_record(record)
+    for path, summary in (summaries or {}).items():
+        builder.add_summary(path, summary)
     builder.finish(ended_at_us)
     return builder

@@ -168,9 +168,12 @@ class MemoryNode:
         """Wait until the operations that were accepted before this call are in the database."""
         if not self._shards.is_idle(memory_id):
             await self._shards.submit(memory_id, None)
-        if await local_log.local_head(self.reader, memory_id) is None:
+        head = await local_log.local_head(self.reader, memory_id)
+        if head is None:
             return await self._committed_elsewhere(tenant, memory_id)
-        target = (await read_head(self.reader, tenant, memory_id)).last_seq
+        if head.tenant != tenant:
+            raise missing_memory(memory_id)
+        target = head.last_seq
         with self.waiters.waiting(memory_id, target) as changed:
             try:
                 async with asyncio.timeout(timeout):
@@ -179,8 +182,9 @@ class MemoryNode:
                         changed.clear()
                     return result
             except TimeoutError:
-                head = await read_head(self.reader, tenant, memory_id)
-                return MemoryCommit(CommitState.TIMEOUT, target, head.applied_seq)
+                return MemoryCommit(
+                    CommitState.TIMEOUT, target, (await read_head(self.reader, tenant, memory_id)).applied_seq
+                )
 
     async def _progress(self, tenant: str, memory_id: str, target: int) -> MemoryCommit | None:
         head = await local_log.local_head(self.reader, memory_id)

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from runlane.errors import ConfigurationError, MemoryFileBroken, Unavailable
+from runlane.memory.checkpoints import Checkpointer
 from runlane.memory.keeper import MemoryKeeper
 from runlane.memory.node import MemoryNode
 from runlane.memory.places import MemoryPlaces
@@ -37,6 +38,7 @@ class OpenMemory:
     service: MemoryService
     places: MemoryPlaces
     files: tuple[LocalFile, ...] = ()
+    checkpointer: Checkpointer | None = None
     keeper: MemoryKeeper | None = None
     node: MemoryNode | None = None
     replicator: Replicator | None = None
@@ -45,6 +47,8 @@ class OpenMemory:
     async def close(self) -> None:
         """Write what waits, replicate what is possible in a short time, then close. The rest stays in the file."""
         await self.places.writer.stop()
+        if self.checkpointer is not None:
+            await self.checkpointer.stop()
         if self.keeper is not None:
             await self.keeper.stop()
         if self.node is not None and self.replicator is not None:
@@ -96,14 +100,22 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
             f"The memory file {path} is damaged ({problems[0]}), and it is the only copy. Restore it from a backup, or "
             f"recover what is readable: sqlite3 {path} .recover. To start without it, move it away."
         )
-    file, reader = await _open_files(settings, path, copies=False)
+    files = await _open_files(settings, path, copies=False)
+    file, reader, third = files
     shards = Shards(settings.memory_submit_seconds)
-    writer = MemoryWriter(file, shards, WriteRules(replicated=False, log_all=False))
+    checkpointer = Checkpointer(third)
+    writer = MemoryWriter(
+        file,
+        shards,
+        WriteRules(replicated=False, log_all=False),
+        committed=lambda _memories: checkpointer.wake(),
+    )
     places = MemoryPlaces("local", file, reader, shards, writer, path=str(path))
     keeper = MemoryKeeper(settings, file)
     writer.start()
+    checkpointer.start()
     keeper.start()
-    return OpenMemory(MemoryService(places), places, (file, reader), keeper)
+    return OpenMemory(MemoryService(places), places, files, checkpointer, keeper)
 
 
 async def _open_replicated(settings: Settings, path: Path, database: Database) -> OpenMemory:
@@ -113,36 +125,44 @@ async def _open_replicated(settings: Settings, path: Path, database: Database) -
         if problems:
             moved, report = set_aside(path, problems)
             log.error("memory_file_set_aside", file=str(moved), report=str(report), problem=problems[0])
-        file, reader = await _open_files(settings, path, copies=True)
+        files = await _open_files(settings, path, copies=True)
     except BaseException:
         os.close(lock)
         raise
+    file, reader, third = files
     shards = Shards(settings.memory_submit_seconds)
     node = MemoryNode(file, reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
     node.set_aside = earlier_reports(path)
-    replicator = Replicator(node)
+    replicator, checkpointer = Replicator(node), Checkpointer(third)
     node.on_work = replicator.wake
-    writer = MemoryWriter(
-        file, shards, WriteRules(replicated=True), node.admit, committed=lambda _memories: replicator.wake()
-    )
+
+    def committed(_memories: set[str]) -> None:
+        replicator.wake()
+        checkpointer.wake()
+
+    writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, committed)
     places = MemoryPlaces("replicated", database, reader, shards, writer, node)
     keeper = MemoryKeeper(settings, file, node)
     writer.start()
+    checkpointer.start()
     if not settings.paused:
         replicator.start()
         node.lease.start()
         keeper.start()
-    return OpenMemory(MemoryService(places), places, (file, reader), keeper, node, replicator, lock)
+    return OpenMemory(MemoryService(places), places, files, checkpointer, keeper, node, replicator, lock)
 
 
-async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile]:
+async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile, LocalFile]:
+    """Return the connections for writing, for reading and for checkpoints."""
     timeout = settings.database_timeout_seconds
-    file = await LocalFile.open_writer(path, timeout, settings.memory_synchronous, copies=copies)
+    opened = [await LocalFile.open_writer(path, timeout, settings.memory_synchronous, copies=copies)]
     try:
-        return file, await LocalFile.open(path, timeout)
+        opened += [await LocalFile.open(path, timeout) for _ in range(2)]
     except BaseException:
-        await file.close()
+        for file in opened:
+            await file.close()
         raise
+    return opened[0], opened[1], opened[2]
 
 
 def _lock(path: Path) -> int:

@@ -157,8 +157,9 @@ class Replicator:
         for memory_id, last_seq in applied.items():
             self._node.waiters.moved(memory_id, last_seq)
             await self._node.refresh_if_stale(memory_id)
+        firsts = {op.memory_id: op.seq for op in reversed(ops)}
         for memory_id, verdict in verdicts.items():
-            first = next(op.seq for op in ops if op.memory_id == memory_id)
+            first = firsts[memory_id]
             match verdict.verdict:
                 case Verdict.SUPERSEDED:
                     # The next round acquires it again; if another process has written, its operations are parked.

@@ -9,12 +9,11 @@ from runlane.definitions.schema.definition import Orchestration
 from runlane.definitions.schema.step import OrchestrationStep
 from runlane.domain.graph_view import GraphEdge, RunGraph, StepStanding
 from runlane.domain.run import ORCHESTRATION, Run
-from runlane.domain.timeline import DECISION_EVENTS, STEP_EVENTS
 from runlane.errors import NotFound
 from runlane.orchestration.agent_run import root_of
 from runlane.orchestration.pinned import PinnedDefinitions
 from runlane.store.definitions import load_pinned
-from runlane.store.orchestration.timeline import read_run_facts
+from runlane.store.orchestration.timeline import read_standings
 from runlane.store.sql.database import Database
 
 _INNER = "/>"
@@ -29,9 +28,9 @@ async def read_run_graph(database: Database, run: Run, path: str = "") -> RunGra
     orchestration = _inner(root, path, pinned)
     version = run.plan["pins"].get(f"{ORCHESTRATION}{orchestration.id}") or run.definition
     graph = graph_view(orchestration, version)
-    facts = await read_run_facts(database, run, [*STEP_EVENTS, *DECISION_EVENTS])
-    standings = facts.builder.standings(path)
-    chosen = {(step_id, target) for step_path, step_id, target in facts.builder.decisions if _belongs(step_path, path)}
+    builder = await read_standings(database, run)
+    standings = builder.standings(path)
+    chosen = {(step_id, target) for step_path, step_id, target in builder.decisions if _belongs(step_path, path)}
     taken = tuple(number for number, edge in enumerate(graph.edges) if _is_taken(edge, standings, chosen))
     return RunGraph(run.id, path, graph, standings, taken)
 

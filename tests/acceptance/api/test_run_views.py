@@ -33,6 +33,16 @@ LOOPING: dict[str, Any] = {
         {"id": "inner", "type": "orchestration", "orchestration_id": "small", "output_key": "inner"},
     ],
 }  # fmt: skip
+ASKING: dict[str, Any] = {
+    "id": "asking",
+    "steps": [
+        {
+            "id": "each", "type": "loop", "for_each": f"list(range({ROUNDS}))", "loop_step_ids": ["ask"],
+            "max_concurrency": ROUNDS,
+        },
+        {"id": "ask", "type": "human", "human_prompt": "Go on?", "output_key": "answer"},
+    ],
+}  # fmt: skip
 SMALL: dict[str, Any] = {"id": "small", "steps": [say("one", "1", next_step_id="two"), say("two", "2")]}
 
 
@@ -144,6 +154,39 @@ async def test_many_rounds_are_one_span_that_opens_page_by_page(api: Api) -> Non
             break
     assert rounds == [f"rounds/{number}" for number in range(1, ROUNDS + 1)]
     problem_of(await api.get(f"/runs/{run_id}/timeline?cursor=x"), 422, "invalid_request")
+
+
+async def test_the_open_parts_of_a_long_step_are_counted_without_showing_them(api: Api) -> None:
+    await bring(api.parts.database, ASKING)
+    run_id = await paused(api, "asking")
+    each = by_path(await api.get(f"/runs/{run_id}/timeline"))["each"]
+    assert (each["children"], each["collapsed"], each["outcome"]) == (ROUNDS, True, "waiting")
+    assert each["child_outcomes"] == {"waiting": ROUNDS}
+    waits = (await api.get(f"/runs/{run_id}")).json()["waiting_for"]
+    answered = waits[3]["path"]
+    await api.post(f"/runs/{run_id}/resume", {"step": answered, "response": "yes"})
+
+    async def counted() -> bool:
+        each = by_path(await api.get(f"/runs/{run_id}/timeline"))["each"]
+        return each["child_outcomes"] == {"done": 1, "waiting": ROUNDS - 1}
+
+    await eventually(counted, "the answered part to be done")
+    shown: dict[str, dict[str, Any]] = {}
+    cursor: str | None = ""
+    while cursor is not None:
+        query = f"parent=each&limit=31{cursor and '&cursor=' + cursor}"
+        page = (await api.get(f"/runs/{run_id}/timeline?{query}")).json()
+        assert not set(shown) & {span["path"] for span in page["spans"]}
+        shown |= {span["path"]: span for span in page["spans"]}
+        cursor = page["next_cursor"]
+    parts = {path: span for path, span in shown.items() if span["depth"] == 0}
+    assert len(parts) == ROUNDS
+    assert {span["kind"] for span in parts.values()} == {"round"}
+    assert [path for path, span in parts.items() if span["outcome"] == "done"] == [answered.rpartition("/")[0]]
+    await api.post(f"/runs/{run_id}/cancel")
+    await ended(api, run_id)
+    each = by_path(await api.get(f"/runs/{run_id}/timeline"))["each"]
+    assert (each["outcome"], each["children"]) == ("abandoned", ROUNDS)
 
 
 async def test_the_graph_of_an_orchestration_and_of_a_run(api: Api) -> None:

@@ -64,12 +64,14 @@ _COPY_ENTRIES = Statement(
     _insert_into(memory_entries, _ENTRY_TYPES),
     _ENTRY_TYPES,
     purpose="Store copies of entries.",
+    by_rows=True,
 )
 _COPY_OPS = Statement(
     "memory_copy_ops",
     _insert_into(memory_ops, _OP_TYPES),
     _OP_TYPES,
     purpose="Store copies of operations.",
+    by_rows=True,
 )
 _COPY_HEAD = Statement(
     "memory_copy_head",

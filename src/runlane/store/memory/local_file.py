@@ -19,7 +19,7 @@ from runlane.errors import ConfigurationError, StorageFull
 from runlane.store.sql.schema.memory import MEMORY_TABLES
 from runlane.store.sql.sqlite import SqliteDatabase
 
-VERSION: Final = 1
+VERSION: Final = 2
 Synchronous = Literal["full", "normal"]
 
 _WORDS_TABLE: Final = (
@@ -42,6 +42,11 @@ _TRIGGERS: Final = {
     f"null begin {_DROP_WORDS}; end",
     "memory_words_removed": f"delete on memory_entries when old.deleted_at is null begin {_DROP_WORDS}; end",
 }
+# An index of all operation ids would be written at random places for each operation; requests without an idempotency
+# key are not looked up.
+_KEYED_OPS: Final = "create unique index memory_ops_id on memory_ops (memory_id, op_id) where fingerprint <> ''"
+# Checkpoints are made by another connection; this bounds the log if that one does not keep up.
+_CHECKPOINT_PAGES: Final = 16_384
 
 
 class LocalFile(SqliteDatabase):
@@ -71,6 +76,7 @@ class LocalFile(SqliteDatabase):
         connection.execute(f"pragma synchronous={synchronous}")
         # Pages of deleted content are overwritten, so that deleting an entry removes it from the disk.
         connection.execute("pragma secure_delete=on")
+        connection.execute(f"pragma wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("begin immediate")
         try:
             version: int = connection.execute("pragma user_version").fetchone()[0]
@@ -81,6 +87,8 @@ class LocalFile(SqliteDatabase):
                 )
             if version == 0:
                 _create(connection, copies=copies)
+            elif version < VERSION:
+                _upgrade(connection)
             row = connection.execute("select id from memory_identity").fetchone()
             connection.execute("commit")
         except BaseException:
@@ -88,6 +96,10 @@ class LocalFile(SqliteDatabase):
                 connection.execute("rollback")
             raise
         return str(row["id"])
+
+    async def checkpoint(self) -> None:
+        """Copy the write-ahead log to the file as far as no reader needs it. Does not wait for the writer."""
+        await self._thread.submit(lambda: self._open_connection().execute("pragma wal_checkpoint(passive)").fetchall())
 
     async def used_bytes(self) -> int:
         """Return the size of the file without the pages that are free."""
@@ -114,14 +126,23 @@ def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
         connection.execute(str(CreateTable(table).compile(dialect=dialect)))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             # A copy of a memory that was deleted or moved must not keep another one from having its title.
-            if index.dialect_options["postgresql"]["using"] or (copies and index.name == "memories_title"):
+            title = copies and index.name == "memories_title"
+            if title or index.dialect_options["postgresql"]["using"] or index.name == "memory_ops_id":
                 continue
             connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
+    connection.execute(_KEYED_OPS)
     connection.execute(_WORDS_TABLE)
     for name, body in _TRIGGERS.items():
         connection.execute(f"create trigger {name} after {body}")
     connection.execute("create table memory_identity (id text not null)")
     connection.execute("insert into memory_identity values (?)", (new_id("node"),))
+    connection.execute(f"pragma user_version={VERSION}")
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    connection.execute("drop index memory_ops_id")
+    connection.execute(_KEYED_OPS)
+    connection.execute("delete from memory_ops where state = 'applied' and fingerprint = ''")
     connection.execute(f"pragma user_version={VERSION}")
 
 

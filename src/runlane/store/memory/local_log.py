@@ -16,6 +16,7 @@ from sqlalchemy import (
     Integer,
     Text,
     bindparam,
+    delete,
     func,
     literal_column,
     select,
@@ -26,7 +27,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.memory import MemoryOp, MemoryOpKind, MemoryOpState, ParkedMemory
 from runlane.domain.text import clean_text
 from runlane.store.memory.operations import PlannedOp
-from runlane.store.memory.rows import OP_COLUMNS, op_from
+from runlane.store.memory.rows import OP_COLUMNS, UNKEYED, op_from
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema.memory import memories, memory_entries, memory_ops
@@ -77,9 +78,18 @@ _COUNTS = Statement(
 def _mark_applied(batch: FromClause) -> Executable:
     return (
         update(memory_ops)
-        .where(_o.memory_id == batch.c.memory_id, _o.seq <= batch.c.seq, _waits)
+        .where(_o.memory_id == batch.c.memory_id, _o.seq <= batch.c.seq, _waits, _o.fingerprint != UNKEYED)
         .values(state=MemoryOpState.APPLIED.value, payload=None, error=None)
     )
+
+
+def _drop_applied(batch: FromClause) -> Executable:
+    # Joined, so that SQLite reads the operations of each memory by its index.
+    rowid = literal_column("rowid", Integer())
+    applied = select(literal_column("memory_ops.rowid", Integer())).where(
+        _o.memory_id == batch.c.memory_id, _o.seq <= batch.c.seq, _waits, _o.fingerprint == UNKEYED
+    )
+    return delete(memory_ops).where(rowid.in_(applied.correlate(None)))
 
 
 def _mark_heads(batch: FromClause) -> Executable:
@@ -90,6 +100,12 @@ def _mark_heads(batch: FromClause) -> Executable:
 
 _MARKS = {"memory_id": Text(), "seq": BigInteger()}
 _MARK_OPS = Statement("memory_mark_ops", _mark_applied, _MARKS, purpose="Mark operations as replicated.")
+_DROP_OPS = Statement(
+    "memory_drop_ops",
+    _drop_applied,
+    _MARKS,
+    purpose="Delete replicated operations without an idempotency key from the log of a file.",
+)
 _MARK_HEADS = Statement("memory_mark_heads", _mark_heads, _MARKS, purpose="Store up to where memories are replicated.")
 _REJECT = Statement(
     "memory_reject_op",
@@ -218,6 +234,8 @@ async def mark_applied(file: Database, applied: Mapping[str, int]) -> None:
     members = list(applied.items())
 
     async def work(session: Session) -> None:
+        # The database has the whole log. The file needs what recognises a repeated request, and stays small and fast.
+        await session.fetch(_DROP_OPS, members)
         await session.fetch(_MARK_OPS, members)
         await session.fetch(_MARK_HEADS, members)
 

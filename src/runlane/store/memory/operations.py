@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, FromClause, Integer, Text, delete, literal_column, select, update
@@ -21,6 +22,10 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import upsert
 from runlane.store.sql.schema.memory import memory_entries, memory_fragments, memory_ops
 from runlane.store.sql.statement import Row, Statement
+
+# A lookup costs a tenth of what the constructor of an enum does.
+_KINDS: Final = {kind.value: kind for kind in MemoryOpKind}
+_NAMES: Final = {kind: kind.value for kind in MemoryOpKind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class PlannedOp:
             row["seq"],
             row["op_id"],
             row["fingerprint"],
-            MemoryOpKind(row["kind"]),
+            _KINDS[row["kind"]],
             row["subject"],
             change,
             row["created_at"],
@@ -66,7 +71,7 @@ _ENTRY: Final = {
     "expires_at": BigInteger(),
     "corrects": Text(),
 }
-_ENTRY_NAMES: Final = tuple(name for name in _ENTRY if name not in ("memory_id", "seq"))
+_entry_values: Final = itemgetter(*(name for name in _ENTRY if name not in ("memory_id", "seq")))
 
 
 def _insert_entries(batch: FromClause) -> Executable:
@@ -163,7 +168,9 @@ def _insert_ops(batch: FromClause) -> Executable:
     )
 
 
-INSERT_ENTRIES = Statement("memory_insert_entries", _insert_entries, _ENTRY, purpose="Add entries to memories.")
+INSERT_ENTRIES = Statement(
+    "memory_insert_entries", _insert_entries, _ENTRY, purpose="Add entries to memories.", by_rows=True
+)
 _CORRECT = Statement(
     "memory_correct_entries",
     _correct_entries,
@@ -193,27 +200,21 @@ PUT_FRAGMENTS = Statement("memory_put_fragments", _put_fragments, _FRAGMENT, pur
 _DELETE_FRAGMENTS = Statement(
     "memory_delete_fragments", _delete_fragments, {"memory_id": Text(), "name": Text()}, purpose="Delete fragments."
 )
-_INSERT_OPS = Statement("memory_insert_ops", _insert_ops, _LOG, purpose="Add operations to the log of memories.")
+_INSERT_OPS = Statement(
+    "memory_insert_ops", _insert_ops, _LOG, purpose="Add operations to the log of memories.", by_rows=True
+)
 
 
 async def log_ops(session: Session, ops: Sequence[PlannedOp], states: Mapping[str, MemoryOpState]) -> None:
     """Add operations to the log, each with the state of its memory. An applied one needs no payload any more."""
+    kept = {memory_id: (state is MemoryOpState.APPLIED, state.value) for memory_id, state in states.items()}
     members: list[Sequence[Any]] = []
     for op in ops:
-        state = states[op.memory_id]
-        payload = None if state is MemoryOpState.APPLIED else dump_json(op.change)
+        applied, state = kept[op.memory_id]
+        payload = None if applied else dump_json(op.change)
+        kind = _NAMES[op.kind]
         members.append(
-            (
-                op.memory_id,
-                op.seq,
-                op.op_id,
-                op.fingerprint,
-                op.kind.value,
-                op.subject,
-                payload,
-                state.value,
-                op.created_at_us,
-            )
+            (op.memory_id, op.seq, op.op_id, op.fingerprint, kind, op.subject, payload, state, op.created_at_us)
         )
     await session.fetch(_INSERT_OPS, members)
 
@@ -268,8 +269,7 @@ async def _apply(session: Session, kind: MemoryOpKind, ops: Sequence[PlannedOp])
 
 
 def _entry(op: PlannedOp) -> Sequence[Any]:
-    change = op.change
-    values = [change[name] for name in _ENTRY_NAMES]
+    values = _entry_values(op.change)
     return (values[0], op.memory_id, op.seq, *values[1:])
 
 

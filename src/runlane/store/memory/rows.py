@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlalchemy import Text, literal_column
+
 from runlane.domain.memory import (
     FragmentInfo,
     Memory,
@@ -43,6 +45,8 @@ FRAGMENT_COLUMNS: Final = (
     memory_fragments.c.updated_at,
     memory_fragments.c.seq,
 )
+# The fingerprint of an operation whose request had no idempotency key.
+UNKEYED: Final = literal_column("''", Text())
 OP_COLUMNS: Final = tuple(column for column in memory_ops.c if column.name not in ("payload", "fingerprint"))
 MEMORY_COLUMNS: Final = tuple(
     memories.c[name]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import BigInteger, FromClause, Text, bindparam, select, update
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Text, bindparam, select, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.memory import MemoryEntry, MemoryOpState
@@ -26,13 +27,13 @@ from runlane.store.memory.requests import (
     PutFragment,
     SetEntryTags,
 )
-from runlane.store.memory.rows import ENTRY_COLUMNS, FRAGMENT_COLUMNS, entry_from, fragment_from
+from runlane.store.memory.rows import ENTRY_COLUMNS, FRAGMENT_COLUMNS, UNKEYED, entry_from, fragment_from
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import member, now_us
 from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_nodes, memory_ops
 from runlane.store.sql.statement import Row, Statement
 
-_m = memories.c
+_m, _o = memories.c, memory_ops.c
 _owner_url = (
     select(memory_nodes.c.url)
     .where(memory_nodes.c.id == _m.owner, memory_nodes.c.lease_until > now_us())
@@ -58,19 +59,23 @@ _NAMES = Statement(
 )
 
 
-def _known_ops(batch: FromClause) -> Executable:
-    o = memory_ops.c
-    return select(o.memory_id, o.op_id, o.seq, o.fingerprint, o.kind, o.subject).where(
-        o.memory_id == batch.c.memory_id, o.op_id == batch.c.op_id
+def _known_ops(*conditions: ColumnElement[bool]) -> Statement:
+    def build(batch: FromClause) -> Executable:
+        return select(_o.memory_id, _o.op_id, _o.seq, _o.fingerprint, _o.kind, _o.subject).where(
+            _o.memory_id == batch.c.memory_id, _o.op_id == batch.c.op_id, *conditions
+        )
+
+    return Statement(
+        "memory_known_ops",
+        build,
+        {"memory_id": Text(), "op_id": Text()},
+        purpose="Find operations of earlier requests with the same idempotency keys.",
     )
 
 
-_KNOWN = Statement(
-    "memory_known_ops",
-    _known_ops,
-    {"memory_id": Text(), "op_id": Text()},
-    purpose="Find operations of earlier requests with the same idempotency keys.",
-)
+# The index of a file has the operations with an idempotency key alone; SQLite needs the condition to use it.
+# In the database, a request without a key looks for its own operation after a commit in doubt.
+_KNOWN: Final = {"sqlite": _known_ops(_o.fingerprint != UNKEYED), "postgresql": _known_ops()}
 _RANGE = Statement(
     "memory_entries_of_ops",
     select(*ENTRY_COLUMNS)
@@ -179,7 +184,7 @@ class _Known:
 
 async def _known(session: Session, requests: Sequence[MemoryRequest]) -> dict[tuple[str, str], _Known]:
     keys = list({(request.memory_id, request.op_id) for request in requests if request.keyed})
-    rows = await session.fetch(_KNOWN, keys)
+    rows = await session.fetch(_KNOWN[session.dialect], keys)
     return {(row["memory_id"], row["op_id"]): _Known(row["fingerprint"], row=row) for row in rows}
 
 

@@ -131,6 +131,44 @@ def _json_contains_sqlite(element: json_contains, compiler: SQLCompiler, **kw: A
     return f"json_contains({compiler.process(element.clauses, **kw)})"
 
 
+class json_path(FunctionElement[str]):  # noqa: N801
+    """The string under the key `path` of a JSON object: of an event's values, the step that it belongs to."""
+
+    type = Text()
+    inherit_cache = True
+    name = "json_path"
+
+
+@compiles(json_path, "postgresql")
+def _json_path_postgres(element: json_path, compiler: SQLCompiler, **kw: Any) -> str:
+    # A JSON string may have NUL, which text cannot represent.
+    return rf"(cast(replace({compiler.process(element.clauses, **kw)}, '\u0000', '\ufffd') as json) ->> 'path')"
+
+
+@compiles(json_path, "sqlite")
+def _json_path_sqlite(element: json_path, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"json_extract({compiler.process(element.clauses, **kw)}, '$.path')"
+
+
+class first_segment(FunctionElement[str]):  # noqa: N801
+    """The part of a path before its first slash."""
+
+    type = Text()
+    inherit_cache = True
+    name = "first_segment"
+
+
+@compiles(first_segment, "postgresql")
+def _first_segment_postgres(element: first_segment, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"split_part({compiler.process(element.clauses, **kw)}, '/', 1)"
+
+
+@compiles(first_segment, "sqlite")
+def _first_segment_sqlite(element: first_segment, compiler: SQLCompiler, **kw: Any) -> str:
+    path = compiler.process(element.clauses, **kw)
+    return f"substr({path}, 1, instr({path} || '/', '/') - 1)"
+
+
 class json_contains_any(FunctionElement[bool]):  # noqa: N801
     """Whether the JSON of the first argument contains one of the documents in the JSON list of the second."""
 
@@ -216,6 +254,11 @@ def member(value: Any, name: str) -> ColumnElement[bool]:
     return _one_of(value, name)
 
 
+def member_number(value: Any, name: str) -> ColumnElement[bool]:
+    """Return the condition that an integer is in the parameter `name`, a list of decimal strings."""
+    return _one_of(value, name, numbers=True)
+
+
 def optional(name: str, column: ColumnElement[Any]) -> ColumnElement[bool]:
     """The column equals the parameter `name`, a string, or the parameter is null."""
     wanted = bindparam(name, type_=Text())
@@ -225,22 +268,54 @@ def optional(name: str, column: ColumnElement[Any]) -> ColumnElement[bool]:
 class _one_of(ColumnElement[bool]):  # noqa: N801
     inherit_cache = False
 
-    def __init__(self, value: ColumnElement[Any], name: str) -> None:
+    def __init__(self, value: ColumnElement[Any], name: str, *, numbers: bool = False) -> None:
         self.value = value
         self.parameter = name
+        self.numbers = numbers
 
 
 @compiles(_one_of, "postgresql")
 def _one_of_postgres(element: _one_of, compiler: SQLCompiler, **kw: Any) -> str:
-    bound = bindparam(element.parameter, type_=ARRAY(Text()))
-    return f"{compiler.process(element.value, **kw)} = any ({compiler.process(bound, **kw)})"
+    bound = compiler.process(bindparam(element.parameter, type_=ARRAY(Text())), **kw)
+    values = f"cast(cast({bound} as text[]) as bigint[])" if element.numbers else bound
+    return f"{compiler.process(element.value, **kw)} = any ({values})"
 
 
 @compiles(_one_of, "sqlite")
 def _one_of_sqlite(element: _one_of, compiler: SQLCompiler, **kw: Any) -> str:
     bound = bindparam(element.parameter, type_=Text())
     value, values = compiler.process(element.value, **kw), compiler.process(bound, **kw)
-    return f"{value} in (select value from json_each({values}))"  # noqa: S608 - compiled parts without user input
+    listed = "cast(value as integer)" if element.numbers else "value"
+    return f"{value} in (select {listed} from json_each({values}))"  # noqa: S608 - compiled parts without user input
+
+
+def begins_with_any(value: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Return the condition that a string begins with one of the strings in the parameter `name`."""
+    return _begins_with(value, name)
+
+
+class _begins_with(ColumnElement[bool]):  # noqa: N801
+    inherit_cache = False
+
+    def __init__(self, value: ColumnElement[Any], name: str) -> None:
+        self.value = value
+        self.parameter = name
+
+
+@compiles(_begins_with, "postgresql")
+def _begins_with_postgres(element: _begins_with, compiler: SQLCompiler, **kw: Any) -> str:
+    value = compiler.process(element.value, **kw)
+    bound = compiler.process(bindparam(element.parameter, type_=ARRAY(Text())), **kw)
+    same = f"starts_with({value}, beginning.value)"
+    return f"exists (select 1 from unnest({bound}) as beginning(value) where {same})"  # noqa: S608 - compiled parts
+
+
+@compiles(_begins_with, "sqlite")
+def _begins_with_sqlite(element: _begins_with, compiler: SQLCompiler, **kw: Any) -> str:
+    value = compiler.process(element.value, **kw)
+    bound = compiler.process(bindparam(element.parameter, type_=Text()), **kw)
+    same = f"substr({value}, 1, length(beginning.value)) = beginning.value"
+    return f"exists (select 1 from json_each({bound}) as beginning where {same})"  # noqa: S608 - compiled parts
 
 
 def json_of(**fields: ColumnElement[Any]) -> ColumnElement[str]:

@@ -26,6 +26,7 @@ _WIDTH = 120
 _POSTGRES_ONLY = (
     "runlane.store.sql.postgres",
     "runlane.store.sql.postgres_session",
+    "runlane.store.sql.server_state",
     "runlane.store.sql.transaction_age",
     "runlane.store.queue.liveness_lock",
     "runlane.store.queue.accept_shared",

@@ -79,7 +79,7 @@ async def check_schema(database: Database, shown: str) -> None:
     version = await read_version(database)
     if version == HEAD or await _is_compatible(database, version):
         return
-    _refuse_unknown(version, shown)
+    check_upgradable(version, shown)
     raise SchemaOutdated(
         f"The database {shown} has schema {version or 'none'}, this code needs {HEAD}. Run: runlane db upgrade"
     )
@@ -93,7 +93,7 @@ async def _is_compatible(database: Database, version: str | None) -> bool:
     return bool(found) and found[0]["compatible_from"] in REVISIONS
 
 
-def _refuse_unknown(version: str | None, shown: str) -> None:
+def check_upgradable(version: str | None, shown: str) -> None:
     """Raise if the revision of the schema cannot be upgraded."""
     if version in UNRELEASED:
         raise SchemaOutdated(
@@ -130,7 +130,7 @@ async def upgrade(settings: Settings) -> tuple[str | None, str]:
     before = await _current_version(settings)
     if before == HEAD:
         return before, HEAD
-    _refuse_unknown(before, settings.shown_database)
+    check_upgradable(before, settings.shown_database)
     if settings.sqlite_path is None:
         await _upgrade_postgres(settings)
         return before, HEAD

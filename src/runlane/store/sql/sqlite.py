@@ -55,7 +55,12 @@ class SqliteSession:
         if members is not None and not members:
             return []
         began = time.perf_counter()
-        rows = self._connection.execute(*statement.bound("sqlite", params, members)).fetchall()
+        if statement.by_rows and members is not None:
+            rows: list[Any] = []
+            for sql, arguments in statement.chunks(members):
+                self._connection.execute(sql, arguments)
+        else:
+            rows = self._connection.execute(*statement.bound("sqlite", params, members)).fetchall()
         metrics.QUERY_SECONDS.observe(time.perf_counter() - began, statement.name)
         return cast("list[Row]", rows)
 

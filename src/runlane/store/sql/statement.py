@@ -3,19 +3,21 @@
 A statement for many members is built over `batch`, a table made of its parameters: arrays through unnest() on
 Postgres, one JSON string through json_each() on SQLite. So one declaration serves both dialects, and a thousand members
 cost one round trip. A single member, the common case under low load, has its own SQL on Postgres: plain parameters
-instead of arrays, which the planner and the driver handle faster.
+instead of arrays, which the planner and the driver handle faster. A statement that writes wide rows and returns nothing
+may have its members as rows of VALUES on SQLite, which costs half of what JSON does.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, Literal, cast
 
 import orjson
-from sqlalchemy import ARRAY, FromClause, column, func, literal_column, select
+from sqlalchemy import ARRAY, FromClause, column, func, literal_column, select, table
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.types import LargeBinary, Text, TypeEngine
@@ -25,6 +27,8 @@ Row = Mapping[str, Any]
 
 # The parameter that carries a whole batch on SQLite; on Postgres each column is an array of its own.
 BATCH_PARAMETER = "batch_json"
+# The numbers of rows of VALUES for which SQL exists, so that the driver finds its prepared statements again.
+_ROW_COUNTS = (128, 32, 8, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,12 @@ class Compiled:
 
 
 class Statement:
-    """One named statement. `name` and `purpose` are its heading in docs/reference/sql."""
+    """One named statement. `name` and `purpose` are its heading in docs/reference/sql.
 
-    __slots__ = ("_build", "_columns", "_compiled", "_single", "name", "purpose")
+    With `by_rows`, members are rows of VALUES on SQLite, in several statements if there are many; it returns no rows.
+    """
+
+    __slots__ = ("_build", "_columns", "_compiled", "_rows_sql", "_single", "by_rows", "name", "purpose")
 
     def __init__(
         self,
@@ -48,13 +55,16 @@ class Statement:
         columns: Mapping[str, TypeEngine[Any]] | None = None,
         *,
         purpose: str = "",
+        by_rows: bool = False,
     ) -> None:
         self.name = name
         self.purpose = purpose
+        self.by_rows = by_rows
         self._build = build
         self._columns = dict(columns or {})
         self._compiled: dict[Dialect, Compiled] = {}
         self._single: Compiled | None = None
+        self._rows_sql: dict[int, str] = {}
 
     def compiled(self, dialect: Dialect) -> Compiled:
         """Return the SQL for a dialect, compiled at first use."""
@@ -71,7 +81,7 @@ class Statement:
 
     def texts(self, dialect: Dialect) -> dict[str, str]:
         """Return every SQL string that may be sent, by what it is used for."""
-        texts = {"": self.compiled(dialect).sql}
+        texts = {"": self.rows_sql(1) if self.by_rows and dialect == "sqlite" else self.compiled(dialect).sql}
         if dialect == "postgresql" and self._columns:
             texts["one member"] = self.single().sql
         return texts
@@ -85,10 +95,33 @@ class Statement:
         compiled = self.compiled(dialect)
         return compiled.sql, bind(compiled, dialect, self._columns, params, members)
 
+    def rows_sql(self, count: int) -> str:
+        """Return the SQL on SQLite for this number of members as rows of VALUES."""
+        found = self._rows_sql.get(count)
+        if found is None:
+            row = f"({', '.join('?' * len(self._columns))})"
+            names, rows = ", ".join(self._columns), ", ".join([row] * count)
+            found = self._rows_sql[count] = f"WITH batch({names}) AS (VALUES {rows}) {self.compiled('sqlite').sql}"
+        return found
+
+    def chunks(self, members: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
+        """Yield SQL and arguments that together write all members on SQLite."""
+        compiled = self.compiled("sqlite")
+        # The compiler made parameters of constants; they follow the rows in the SQL.
+        constants = [compiled.filled[name] for name in compiled.names]
+        first = 0
+        for count in _ROW_COUNTS:
+            while len(members) - first >= count:
+                yield self.rows_sql(count), [*chain.from_iterable(members[first : first + count]), *constants]
+                first += count
+
     def _compile(self, dialect: Dialect, *, single: bool = False) -> Compiled:
         build = self._build
         if self._columns:
-            batch = single_table(self._columns) if single else batch_table(dialect, self._columns)
+            if self.by_rows and dialect == "sqlite":
+                batch: FromClause = table("batch", *(column(name, kind) for name, kind in self._columns.items()))
+            else:
+                batch = single_table(self._columns) if single else batch_table(dialect, self._columns)
             statement = cast("Callable[[FromClause], Executable]", build)(batch)
         else:
             statement = cast("Executable", build)
@@ -160,8 +193,8 @@ def batch_table(dialect: Dialect, columns: Mapping[str, TypeEngine[Any]]) -> Fro
     """Return a table made of the parameters that carry a batch."""
     if dialect == "postgresql":
         arrays = [bindparam(name, type_=ARRAY(kind)) for name, kind in columns.items()]
-        table = func.unnest(*arrays).table_valued(*(column(name, kind) for name, kind in columns.items()))
-        return table.render_derived(name="batch")
+        rows = func.unnest(*arrays).table_valued(*(column(name, kind) for name, kind in columns.items()))
+        return rows.render_derived(name="batch")
     return named_batch("batch", BATCH_PARAMETER, columns)
 
 

@@ -21,7 +21,7 @@ import type { TurnMessages } from './turns'
 /** What an agent has done in a turn, from the events of its run. */
 function Steps({ runId, status, scroll }: { runId: string; status: string; scroll: boolean }) {
   const run = useApi('/api/v2/runs/{run_id}', { path: { run_id: runId } }, { topics: ['runs', 'inbox'], runId })
-  const store = useRunModel(runId, run.data?.status ?? status)
+  const store = useRunModel(runId, run.data?.status ?? status, 0)
   const items = [...store.model.conversations.values()].flatMap((conversation) => conversation.items)
   const live = [...store.model.live.values()]
   const end = useRef<HTMLLIElement>(null)

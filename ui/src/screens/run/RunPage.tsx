@@ -56,7 +56,7 @@ function Body({ run, store, tab, span, onSelect }: { run: Run; store: RunStore; 
 
 function OpenRun({ run }: { run: Run }) {
   const address = useAddress()
-  const store = useRunModel(run.run_id, run.status)
+  const store = useRunModel(run.run_id, run.status, run.last_seq)
   const tabs = tabsOf(run, store)
   const wanted = address.get('tab')
   const selected = tabs.some((tab) => tab.id === wanted) ? wanted! : 'timeline'

@@ -28,8 +28,10 @@ export class RunStore {
   private stopStream: (() => void) | undefined
   private stopped = false
 
-  constructor(runId: string) {
+  /** `lastSeq`: the number of the last event that the page knows of. */
+  constructor(runId: string, lastSeq = 0) {
     this.runId = runId
+    this.lastSeq = lastSeq
   }
 
   subscribe = (listener: () => void): (() => void) => {
@@ -61,11 +63,12 @@ export class RunStore {
 
   private async load(): Promise<void> {
     const path = { run_id: this.runId }
+    if (this.lastSeq > MANY) return this.seed()
     for (;;) {
       const page = await call('get', '/api/v2/runs/{run_id}/events', { path, query: { after: this.model.last, limit: PAGE, max_value_bytes: MAX_VALUE_BYTES } })
       if (this.stopped) return
       this.lastSeq = Math.max(this.lastSeq, page.last_seq)
-      if (this.model.last === 0 && this.lastSeq - page.first_seq > MANY) return this.seed(page.first_seq)
+      if (this.model.last === 0 && this.lastSeq - page.first_seq > MANY) return this.seed()
       if (this.model.last === 0 && page.first_seq > 1) this.model = emptyModel(page.first_seq)
       applyEvents(this.model, page.events as unknown as RunEvent[])
       this.notify()
@@ -74,12 +77,13 @@ export class RunStore {
   }
 
   /** The number comes first: events after it are read from the stream, even if the timeline has some of them. */
-  private async seed(first: number): Promise<void> {
+  private async seed(): Promise<void> {
     const path = { run_id: this.runId }
     const last = this.lastSeq
-    const [timeline, { attempts }] = await Promise.all([
+    const [timeline, { attempts }, { first_seq: first }] = await Promise.all([
       call('get', '/api/v2/runs/{run_id}/timeline', { path, query: { limit: 2_000 } }),
       call('get', '/api/v2/runs/{run_id}/attempts', { path }),
+      call('get', '/api/v2/runs/{run_id}/events', { path, query: { limit: 1, max_value_bytes: MAX_VALUE_BYTES } }),
     ])
     if (this.stopped) return
     this.model = seedModel(timeline, attempts, first, last)

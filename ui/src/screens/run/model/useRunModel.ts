@@ -3,9 +3,9 @@ import { useEffect, useState, useSyncExternalStore } from 'react'
 import { isEnded } from '@/text/status'
 import { RunStore } from './store'
 
-export function useRunModel(runId: string, status: string | undefined): RunStore {
-  const [store, setStore] = useState(() => new RunStore(runId))
-  if (store.runId !== runId) setStore(new RunStore(runId))
+export function useRunModel(runId: string, status: string | undefined, lastSeq: number): RunStore {
+  const [store, setStore] = useState(() => new RunStore(runId, lastSeq))
+  if (store.runId !== runId) setStore(new RunStore(runId, lastSeq))
   useEffect(() => {
     void store.start()
     return () => store.stop()
