@@ -47,7 +47,7 @@ class ScriptedModel(BaseChatModel):
     ) -> AsyncIterator[ChatGenerationChunk]:
         for word in re.findall(r"\S+\s*", _answer(messages)):
             await asyncio.sleep(WORD_SECONDS)
-            chunk = ChatGenerationChunk(message=AIMessageChunk(word))
+            chunk = ChatGenerationChunk(message=AIMessageChunk(content=word))
             if run_manager is not None:
                 await run_manager.on_llm_new_token(word, chunk=chunk)
             yield chunk
@@ -69,7 +69,9 @@ model = ScriptedModel()
 async def talk(state: MessagesState) -> Command[Literal["approve", "__end__"]]:
     """Answer the last message; continue with the approval if the answer is an offer."""
     answer = await model.ainvoke(state["messages"])
-    return Command(goto="approve" if OFFER in str(answer.content) else END, update={"messages": [answer]})
+    if OFFER in str(answer.content):
+        return Command(goto="approve", update={"messages": [answer]})
+    return Command(goto="__end__", update={"messages": [answer]})
 
 
 async def approve(state: MessagesState) -> Command[Literal["finish"]]:
