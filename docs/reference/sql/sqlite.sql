@@ -2701,8 +2701,8 @@ WHERE browser_sessions.id in (select value from json_each(?)) AND browser_sessio
 -- Find the loops and parallel steps of a run with many parts.
 SELECT starts.path, min(starts.type) AS type, count(*) AS parts, min(starts.seq) AS first_seq, max(starts.seq) AS
     last_seq, min(starts.at) AS first_at, max(starts.at) AS last_at
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS starts GROUP BY starts.path
 HAVING count(*) > ? ORDER BY count(*) DESC, starts.path
@@ -2712,8 +2712,8 @@ LIMIT ? OFFSET ?;
 -- Find the parts of a loop or parallel step with a step that has begun and has no record.
 SELECT DISTINCT substr(substr(begun.path, length(?) + 1), 1, instr(substr(begun.path, length(?) + 1) || '/', '/') - 1)
     AS child
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type = 'step_start') AS begun
 WHERE substr(begun.path, 1, length(?)) = ? AND NOT (EXISTS (SELECT *
@@ -3436,6 +3436,11 @@ SELECT max(run_series.bucket) AS bucket
 FROM run_series
 WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.lane = ? AND run_series.target = ?;
 
+-- last_end_of_a_run
+-- Read when the last run ended.
+SELECT max(runs.ended_at) AS last
+FROM runs;
+
 -- last_summaries
 -- Read the last summaries of a chat session before a turn, newest first.
 SELECT run_calls.payload
@@ -3540,8 +3545,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) ORDER BY found.id DESC
@@ -3565,8 +3588,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
@@ -3594,8 +3635,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
@@ -3645,7 +3704,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3665,8 +3743,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
@@ -3678,8 +3774,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3690,8 +3805,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3703,9 +3837,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3728,8 +3880,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND run_children.run_id = ? AND found.id !=
@@ -3764,7 +3934,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3782,7 +3971,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
+    found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
 FROM json_each(?) AS tenants JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
@@ -3793,8 +4001,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
-    chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
+    found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3805,8 +4031,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3818,9 +4063,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3844,7 +4107,26 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
@@ -3857,7 +4139,26 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
@@ -3900,7 +4201,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3920,8 +4240,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
@@ -3932,8 +4270,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3944,8 +4301,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3957,9 +4333,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3973,7 +4367,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3993,8 +4406,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
@@ -4006,8 +4437,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -4018,8 +4468,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
@@ -4031,9 +4500,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -5403,6 +5890,13 @@ WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 
     tenant_quotas.name
 LIMIT 10 OFFSET ?;
 
+-- newest_audit_actions
+-- Read the newest entries of the audit log.
+SELECT audit.id, audit.tenant, audit.action, audit.subject
+FROM audit
+WHERE audit.id > ? ORDER BY audit.id DESC
+LIMIT ? OFFSET ?;
+
 -- newest_checkpoint
 -- Read the newest checkpoint of a thread in a namespace.
 SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
@@ -5438,11 +5932,24 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT ? OFFSET ?;
 
+-- newest_run_signatures
+-- Read the state of the newest runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs ORDER BY runs.id DESC
+LIMIT ? OFFSET ?;
+
 -- newest_thread_run
 -- Find when the newest run of a thread was accepted.
 SELECT max(thread_runs.created_at) AS created_at
 FROM thread_runs
 WHERE thread_runs.thread = ?;
+
+-- newly_ended_runs
+-- Read the runs that have ended since an earlier look.
+SELECT runs.id, runs.status, runs.last_seq, runs.ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at > ? ORDER BY runs.ended_at
+LIMIT ? OFFSET ?;
 
 -- next_assistant_version
 -- Find the number of the next version of an assistant.
@@ -5629,6 +6136,12 @@ WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = exclu
     excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
     = excluded."match", lookback_us = excluded.lookback_us, looked_at = ?, note = ?, claimed_by = ?, claimed_until = ?
     WHERE run_waits.settled_at IS NOT NULL RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+
+-- ordering_key_of_session
+-- Read the ordering key of the runs of a chat session.
+SELECT chat_sessions.ordering_key, chat_sessions.tenant
+FROM chat_sessions
+WHERE chat_sessions.id = ?;
 
 -- ordinal_of_run
 -- Read the ordinal of a run in its thread.
@@ -6095,8 +6608,8 @@ WHERE run_events.run_id = ? AND run_events.seq = ?;
 -- read_event_heads
 -- Read the number, the type and the path of the events of a run that have one of these types.
 SELECT heads.seq, heads.type, heads.at, heads.path
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads ORDER BY heads.seq
 LIMIT ? OFFSET ?;
@@ -6474,8 +6987,8 @@ WHERE secrets.tenant = ? AND secrets.name = ?;
 -- read_shown_event_heads
 -- Read the paths of the events of a run outside of long groups, and those of some parts of one.
 SELECT heads.seq, heads.type, heads.at, heads.path
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads
 WHERE NOT ((heads.type = 'loop_iteration' OR heads.type = 'branch_start') AND heads.path in (select value from
@@ -6514,10 +7027,10 @@ LIMIT ? OFFSET ?;
 
 -- read_step_starts
 -- Read when the steps of these paths have begun.
-SELECT json_extract(run_events.data, '$.path') AS path, min(run_events.at) AS at
+SELECT json_extract(run_events.data, '$.' || 'path') AS path, min(run_events.at) AS at
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) AND json_extract(run_events.data,
-    '$.path') in (select value from json_each(?)) GROUP BY json_extract(run_events.data, '$.path');
+    '$.' || 'path') in (select value from json_each(?)) GROUP BY json_extract(run_events.data, '$.' || 'path');
 
 -- read_step_values
 -- Read the values of one step of a run.
@@ -7058,6 +7571,13 @@ SELECT runs.id, runs.tenant
 FROM runs
 WHERE runs.worker_id = ? AND runs.status = 'running' ORDER BY runs.id
 LIMIT 100 OFFSET ?;
+
+-- running_run_signatures
+-- Read the state of running runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs
+WHERE runs.status = 'running'
+LIMIT ? OFFSET ?;
 
 -- running_runs
 -- Read running runs, oldest first.
@@ -9146,3 +9666,9 @@ UPDATE runs SET status='blocked', last_seq=(runs.last_seq + 1) WHERE runs.id in 
 -- withdraw_waiter
 DELETE FROM provider_waiters WHERE provider_waiters.credential = ? AND (provider_waiters.holder = ? OR
     provider_waiters.seen_at < (SELECT now_us() AS now_us_1) - 60000000);
+
+-- worker_signatures
+-- Read the state of the newest workers, to compare it with an earlier look.
+SELECT workers.id, workers.status, workers.drain_requested_at
+FROM workers ORDER BY workers.id DESC
+LIMIT ? OFFSET ?;
