@@ -14,6 +14,7 @@ from bench.measures import (
     agents,
     arrival,
     concurrency,
+    dashboard,
     fairness,
     flow_control,
     footprint,
@@ -102,6 +103,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("graphs", _graphs), ("fairness", _fairness),
         ("concurrency", _concurrency), ("flow_control", _flow_control),
         ("schedules", _schedules), ("lists", _lists), ("webhooks", _webhooks),
+        ("dashboard", _dashboard),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -455,6 +457,20 @@ def _graphs(report: Report) -> Iterator[Row]:
     p50, p99 = (report.percentile("graphs", RUNLANE, graphs.FIRST_EVENT, percent) for percent in (50, 99))
     label = "the same, request → first event, idle, p50 / p99 ms; Aegra, measured elsewhere: 28 to 33"
     yield Row(label, [_pair(p50, p99)], "", "p50 ≤ 15 ms", None if p50 is None else p50 <= 15)
+
+
+def _dashboard(report: Report) -> Iterator[Row]:
+    events = report.conditions["sizes"]["dashboard_events"]
+    for variant, label, most in (
+        (dashboard.RUN, f"page of a run with {events:,} events open, ms", 1500),
+        (dashboard.TASK, "longest task of the browser while its timeline is scrolled, ms", 100),
+        (dashboard.EVENTS, "its first events, ms", 1500),
+        (dashboard.GRAPH, "graph of 300 steps, ms", 1500),
+        (dashboard.WORKERS, "page of 200 workers, ms", 500),
+        (dashboard.LIVE, "a new run in an open list, after its commit, ms", 500),
+    ):
+        value = report.median("dashboard", RUNLANE, variant)
+        yield Row(label, ["" if value is None else f"{value:.0f}"], "", f"≤ {most}", value is None or value <= most)
 
 
 def _permits(report: Report) -> Iterator[Row]:

@@ -97,6 +97,7 @@ class Sizes:
     graph_runs: int = 2_000
     graph_clients: int = 50
     graph_streams: int = 100
+    dashboard_events: int = 50_000
 
     def select(self, *names: str) -> list[str]:
         """Return those of these systems that are measured."""
@@ -147,4 +148,5 @@ QUICK = Sizes(
     schedules=200,
     webhooks=200,
     listed=5_000,
+    dashboard_events=2_000,
 )

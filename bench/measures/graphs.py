@@ -42,8 +42,10 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
             with servers.workspace() as workspace, ExitStack() as processes:
                 await SYSTEMS["runlane"](workspace).prepare()
                 async with serving(servers, workspace) as server:
+                    # The bus of the server, so that its runs wake the workers.
+                    environment = servers.environment(workspace, redis=True)
                     for _ in range(workers):
-                        processes.enter_context(running(_WORKER, servers.environment(workspace), servers.log))
+                        processes.enter_context(running(_WORKER, environment, servers.log))
                     await _until_hosted(server)
                     await _finish_runs(server, sizes.graph_clients, sizes.graph_clients)
                     await servers.checkpoint()
