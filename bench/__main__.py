@@ -28,6 +28,7 @@ from bench.measures import (
     arrival,
     claims,
     concurrency,
+    dashboard,
     drain,
     fairness,
     flow_control,
@@ -80,6 +81,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "schedules": schedules.measure,
     "lists": lists.measure,
     "webhooks": webhooks.measure,
+    "dashboard": dashboard.measure,
     "footprint": footprint.measure,
 }
 

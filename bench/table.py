@@ -14,6 +14,7 @@ from bench.measures import (
     agents,
     arrival,
     concurrency,
+    dashboard,
     fairness,
     flow_control,
     footprint,
@@ -99,6 +100,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("fairness", _fairness),
         ("concurrency", _concurrency), ("flow_control", _flow_control),
         ("schedules", _schedules), ("lists", _lists), ("webhooks", _webhooks),
+        ("dashboard", _dashboard),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -437,6 +439,20 @@ def _lists(report: Report) -> Iterator[Row]:
         slowest = max(report.percentile("lists", system, variant, 95) or 0.0 for variant in variants)
         label = f"one page of {runs:,} runs, the slowest of {len(variants)} lists and counts, {dialect}, p95 ms"
         yield Row(label, [f"{slowest:.1f}"], "", "≤ 50 ms", slowest <= 50)
+
+
+def _dashboard(report: Report) -> Iterator[Row]:
+    events = report.conditions["sizes"]["dashboard_events"]
+    for variant, label, most in (
+        (dashboard.RUN, f"page of a run with {events:,} events open, ms", 1500),
+        (dashboard.TASK, "longest task of the browser while its timeline is scrolled, ms", 100),
+        (dashboard.EVENTS, "its first events, ms", 1500),
+        (dashboard.GRAPH, "graph of 300 steps, ms", 1500),
+        (dashboard.WORKERS, "page of 200 workers, ms", 500),
+        (dashboard.LIVE, "a new run in an open list, after its commit, ms", 500),
+    ):
+        value = report.median("dashboard", RUNLANE, variant)
+        yield Row(label, ["" if value is None else f"{value:.0f}"], "", f"≤ {most}", value is None or value <= most)
 
 
 def _permits(report: Report) -> Iterator[Row]:

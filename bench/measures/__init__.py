@@ -94,6 +94,7 @@ class Sizes:
     memory_adds: int = 60_000
     memory_plain_adds: int = 3_000
     listed: int = 1_000_000
+    dashboard_events: int = 50_000
 
     def select(self, *names: str) -> list[str]:
         """Return those of these systems that are measured."""
@@ -141,4 +142,5 @@ QUICK = Sizes(
     schedules=200,
     webhooks=200,
     listed=5_000,
+    dashboard_events=2_000,
 )

@@ -81,13 +81,22 @@ class RunReader:
         tag: str | Sequence[str] | None = None,
         parent: str | None = None,
         schedule_id: str | None = None,
+        worker: str | None = None,
+        session: str | None = None,
+        error_code: str | None = None,
+        roots: bool = False,
+        min_duration_seconds: float | None = None,
+        max_duration_seconds: float | None = None,
+        min_cost_usd: float | None = None,
+        max_cost_usd: float | None = None,
         cursor: str | None = None,
         page: int = 100,
     ) -> AsyncGenerator[Run]:
         """Yield runs, newest first, without input and result, read page by page.
 
         With several statuses, runs in any of them are listed; with several tags, runs that have all of them. An
-        ordering key belongs to one tenant: to the default one if no tenant is given.
+        ordering key belongs to one tenant: to the default one if no tenant is given. `roots` leaves out runs that other
+        runs started as tools.
         """
         statuses = [status] if isinstance(status, str) else status or ()
         wanted = RunFilter(
@@ -101,6 +110,14 @@ class RunReader:
             tags=(tag,) if isinstance(tag, str) else tuple(tag or ()),
             parent=parent,
             schedule_id=schedule_id,
+            worker_id=worker,
+            session_id=session,
+            error_code=error_code,
+            roots_only=roots,
+            min_duration_us=None if min_duration_seconds is None else round(min_duration_seconds * 1e6),
+            max_duration_us=None if max_duration_seconds is None else round(max_duration_seconds * 1e6),
+            min_cost_usd=min_cost_usd,
+            max_cost_usd=max_cost_usd,
         )
         while True:
             found = await search_runs(await self.database(), wanted, below=cursor, limit=page)

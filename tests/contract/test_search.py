@@ -134,6 +134,48 @@ async def test_pages_neither_lose_nor_repeat_a_run(store: Store, window: int) ->
         assert found == [run.id for run in by_age if matches(run, wanted)], wanted
 
 
+async def test_filters_without_an_index_are_checked_run_by_run(store: Store) -> None:
+    everything = await some_runs(store)
+    started = [run for run in everything if run.claimed_at_us is not None and run.status.terminal]
+    worker = started[0].worker_id
+    assert worker is not None
+    failed = next(run for run in everything if run.status is Status.FAILED)
+    error = failed.error or {}
+    code = error.get("code") or error["type"]
+    slow, paid, child = started[0].id, started[1].id, started[2].id
+    await store.sql("update runs set ended_at = claimed_at + 90000000 where id = :id", id=slow)
+    await store.sql("update run_attempts set started_at = started_at - 90000000 where run_id = :id", id=slow)
+    for number, cost in enumerate((0.25, 0.5)):
+        await store.sql(
+            "insert into run_calls (run_id, path, key, attempt, kind, payload, cost_usd, at) "
+            f"values (:id, 'answer', 'k{number}', 1, 'model', '{{}}', {cost}, 0)",
+            id=paid,
+        )
+    await store.sql(
+        "insert into idempotency_keys (key, fingerprint, run_id, created_at) values ('c', '', :id, 0)", id=child
+    )
+    await store.sql(
+        "insert into run_children (key, run_id, path, begun_at) values ('c', :id, 'call', 0)", id=everything[0].id
+    )
+
+    async def found(**wanted: Any) -> set[str]:
+        page = await search_runs(store.database, RunFilter(**wanted), limit=200)
+        return {run.id for run in page.runs}
+
+    assert await found(worker_id=worker) == {run.id for run in everything if run.worker_id == worker}
+    assert await found(worker_id="wrk_none") == set()
+    assert failed.id in await found(error_code=code)
+    assert await found(error_code=code) <= {run.id for run in everything if run.error is not None}
+    assert await found(error_code="no_such_code") == set()
+    assert await found(min_duration_us=80_000_000, statuses=(Status.COMPLETED, Status.FAILED)) == {slow}
+    assert slow not in await found(max_duration_us=80_000_000)
+    assert await found(min_cost_usd=0.75) == {paid}
+    assert await found(min_cost_usd=0.75, tenant="elsewhere") == set()
+    assert paid not in await found(max_cost_usd=0.74)
+    assert await found(roots_only=True) == {run.id for run in everything} - {child}
+    assert await found(session_id="no_such_session") == set()
+
+
 async def test_a_rare_text_is_found_over_pages_that_are_truncated(store: Store) -> None:
     accepted = [await store.add(target="rare" if number == 0 else "job") for number in range(8)]
     cursor: str | None = None

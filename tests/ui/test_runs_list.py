@@ -41,6 +41,11 @@ def test_each_filter_reaches_the_server(page: Page, site: Site, runs: dict[str, 
         ("key=user:7&status=blocked", "blocked"),
         ("target=orchestration:broken", "broken"),
         ("text=a-part-of-nothing", None),
+        (f"worker={site.get_run(runs['completed'])['worker_id']}&tag=customer=7", "running"),
+        ("error=no_such_code", None),
+        ("longer=300d&status=completed", None),
+        ("mincost=1000", None),
+        ("session=none", None),
     ):
         page.goto(f"{site.ui}/runs?{query}")
         if name is None:

@@ -11,7 +11,8 @@ const word = fc.stringMatching(/^[a-z0-9:_ ./-]{0,12}$/)
 const filters: fc.Arbitrary<RunFilters> = fc
   .record({
     status: fc.uniqueArray(fc.constantFrom('queued', 'running', 'failed')),
-    target: word, lane: word, key: word, text: word, parent: word, schedule: word,
+    target: word, lane: word, key: word, text: word, parent: word, schedule: word, worker: word, session: word, error: word,
+    roots: fc.constantFrom('', 'yes'), longer: fc.constantFrom('', '90s'), shorter: fc.constantFrom('', '2h'), mincost: fc.constantFrom('', '0.5'), maxcost: fc.constantFrom('', '10'),
     tag: fc.uniqueArray(fc.stringMatching(/^[a-z=0-9]{1,8}$/), { maxLength: 3 }),
     window: fc.constantFrom('15m', '24h', '7d', 'all'),
   })
@@ -33,6 +34,11 @@ describe('filters', () => {
       for (const entry of setFilters(given)) expect(setFilters(without(given, entry))).toHaveLength(setFilters(given).length - 1)
     }))
   })
+  test('durations are seconds, costs are numbers, and what is neither is left to the server', () => {
+    const found = toQuery(readFilters(new URLSearchParams('longer=2m&maxcost=0.5&shorter=long')), 0)
+    expect([found.min_duration_seconds, found.max_cost_usd, found.max_duration_seconds]).toEqual([120, 0.5, 'long'])
+  })
+  test('a bulk job cannot select by worker', () => expect(toBulkFilter(readFilters(new URLSearchParams('worker=wrk_1')), 0)).toBeNull())
   test('a bulk job cannot select by parent', () => expect(toBulkFilter(readFilters(new URLSearchParams('parent=run_1')), 0)).toBeNull())
 })
 

@@ -4297,6 +4297,11 @@ FROM run_series
 WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.lane = $2::VARCHAR AND
     run_series.target = $2::VARCHAR;
 
+-- last_end_of_a_run
+-- Read when the last run ended.
+SELECT max(runs.ended_at) AS last
+FROM runs;
+
 -- last_summaries
 -- Read the last summaries of a chat session before a turn, newest first.
 SELECT run_calls.payload
@@ -4410,13 +4415,34 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) ORDER BY found.id DESC
-LIMIT $12::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $12::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) ORDER BY found.id DESC
+LIMIT $19::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $19::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_ids
 -- List runs by ids, newest first.
@@ -4436,17 +4462,38 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND (CAST($13::VARCHAR
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND (CAST($19::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $19::VARCHAR) AND (CAST($20::VARCHAR
     AS TEXT) IS NULL OR (EXISTS (SELECT *
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE run_children.run_id = $13::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($14::TEXT[])
+WHERE run_children.run_id = $20::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($21::TEXT[])
     ORDER BY found.id DESC
-LIMIT $15::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $15::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $22::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $22::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_key
 -- List runs by key, newest first.
@@ -4466,20 +4513,41 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $12::VARCHAR ORDER BY found.id
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $19::VARCHAR ORDER BY found.id
     DESC
-LIMIT $13::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $13::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $20::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $20::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_lane
 -- List runs by lane, newest first.
 WITH RECURSIVE ended_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
 LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
@@ -4494,7 +4562,7 @@ WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.tar
 LIMIT 1))),
 waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
     next_run.target, next_run.lane
@@ -4512,13 +4580,34 @@ LIMIT 1))),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4539,24 +4628,66 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
-FROM ended_kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1
+FROM ended_kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1
 WHERE ended_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
-    found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4567,27 +4698,69 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1
+FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1
 WHERE waiting_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_parent
 -- List runs by parent, newest first.
@@ -4608,20 +4781,41 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND (CAST($9::VARCHAR AS TEXT) IS NULL OR found.tenant =
-    $9::VARCHAR) AND ($10::INTEGER = 0 OR (SELECT count(*) AS count_1
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($11::TEXT[]) AND run_tags.run_id = found.id) =
-    $10::INTEGER) AND (CAST($12::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $12::VARCHAR) AND run_children.run_id
-    = $13::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
-LIMIT $14::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $14::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND (CAST($19::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $19::VARCHAR) AND run_children.run_id
+    = $20::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+LIMIT $21::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $21::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_status
 -- List runs by status, newest first.
 WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
     next_run.target, next_run.lane
@@ -4639,13 +4833,34 @@ LIMIT 1))),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4664,22 +4879,64 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT
-    NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
+    found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads
-    ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS
+    heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.status = chosen.status AND found.ended_at IS NOT
-    NULL AND found.id <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
+    found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4690,27 +4947,69 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
     heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_tag
 -- List runs by tag, newest first.
@@ -4732,35 +5031,77 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
-    (SELECT count(*) AS count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id =
+    $8::VARCHAR) AND (NOT $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
-    AND tagged.tenant = ranges.tenant AND tagged.tag = $11::VARCHAR ORDER BY tagged.run_id DESC
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($17::TEXT[]) AND run_tags.run_id = found.id) =
+    $16::INTEGER) AND tagged.tenant = ranges.tenant AND tagged.tag = $18::VARCHAR ORDER BY tagged.run_id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant
-FROM unnest($12::TEXT[]) AS tenants(value)) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $13::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM unnest($19::TEXT[]) AS tenants(value)) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $20::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM run_tags AS tagged JOIN runs AS found ON found.id = (tagged.run_id || '')
 WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
     found.target = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT
     AS BIGINT) IS NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
-    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND found.status = any ($8::TEXT[]) AND ($9::INTEGER = 0 OR
-    (SELECT count(*) AS count_1
+    lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id =
+    $8::VARCHAR) AND (NOT $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($10::TEXT[]) AND run_tags.run_id = found.id) = $9::INTEGER)
-    AND tagged.tenant = chosen.tenant AND tagged.tag = $11::VARCHAR AND tagged.run_id <= chosen.newest ORDER BY
-    tagged.run_id DESC
-LIMIT $13::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $13::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($17::TEXT[]) AND run_tags.run_id = found.id) =
+    $16::INTEGER) AND tagged.tenant = chosen.tenant AND tagged.tag = $18::VARCHAR AND tagged.run_id <= chosen.newest
+    ORDER BY tagged.run_id DESC
+LIMIT $20::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $20::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_target
 -- List runs by target, newest first.
 WITH RECURSIVE ended_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = $3::VARCHAR ORDER BY
     next_run.lane
@@ -4772,7 +5113,7 @@ WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.tar
 LIMIT 1)),
 waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($8::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
     = $3::VARCHAR ORDER BY next_run.lane
@@ -4786,13 +5127,34 @@ LIMIT 1)),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4813,24 +5175,66 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
-FROM ended_kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
+FROM ended_kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
     DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
-    found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4841,40 +5245,103 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
     heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_target_and_lane
 -- List runs by target and lane, newest first.
 WITH running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $12::BOOLEAN AND found.tenant = any ($8::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\'))
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4895,24 +5362,66 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
-FROM unnest($8::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($9::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS
+FROM unnest($15::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS
     ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY
-    found.id DESC
-LIMIT $10::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -4923,27 +5432,69 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane =
-    ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY
-    found.id DESC
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
-FROM unnest($8::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($11::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
+FROM unnest($15::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
     ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $10::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
     NULL OR found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT)
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
-    $7::VARCHAR ESCAPE '\') AND found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane =
-    chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id
-    <= chosen.newest ORDER BY found.id DESC
-LIMIT $10::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+    $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
+    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
+    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
+    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
+    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
+LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $10::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_concurrency_limits
 -- List the shared concurrency limits of a tenant with their use.
@@ -5556,6 +6107,10 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories
 FROM memories
 WHERE memories.tenant = $1::VARCHAR AND memories.vault_id = $2::VARCHAR AND memories.title = $3::VARCHAR;
 
+-- memory_clear_vectors
+-- Delete the embeddings of a memory.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id = $1::VARCHAR;
+
 -- memory_copy_entries
 -- Store copies of entries.
 INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
@@ -5659,9 +6214,17 @@ DELETE FROM memory_entries WHERE memory_entries.memory_id = any ($1::TEXT[]);
 -- Delete everything of memories.
 DELETE FROM memory_fragments WHERE memory_fragments.memory_id = any ($1::TEXT[]);
 
+-- memory_delete_all_indexes
+-- Delete everything of memories.
+DELETE FROM memory_indexes WHERE memory_indexes.memory_id = any ($1::TEXT[]);
+
 -- memory_delete_all_ops
 -- Delete everything of memories.
 DELETE FROM memory_ops WHERE memory_ops.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_all_vectors
+-- Delete everything of memories.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id = any ($1::TEXT[]);
 
 -- memory_delete_entries
 -- Delete the content of entries.
@@ -5728,9 +6291,29 @@ FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch
 WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
     memory_ops.fingerprint = '');
 
+-- memory_drop_vectors
+-- Delete the embeddings of deleted entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id IN (SELECT batch.id
+FROM unnest($1::TEXT[]) AS batch(id));
+
+-- memory_drop_vectors (one member)
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id IN (SELECT batch.id
+FROM (SELECT $1::VARCHAR AS id) AS batch);
+
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
+
+-- memory_entries_by_id
+-- Read the entries that a search by meaning found.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.id = any ($2::TEXT[]) AND memory_entries.deleted_at IS
+    NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.
@@ -5750,6 +6333,15 @@ SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_e
     memory_entries.correction_reason, memory_entries.deleted_at
 FROM memory_entries
 WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq > $2::BIGINT ORDER BY memory_entries.seq
+LIMIT $3::INTEGER;
+
+-- memory_entries_to_embed
+-- Read entries without an embedding.
+SELECT memory_entries.id, memory_entries.seq, memory_entries.text, memory_entries.summary
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq > $2::BIGINT AND memory_entries.deleted_at IS NULL
+    AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY memory_entries.seq
 LIMIT $3::INTEGER;
 
 -- memory_entry
@@ -5873,6 +6465,12 @@ FROM memory_ops
 WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
 LIMIT $2::INTEGER;
 
+-- memory_index_state
+-- Read up to which entry a memory has embeddings.
+SELECT memories.tenant, memories.last_seq, memory_indexes.model, memory_indexes.indexed_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id = $1::VARCHAR;
+
 -- memory_insert_entries
 -- Add entries to memories.
 INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
@@ -5908,6 +6506,25 @@ INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, paylo
 FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, $4::VARCHAR AS fingerprint, $5::VARCHAR
     AS kind, $6::VARCHAR AS subject, $7::VARCHAR AS payload, $8::VARCHAR AS state, $9::BIGINT AS created_at) AS batch
 WHERE 1 = $10::INTEGER ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_insert_vectors
+-- Store the embeddings of entries that still exist.
+INSERT INTO memory_vectors (entry_id, memory_id, seq, vector) SELECT batch.entry_id, batch.memory_id, batch.seq,
+    batch.vector
+FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::BYTEA[]) AS batch(entry_id, memory_id, seq, vector)
+WHERE EXISTS (SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
+
+-- memory_insert_vectors (one member)
+INSERT INTO memory_vectors (entry_id, memory_id, seq, vector) SELECT batch.entry_id, batch.memory_id, batch.seq,
+    batch.vector
+FROM (SELECT $1::VARCHAR AS entry_id, $2::VARCHAR AS memory_id, $3::BIGINT AS seq, $4::BYTEA AS vector) AS batch
+WHERE EXISTS (SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
 
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
@@ -6105,6 +6722,10 @@ UPDATE memory_entries SET text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VA
     expires_at=$5::BIGINT, correction_reason=$6::VARCHAR, deleted_at=coalesce(memory_entries.deleted_at,
     memory_entries.expires_at) WHERE memory_entries.id = any ($7::TEXT[]);
 
+-- memory_purge_vectors
+-- Delete the embeddings of expired entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id = any ($1::TEXT[]);
+
 -- memory_put_fragments
 -- Write fragments of memories.
 INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
@@ -6156,6 +6777,15 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, me
 FROM memories
 WHERE memories.id = $1::VARCHAR;
 
+-- memory_scan_vectors
+-- Read a batch of embeddings of a memory, newest first.
+SELECT memory_vectors.entry_id, memory_vectors.seq, memory_vectors.vector
+FROM memory_vectors JOIN memory_entries ON memory_entries.id = memory_vectors.entry_id
+WHERE memory_vectors.memory_id = $1::VARCHAR AND memory_vectors.seq < $2::BIGINT AND memory_entries.deleted_at IS NULL
+    AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY memory_vectors.seq DESC
+LIMIT $3::INTEGER;
+
 -- memory_search
 -- Find entries of a memory by words.
 select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
@@ -6171,6 +6801,11 @@ select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e
 -- memory_set_epoch
 -- Store the epoch under which this node writes to a memory.
 UPDATE memories SET epoch=$1::BIGINT WHERE memories.id = $2::VARCHAR;
+
+-- memory_set_index
+-- Store up to which entry a memory has embeddings.
+INSERT INTO memory_indexes (memory_id, model, indexed_seq) VALUES ($1::VARCHAR, $2::VARCHAR, $3::BIGINT) ON CONFLICT
+    (memory_id) DO UPDATE SET model = excluded.model, indexed_seq = excluded.indexed_seq;
 
 -- memory_set_last_seq
 -- Store the number of the last operation after superseded ones were appended.
@@ -6210,6 +6845,14 @@ WHERE memory_entries.id = any ($1::TEXT[]);
 -- memory_unblock_ops
 -- Let the operations of a parked memory be replicated.
 UPDATE memory_ops SET state=$1::VARCHAR WHERE memory_ops.memory_id = $2::VARCHAR AND memory_ops.state != 'applied';
+
+-- memory_unindexed
+-- Find memories with entries that have no embedding.
+SELECT memories.id, memories.tenant, memories.last_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id > $1::VARCHAR AND (memory_indexes.memory_id IS NULL OR memory_indexes.indexed_seq < memories.last_seq
+    OR memory_indexes.model != $2::VARCHAR) AND memories.last_seq > 1 ORDER BY memories.id
+LIMIT $3::INTEGER;
 
 -- memory_vault_by_title
 -- Read a vault by its title.
@@ -6395,6 +7038,13 @@ WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 
     / 86400000000) ORDER BY tenant_quotas.tenant, tenant_quotas.name
 LIMIT 10;
 
+-- newest_audit_actions
+-- Read the newest entries of the audit log.
+SELECT audit.id, audit.tenant, audit.action, audit.subject
+FROM audit
+WHERE audit.id > $1::VARCHAR ORDER BY audit.id DESC
+LIMIT $2::INTEGER;
+
 -- newest_checkpoint
 -- Read the newest checkpoint of a thread in a namespace.
 SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
@@ -6431,11 +7081,24 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT $1::INTEGER;
 
+-- newest_run_signatures
+-- Read the state of the newest runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs ORDER BY runs.id DESC
+LIMIT $1::INTEGER;
+
 -- newest_thread_run
 -- Find when the newest run of a thread was accepted.
 SELECT max(thread_runs.created_at) AS created_at
 FROM thread_runs
 WHERE thread_runs.thread = $1::VARCHAR;
+
+-- newly_ended_runs
+-- Read the runs that have ended since an earlier look.
+SELECT runs.id, runs.status, runs.last_seq, runs.ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at > $1::BIGINT ORDER BY runs.ended_at
+LIMIT $2::INTEGER;
 
 -- next_assistant_version
 -- Find the number of the next version of an assistant.
@@ -6652,6 +7315,12 @@ WHERE batch.attempt > $11::INTEGER ON CONFLICT (run_id, path) DO UPDATE SET requ
     $16::BIGINT, note = $17::VARCHAR, claimed_by = $18::VARCHAR, claimed_until = $19::BIGINT WHERE run_waits.settled_at
     IS NOT NULL RETURNING run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind,
     run_waits.step_id, run_waits.name, run_waits.request;
+
+-- ordering_key_of_session
+-- Read the ordering key of the runs of a chat session.
+SELECT chat_sessions.ordering_key, chat_sessions.tenant
+FROM chat_sessions
+WHERE chat_sessions.id = $1::VARCHAR;
 
 -- ordinal_of_run
 -- Read the ordinal of a run in its thread.
@@ -8430,6 +9099,13 @@ SELECT runs.id, runs.tenant
 FROM runs
 WHERE runs.worker_id = $1::VARCHAR AND runs.status = 'running' ORDER BY runs.id
 LIMIT 100;
+
+-- running_run_signatures
+-- Read the state of running runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs
+WHERE runs.status = 'running'
+LIMIT $1::INTEGER;
 
 -- running_runs
 -- Read running runs, oldest first.
@@ -11024,3 +11700,9 @@ DELETE FROM provider_waiters WHERE provider_waiters.credential = $1::VARCHAR AND
 select exists (select 1 from unnest(cast($1 as text[]), cast($2 as integer[])) as written(run_id, seq) join run_events
     on run_events.run_id = written.run_id and run_events.seq = written.seq where run_events.xmin = cast(cast(cast($3 as
     text) as xid8) as xid)) as seen;
+
+-- worker_signatures
+-- Read the state of the newest workers, to compare it with an earlier look.
+SELECT workers.id, workers.status, workers.drain_requested_at
+FROM workers ORDER BY workers.id DESC
+LIMIT $1::INTEGER;

@@ -2701,8 +2701,8 @@ WHERE browser_sessions.id in (select value from json_each(?)) AND browser_sessio
 -- Find the loops and parallel steps of a run with many parts.
 SELECT starts.path, min(starts.type) AS type, count(*) AS parts, min(starts.seq) AS first_seq, max(starts.seq) AS
     last_seq, min(starts.at) AS first_at, max(starts.at) AS last_at
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS starts GROUP BY starts.path
 HAVING count(*) > ? ORDER BY count(*) DESC, starts.path
@@ -2712,8 +2712,8 @@ LIMIT ? OFFSET ?;
 -- Find the parts of a loop or parallel step with a step that has begun and has no record.
 SELECT DISTINCT substr(substr(begun.path, length(?) + 1), 1, instr(substr(begun.path, length(?) + 1) || '/', '/') - 1)
     AS child
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type = 'step_start') AS begun
 WHERE substr(begun.path, 1, length(?)) = ? AND NOT (EXISTS (SELECT *
@@ -3436,6 +3436,11 @@ SELECT max(run_series.bucket) AS bucket
 FROM run_series
 WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.lane = ? AND run_series.target = ?;
 
+-- last_end_of_a_run
+-- Read when the last run ended.
+SELECT max(runs.ended_at) AS last
+FROM runs;
+
 -- last_summaries
 -- Read the last summaries of a chat session before a turn, newest first.
 SELECT run_calls.payload
@@ -3540,8 +3545,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) ORDER BY found.id DESC
@@ -3565,8 +3588,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
@@ -3594,8 +3635,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = ? ORDER BY found.id DESC
@@ -3645,7 +3704,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3665,8 +3743,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
@@ -3678,8 +3774,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3690,8 +3805,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3703,9 +3837,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3728,8 +3880,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NULL OR found.tenant = ?) AND (? = 0 OR
-    (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
+    NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR found.ordering_key = ?) AND run_children.run_id = ? AND found.id !=
@@ -3764,7 +3934,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3782,7 +3971,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
+    found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
 FROM json_each(?) AS tenants JOIN json_each(?) AS ended_statuses ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
@@ -3793,8 +4001,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
-    chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
+    found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3805,8 +4031,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3818,9 +4063,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3844,7 +4107,26 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND tagged.tenant = ranges.tenant AND tagged.tag = ? ORDER BY tagged.run_id DESC
@@ -3857,7 +4139,26 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT count(*) AS count_1
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
+    count(*) AS count_1
 FROM run_tags
 WHERE run_tags.tenant = found.tenant AND run_tags.tag in (select value from json_each(?)) AND run_tags.run_id =
     found.id) = ?) AND tagged.tenant = chosen.tenant AND tagged.tag = ? AND tagged.run_id <= chosen.newest ORDER BY
@@ -3900,7 +4201,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3920,8 +4240,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
@@ -3932,8 +4270,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -3944,8 +4301,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
@@ -3957,9 +4333,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -3973,7 +4367,26 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     AND (found.id || '') >= ? AND (CAST(? AS TEXT) IS NULL OR found.target = ?) AND (CAST(? AS TEXT) IS NULL OR
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
-    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\'))
+    ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_3
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -3993,8 +4406,26 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
@@ -4006,8 +4437,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_1
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
+    chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT runs_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
@@ -4018,8 +4468,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = ranges.tenant AND found.target = ranges.target AND found.lane = ranges.lane AND found.status =
-    ranges.status AND found.ended_at IS NULL AND found.status != 'running' ORDER BY found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+    found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
+    ORDER BY found.id DESC
 LIMIT 1 OFFSET ?) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, ? AS target, ? AS lane
@@ -4031,9 +4500,27 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    found.tenant = chosen.tenant AND found.target = chosen.target AND found.lane = chosen.lane AND found.status =
-    chosen.status AND found.ended_at IS NULL AND found.status != 'running' AND found.id <= chosen.newest ORDER BY
-    found.id DESC
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
+    (SELECT *
+FROM run_results
+WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
+    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
+    NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
+    AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+    found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
+    AND found.id <= chosen.newest ORDER BY found.id DESC
 LIMIT ? OFFSET ?) UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
 LIMIT ? OFFSET ?) AS page JOIN runs ON runs.id = page.id;
@@ -4604,6 +5091,10 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories
 FROM memories
 WHERE memories.tenant = ? AND memories.vault_id = ? AND memories.title = ?;
 
+-- memory_clear_vectors
+-- Delete the embeddings of a memory.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id = ?;
+
 -- memory_copy_entries
 -- Store copies of entries.
 WITH batch(id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at, corrects,
@@ -4672,9 +5163,17 @@ DELETE FROM memory_entries WHERE memory_entries.memory_id in (select value from 
 -- Delete everything of memories.
 DELETE FROM memory_fragments WHERE memory_fragments.memory_id in (select value from json_each(?));
 
+-- memory_delete_all_indexes
+-- Delete everything of memories.
+DELETE FROM memory_indexes WHERE memory_indexes.memory_id in (select value from json_each(?));
+
 -- memory_delete_all_ops
 -- Delete everything of memories.
 DELETE FROM memory_ops WHERE memory_ops.memory_id in (select value from json_each(?));
+
+-- memory_delete_all_vectors
+-- Delete everything of memories.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id in (select value from json_each(?));
 
 -- memory_delete_entries
 -- Delete the content of entries.
@@ -4724,9 +5223,26 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
     memory_ops.fingerprint = '');
 
+-- memory_drop_vectors
+-- Delete the embeddings of deleted entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id IN (SELECT batch.id
+FROM (SELECT json_extract(value, '$[0]') AS id
+FROM json_each(?) AS batch_members) AS batch);
+
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=?, epoch=(memories.epoch + ?) WHERE memories.id in (select value from json_each(?));
+
+-- memory_entries_by_id
+-- Read the entries that a search by meaning found.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.id in (select value from json_each(?)) AND
+    memory_entries.deleted_at IS NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR
+    memory_entries.expires_at > now_us());
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.
@@ -4746,6 +5262,15 @@ SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_e
     memory_entries.correction_reason, memory_entries.deleted_at
 FROM memory_entries
 WHERE memory_entries.memory_id = ? AND memory_entries.seq > ? ORDER BY memory_entries.seq
+LIMIT ? OFFSET ?;
+
+-- memory_entries_to_embed
+-- Read entries without an embedding.
+SELECT memory_entries.id, memory_entries.seq, memory_entries.text, memory_entries.summary
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq > ? AND memory_entries.deleted_at IS NULL AND
+    memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > now_us())
+    ORDER BY memory_entries.seq
 LIMIT ? OFFSET ?;
 
 -- memory_entry
@@ -4864,6 +5389,12 @@ FROM memory_ops
 WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
 LIMIT ? OFFSET ?;
 
+-- memory_index_state
+-- Read up to which entry a memory has embeddings.
+SELECT memories.tenant, memories.last_seq, memory_indexes.model, memory_indexes.indexed_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id = ?;
+
 -- memory_insert_entries
 -- Add entries to memories.
 WITH batch(id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects) AS (VALUES (?, ?, ?, ?,
@@ -4881,6 +5412,16 @@ WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, cr
     batch.payload, batch.state, batch.created_at, 0
 FROM batch
 WHERE 1 = ? ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_insert_vectors
+-- Store the embeddings of entries that still exist.
+WITH batch(entry_id, memory_id, seq, vector) AS (VALUES (?, ?, ?, ?)) INSERT INTO memory_vectors (entry_id, memory_id,
+    seq, vector) SELECT batch.entry_id, batch.memory_id, batch.seq, batch.vector
+FROM batch
+WHERE EXISTS (SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
 
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
@@ -5061,6 +5602,10 @@ UPDATE memory_entries SET text=?, summary=?, metadata=?, tags=?, expires_at=?, c
     deleted_at=coalesce(memory_entries.deleted_at, memory_entries.expires_at) WHERE memory_entries.id in (select value
     from json_each(?));
 
+-- memory_purge_vectors
+-- Delete the embeddings of expired entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id in (select value from json_each(?));
+
 -- memory_put_fragments
 -- Write fragments of memories.
 INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
@@ -5105,6 +5650,15 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, me
 FROM memories
 WHERE memories.id = ?;
 
+-- memory_scan_vectors
+-- Read a batch of embeddings of a memory, newest first.
+SELECT memory_vectors.entry_id, memory_vectors.seq, memory_vectors.vector
+FROM memory_vectors JOIN memory_entries ON memory_entries.id = memory_vectors.entry_id
+WHERE memory_vectors.memory_id = ? AND memory_vectors.seq < ? AND memory_entries.deleted_at IS NULL AND
+    memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > now_us())
+    ORDER BY memory_vectors.seq DESC
+LIMIT ? OFFSET ?;
+
 -- memory_search
 -- Find entries of a memory by words.
 select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
@@ -5116,6 +5670,11 @@ select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e
 -- memory_set_epoch
 -- Store the epoch under which this node writes to a memory.
 UPDATE memories SET epoch=? WHERE memories.id = ?;
+
+-- memory_set_index
+-- Store up to which entry a memory has embeddings.
+INSERT INTO memory_indexes (memory_id, model, indexed_seq) VALUES (?, ?, ?) ON CONFLICT (memory_id) DO UPDATE SET model
+    = excluded.model, indexed_seq = excluded.indexed_seq;
 
 -- memory_set_last_seq
 -- Store the number of the last operation after superseded ones were appended.
@@ -5150,6 +5709,14 @@ WHERE memory_entries.id in (select value from json_each(?));
 -- memory_unblock_ops
 -- Let the operations of a parked memory be replicated.
 UPDATE memory_ops SET state=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied';
+
+-- memory_unindexed
+-- Find memories with entries that have no embedding.
+SELECT memories.id, memories.tenant, memories.last_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id > ? AND (memory_indexes.memory_id IS NULL OR memory_indexes.indexed_seq < memories.last_seq OR
+    memory_indexes.model != ?) AND memories.last_seq > 1 ORDER BY memories.id
+LIMIT ? OFFSET ?;
 
 -- memory_vault_by_title
 -- Read a vault by its title.
@@ -5323,6 +5890,13 @@ WHERE tenant_quotas.used * 5 >= tenant_quotas.most * 4 AND tenant_quotas.most > 
     tenant_quotas.name
 LIMIT 10 OFFSET ?;
 
+-- newest_audit_actions
+-- Read the newest entries of the audit log.
+SELECT audit.id, audit.tenant, audit.action, audit.subject
+FROM audit
+WHERE audit.id > ? ORDER BY audit.id DESC
+LIMIT ? OFFSET ?;
+
 -- newest_checkpoint
 -- Read the newest checkpoint of a thread in a namespace.
 SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
@@ -5358,11 +5932,24 @@ FROM definitions JOIN definition_versions ON definition_versions.tenant = defini
 WHERE definitions.removed_at IS NULL ORDER BY definitions.updated_at DESC
 LIMIT ? OFFSET ?;
 
+-- newest_run_signatures
+-- Read the state of the newest runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs ORDER BY runs.id DESC
+LIMIT ? OFFSET ?;
+
 -- newest_thread_run
 -- Find when the newest run of a thread was accepted.
 SELECT max(thread_runs.created_at) AS created_at
 FROM thread_runs
 WHERE thread_runs.thread = ?;
+
+-- newly_ended_runs
+-- Read the runs that have ended since an earlier look.
+SELECT runs.id, runs.status, runs.last_seq, runs.ended_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at > ? ORDER BY runs.ended_at
+LIMIT ? OFFSET ?;
 
 -- next_assistant_version
 -- Find the number of the next version of an assistant.
@@ -5549,6 +6136,12 @@ WHERE batch.attempt > ? ON CONFLICT (run_id, path) DO UPDATE SET request = exclu
     excluded.opened_at, due_at = excluded.due_at, answer = ?, answered_at = ?, answered_by = ?, settled_at = ?, "match"
     = excluded."match", lookback_us = excluded.lookback_us, looked_at = ?, note = ?, claimed_by = ?, claimed_until = ?
     WHERE run_waits.settled_at IS NOT NULL RETURNING run_id, path, tenant, target, kind, step_id, name, request;
+
+-- ordering_key_of_session
+-- Read the ordering key of the runs of a chat session.
+SELECT chat_sessions.ordering_key, chat_sessions.tenant
+FROM chat_sessions
+WHERE chat_sessions.id = ?;
 
 -- ordinal_of_run
 -- Read the ordinal of a run in its thread.
@@ -6015,8 +6608,8 @@ WHERE run_events.run_id = ? AND run_events.seq = ?;
 -- read_event_heads
 -- Read the number, the type and the path of the events of a run that have one of these types.
 SELECT heads.seq, heads.type, heads.at, heads.path
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads ORDER BY heads.seq
 LIMIT ? OFFSET ?;
@@ -6394,8 +6987,8 @@ WHERE secrets.tenant = ? AND secrets.name = ?;
 -- read_shown_event_heads
 -- Read the paths of the events of a run outside of long groups, and those of some parts of one.
 SELECT heads.seq, heads.type, heads.at, heads.path
-FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data,
-    '$.path') AS path
+FROM (SELECT run_events.seq AS seq, run_events.type AS type, run_events.at AS at, json_extract(run_events.data, '$.' ||
+    'path') AS path
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?))) AS heads
 WHERE NOT ((heads.type = 'loop_iteration' OR heads.type = 'branch_start') AND heads.path in (select value from
@@ -6434,10 +7027,10 @@ LIMIT ? OFFSET ?;
 
 -- read_step_starts
 -- Read when the steps of these paths have begun.
-SELECT json_extract(run_events.data, '$.path') AS path, min(run_events.at) AS at
+SELECT json_extract(run_events.data, '$.' || 'path') AS path, min(run_events.at) AS at
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.type in (select value from json_each(?)) AND json_extract(run_events.data,
-    '$.path') in (select value from json_each(?)) GROUP BY json_extract(run_events.data, '$.path');
+    '$.' || 'path') in (select value from json_each(?)) GROUP BY json_extract(run_events.data, '$.' || 'path');
 
 -- read_step_values
 -- Read the values of one step of a run.
@@ -6978,6 +7571,13 @@ SELECT runs.id, runs.tenant
 FROM runs
 WHERE runs.worker_id = ? AND runs.status = 'running' ORDER BY runs.id
 LIMIT 100 OFFSET ?;
+
+-- running_run_signatures
+-- Read the state of running runs, to compare it with an earlier look.
+SELECT runs.id, runs.status, runs.last_seq
+FROM runs
+WHERE runs.status = 'running'
+LIMIT ? OFFSET ?;
 
 -- running_runs
 -- Read running runs, oldest first.
@@ -9066,3 +9666,9 @@ UPDATE runs SET status='blocked', last_seq=(runs.last_seq + 1) WHERE runs.id in 
 -- withdraw_waiter
 DELETE FROM provider_waiters WHERE provider_waiters.credential = ? AND (provider_waiters.holder = ? OR
     provider_waiters.seen_at < (SELECT now_us() AS now_us_1) - 60000000);
+
+-- worker_signatures
+-- Read the state of the newest workers, to compare it with an earlier look.
+SELECT workers.id, workers.status, workers.drain_requested_at
+FROM workers ORDER BY workers.id DESC
+LIMIT ? OFFSET ?;

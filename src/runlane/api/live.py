@@ -2,13 +2,14 @@
 
 A frame says which topics changed and has no content of its own, so a lost frame costs time and a wrong one nothing. The
 hub listens to the bus only while a page is open. Hints are collected and sent to each page at most every quarter of a
-second. Where no bus connects the processes, the hub looks every two seconds whether anything may have changed.
+second. Where no bus connects the processes, the hub looks every two seconds what other processes have changed.
 Frames are numbered; a page that reconnects gets what it has missed, or a hint to read everything again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -25,6 +26,7 @@ from runlane.domain.hints import HINTS_KEY, MAX_HINT_IDS, Hint, HintSet, Topic
 from runlane.domain.ids import new_id
 from runlane.errors import RunlaneError, Unavailable
 from runlane.observability.outage import outage
+from runlane.store.queue.change_poll import ChangePoll
 from runlane.store.queue.live_runs import find_changed, read_data_version
 from runlane.store.sql.database import Database
 
@@ -33,6 +35,8 @@ log = structlog.get_logger(__name__)
 # The least time between two frames of a page.
 FRAME_SECONDS: Final = 0.25
 POLL_SECONDS: Final = 2.0
+# How often pages of a database without a bus read everything again.
+WHOLE_SECONDS: Final = 60.0
 # Frames that a page which reconnects can still get.
 KEPT_FRAMES: Final = 1000
 # The permission that the list of a topic needs; RUNS_READ for the others.
@@ -229,22 +233,34 @@ class LiveHub:
             await asyncio.sleep(FRAME_SECONDS)
 
     async def _poll_loop(self) -> None:
-        """Without a bus that reaches other processes, look whether they may have changed something."""
+        """Without a bus that reaches other processes, look whether they have changed something."""
+        poll = ChangePoll(self._database)
         version: int | None = None
+        next_whole = time.monotonic() + WHOLE_SECONDS
+        first = True
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            # The first look is what later ones are compared with.
+            await asyncio.sleep(0 if first else POLL_SECONDS)
             if self._bus.reaches_others:
+                first = False
                 continue
             found: int | None = None
+            hints: Sequence[Hint] = [Hint(Topic.ALL)]
             if self._database.dialect == "sqlite":
                 try:
                     found = await read_data_version(self._database)
+                    hints = await poll.look() if found != version else ()
                 except Unavailable as error:
                     outage.failed("the live hub", str(error))
-            if found is None or (version is not None and found != version):
-                self._pending.add(Hint(Topic.ALL))
-                self._changed.set()
+            if found is not None and found != version and time.monotonic() >= next_whole:
+                # What a look does not compare, such as the tags of old runs, may have changed as well.
+                hints = [Hint(Topic.ALL)]
+                next_whole = time.monotonic() + WHOLE_SECONDS
             version = found
+            for hint in () if first else hints:
+                self._pending.add(hint)
+                self._changed.set()
+            first = False
 
     async def _resolve(self, hints: Sequence[Hint]) -> list[Hint]:
         """Return the hints with the tenants of their runs, and the topics that follow from a run's status."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runlane.cli.json_input import read_object, read_value
-from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, Timeout, Url
+from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, Timeout, Url, duration
 from runlane.cli.output import format_span, format_time, print_json, print_result, print_rows
 from runlane.cli.run_backend import find_run_id, first, with_runs
 from runlane.domain.run import Accepted, Status
@@ -38,6 +38,14 @@ def list_runs(
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
     parent: Annotated[str | None, typer.Option(help="Only runs that this run started as tools.")] = None,
     schedule: Annotated[str | None, typer.Option(help="Only runs that this schedule started.")] = None,
+    worker: Annotated[str | None, typer.Option(help="Only runs that this worker executed last.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only runs of this chat session.")] = None,
+    error: Annotated[str | None, typer.Option(help="Only runs with this error code or type.")] = None,
+    roots: Annotated[bool, typer.Option("--roots", help="Without runs that other runs started as tools.")] = False,
+    longer: Annotated[float | None, duration("Only runs that took at least this time.")] = None,
+    shorter: Annotated[float | None, duration("Only runs that took at most this time.")] = None,
+    min_cost: Annotated[float | None, typer.Option(help="Only runs that cost at least this many dollars.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Only runs that cost at most this many dollars.")] = None,
     before: Before = None,
     limit: Limit = 20,
     url: Url = None,
@@ -53,6 +61,9 @@ def list_runs(
             )
     filters: dict[str, Any] = {"status": status, "lane": lane, "target": task, "ordering_key": key}
     filters |= {"tag": check_tags(tag or ()) or None, "parent": parent, "schedule_id": schedule}
+    filters |= {"worker": worker, "session": session, "error_code": error, "roots": roots}
+    filters |= {"min_duration_seconds": longer, "max_duration_seconds": shorter}
+    filters |= {"min_cost_usd": min_cost, "max_cost_usd": max_cost}
     print_rows(
         with_runs(url, api_key, lambda runs: first(runs.list(**filters, cursor=before, page=limit), limit)),
         ["run", "task", "status", "lane", "attempt", "accepted", "took", "key", "tags"],

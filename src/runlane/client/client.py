@@ -218,7 +218,10 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         page: int = 100,
         **filters: Any,
     ) -> AsyncGenerator[Run]:
-        """Yield runs, newest first, read page by page. Other filters are passed to the API unchanged.
+        """Yield runs, newest first, read page by page.
+
+        Other filters are passed to the API unchanged: `worker`, `session`, `error_code`, `roots`,
+        `min_duration_seconds`, `max_duration_seconds`, `min_cost_usd`, `max_cost_usd`.
 
         With several statuses, runs in any of them are listed; with several tags, runs that have all of them.
         """

@@ -121,11 +121,21 @@ async def test_a_page_that_reconnects_gets_what_it_has_missed(idle_api: Api) -> 
 
 
 async def test_changes_of_another_process_are_hinted(settings: Settings) -> None:
-    """With Redis at once; with one SQLite file, by looking whether it has changed."""
-    one, other = serving(copy_of(shop, settings)), serving(copy_of(shop, settings))
+    """Over the bus at once; with one SQLite file, by looking what has changed in it."""
+    one, other = serving(copy_of(shop, settings)), serving(copy_of(shop, settings), worker=WorkerOptions())
     async with one as first, other as second, listening(first) as page:
+        for api in (first, second):
+            if api.parts.database.dialect == "postgresql":
+                await eventually(lambda api=api: api.parts.connection.bus.reaches_others, "the bus")
         run_id = (await second.run("greet", wait=False))["run_id"]
-        await hinted(lambda: run_id in page.ids("runs") or "all" in page.topics(), "the hint")
+        await hinted(lambda: run_id in page.ids("runs"), "the hint")
+        failed = (await second.run("fail"))["run_id"]
+        await hinted(lambda: failed in page.ids("dead_letters"), "the dead letter")
+        await second.client.patch(f"{API}/lanes/default", json={"max_slots": 5})
+        await hinted(lambda: "lanes" in page.topics(), "the lane")
+        if first.parts.database.dialect == "sqlite":
+            # Its worker writes heartbeats all the time; they change nothing that a page shows.
+            assert "all" not in page.topics()
 
 
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)

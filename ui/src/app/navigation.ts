@@ -3,6 +3,7 @@ import {
   Activity,
   BookOpen,
   Bot,
+  Brain,
   CalendarClock,
   Coins,
   Gauge,
@@ -15,6 +16,7 @@ import {
   Server,
   Skull,
   Users,
+  Waypoints,
   Webhook,
 } from 'lucide-react'
 
@@ -38,6 +40,8 @@ export const NAVIGATION: NavigationItem[][] = [
   ],
   [
     { path: '/definitions', title: 'Definitions', icon: BookOpen, needs: ['runs:read'], key: 'f' },
+    { path: '/memories', title: 'Memories', icon: Brain, needs: ['memory:read'], key: 'm' },
+    { path: '/threads', title: 'Threads', icon: Waypoints, needs: ['runs:read'], key: 't' },
     { path: '/schedules', title: 'Schedules', icon: CalendarClock, needs: ['runs:read'], key: 's' },
     { path: '/webhooks', title: 'Webhooks', icon: Webhook, needs: ['runs:read'], key: 'h' },
   ],

@@ -25,6 +25,10 @@ const EndpointPage = lazy(() => import('@/screens/webhooks/EndpointPage'))
 const DefinitionsPage = lazy(() => import('@/screens/definitions/DefinitionsPage'))
 const DefinitionPage = lazy(() => import('@/screens/definitions/DefinitionPage'))
 const EditorPage = lazy(() => import('@/screens/definitions/editor/EditorPage'))
+const MemoriesPage = lazy(() => import('@/screens/memory/MemoriesPage'))
+const MemoryPage = lazy(() => import('@/screens/memory/MemoryPage'))
+const ThreadsPage = lazy(() => import('@/screens/threads/ThreadsPage'))
+const ThreadPage = lazy(() => import('@/screens/threads/ThreadPage'))
 const UsagePage = lazy(() => import('@/screens/usage/UsagePage'))
 const SecretsPage = lazy(() => import('@/screens/secrets/SecretsPage'))
 const AccessPage = lazy(() => import('@/screens/access/AccessPage'))
@@ -59,6 +63,10 @@ const ROUTES: RouteEntry[] = [
   { path: '/definitions', needs: ['runs:read'], page: DefinitionsPage },
   { path: '/definitions/:kind/:id', needs: ['runs:read'], page: DefinitionPage },
   { path: '/definitions/:kind/:id/edit', needs: ['definitions:write'], page: EditorPage },
+  { path: '/memories', needs: ['memory:read'], page: MemoriesPage },
+  { path: '/memories/:memoryId', needs: ['memory:read'], page: MemoryPage },
+  { path: '/threads', needs: ['runs:read'], page: ThreadsPage },
+  { path: '/threads/:threadId', needs: ['runs:read'], page: ThreadPage },
   { path: '/usage', needs: ['runs:read'], page: UsagePage },
   { path: '/secrets', needs: ['secrets:manage'], page: SecretsPage },
   { path: '/access', needs: ['keys:manage', 'audit:read'], page: AccessPage },

@@ -11,6 +11,7 @@ from runlane.access.policy import tenant_to_list, tenant_to_use
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.routes.run_filters import Checked
 from runlane.api.run_export import MAX_EXPORTED, export_runs
 from runlane.api.schemas.fields import Key, Moment, Name, Tag, moment_us
 from runlane.api.schemas.views import VIEWS, SaveView
@@ -92,6 +93,7 @@ async def remove_view(
 async def get_export(
     request: Request,
     principal: RunsRead,
+    checked: Checked,
     format: Annotated[Literal["jsonl", "csv"], Query(description="One JSON object per line, or CSV.")] = "jsonl",  # noqa: A002
     status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
     target: Annotated[Name | None, Query()] = None,
@@ -101,6 +103,9 @@ async def get_export(
     accepted_from: Annotated[Moment | None, Query()] = None,
     accepted_before: Annotated[Moment | None, Query()] = None,
     tag: Annotated[list[Tag] | None, Query(max_length=MAX_TAGS)] = None,
+    text: Annotated[Name | None, Query()] = None,
+    parent: Annotated[Name | None, Query()] = None,
+    schedule_id: Annotated[Name | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED)] = MAX_EXPORTED,
 ) -> Response:
     """Download the matching runs without inputs and results, up to 100,000, with the filters of the list."""
@@ -113,9 +118,12 @@ async def get_export(
         accepted_from_us=None if accepted_from is None else moment_us(accepted_from),
         accepted_before_us=None if accepted_before is None else moment_us(accepted_before),
         tags=tuple(tag or ()),
+        text=text,
+        parent=parent,
+        schedule_id=schedule_id,
     )
     as_csv = format == "csv"
-    lines = export_runs(parts_of(request).database, wanted, limit, as_csv=as_csv)
+    lines = export_runs(parts_of(request).database, checked.apply(wanted), limit, as_csv=as_csv)
     headers = {
         "Content-Disposition": f'attachment; filename="runs.{format}"',
         "X-Content-Type-Options": "nosniff",

@@ -1,14 +1,58 @@
-"""Filters of runs in the bodies of requests that change many runs."""
+"""Filters of runs: those of lists without an index, and those in the bodies of requests that change many runs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from fastapi import Depends, Query
+
 from runlane.access.policy import tenant_to_list
 from runlane.api.schemas.actions import BulkFilter
-from runlane.api.schemas.fields import moment_us
+from runlane.api.schemas.fields import Name, moment_us
 from runlane.domain.access import Principal
 from runlane.domain.run import Status
 from runlane.errors import InvalidRequest
 from runlane.store.queue.search import RunFilter
+
+_MAX_SECONDS = 10 * 365 * 86_400
+Seconds = Annotated[float | None, Query(ge=0, le=_MAX_SECONDS, allow_inf_nan=False)]
+Usd = Annotated[float | None, Query(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFilters:
+    """Filters of lists that are checked run by run, as parameters of a request."""
+
+    worker: Annotated[Name | None, Query(description="The worker that executed them last.")] = None
+    session: Annotated[Name | None, Query(description="The chat session that they belong to.")] = None
+    error_code: Annotated[Name | None, Query(description="The code or type of their error.")] = None
+    roots: Annotated[bool, Query(description="Only runs that no other run started as a tool.")] = False
+    min_duration_seconds: Seconds = None
+    max_duration_seconds: Seconds = None
+    min_cost_usd: Usd = None
+    max_cost_usd: Usd = None
+
+    def apply(self, wanted: RunFilter) -> RunFilter:
+        """Return the filter with these."""
+        return replace(
+            wanted,
+            worker_id=self.worker,
+            session_id=self.session,
+            error_code=self.error_code,
+            roots_only=self.roots,
+            min_duration_us=_us(self.min_duration_seconds),
+            max_duration_us=_us(self.max_duration_seconds),
+            min_cost_usd=self.min_cost_usd,
+            max_cost_usd=self.max_cost_usd,
+        )
+
+
+Checked = Annotated[CheckedFilters, Depends()]
+
+
+def _us(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
 
 
 def run_filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...]) -> RunFilter | None:

@@ -11,6 +11,7 @@ from runlane import queries
 from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
+from runlane.api.routes.run_filters import Checked
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, Tag, moment_us
 from runlane.api.serializers import ValueBody
@@ -33,6 +34,7 @@ Number = Annotated[int, Query(ge=0, le=MAX_SEQ)]
 async def list_runs(
     request: Request,
     principal: RunsRead,
+    checked: Checked,
     status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
     target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
@@ -53,8 +55,8 @@ async def list_runs(
 ) -> ValueBody:
     """Find runs, newest first.
 
-    Statuses, target, lane, key, tag, schedule and parent have indexes. A page checks other filters, and those beside a
-    key, a tag or a schedule, on at most 10,000 runs; then it is `truncated` and has a cursor.
+    Statuses, target, lane, key, session, tag, schedule and parent have indexes. A page checks other filters, and those
+    beside a key, a tag or a schedule, on at most 10,000 runs; then it is `truncated` and has a cursor.
     """
     wanted = RunFilter(
         statuses=tuple(status or ()),
@@ -74,7 +76,7 @@ async def list_runs(
     parts = parts_of(request)
     release = parts.searches.take(principal) if text is not None else None
     try:
-        page = await queries.list_runs(parts.database, wanted, cursor, limit)
+        page = await queries.list_runs(parts.database, checked.apply(wanted), cursor, limit)
     finally:
         if release is not None:
             release()

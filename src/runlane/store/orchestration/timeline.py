@@ -21,7 +21,7 @@ from runlane.errors import InvalidRequest
 from runlane.store.orchestration.steps import SNAPSHOT_PATH
 from runlane.store.orchestration.timeline_groups import PART_STARTS, LongGroup, read_long_groups
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import begins_with_any, first_segment, json_path, lit, member, member_number
+from runlane.store.sql.expressions import begins_with_any, first_segment, json_text, lit, member, member_number
 from runlane.store.sql.schema import run_events, run_steps
 from runlane.store.sql.statement import Row, Statement
 
@@ -30,7 +30,7 @@ MAX_READ: Final = 100_000
 _STARTS: Final = (EventType.STEP_START, EventType.PARALLEL_START, EventType.LOOP_ITERATION)
 
 _s, _e = run_steps.c, run_events.c
-_path = json_path(_e.data).label("path")
+_path = json_text(_e.data, lit("path")).label("path")
 _of_types = (_e.run_id == bindparam("run_id"), member(_e.type, "types"))
 _limit = bindparam("limit", type_=Integer())
 _prefix = bindparam("prefix", type_=Text())
@@ -80,7 +80,9 @@ _EVENTS = Statement(
 )
 _STEP_STARTS = Statement(
     "read_step_starts",
-    select(_path, func.min(_e.at).label("at")).where(*_of_types, member(json_path(_e.data), "paths")).group_by(_path),
+    select(_path, func.min(_e.at).label("at"))
+    .where(*_of_types, member(json_text(_e.data, lit("path")), "paths"))
+    .group_by(_path),
     purpose="Read when the steps of these paths have begun.",
 )
 

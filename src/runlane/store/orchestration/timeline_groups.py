@@ -16,7 +16,7 @@ from runlane.domain.timeline_facts import PartsSummary
 from runlane.domain.timeline_outline import EventHead
 from runlane.store.orchestration.steps import SNAPSHOT_PATH
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import first_segment, json_path, lit, member
+from runlane.store.sql.expressions import first_segment, json_text, lit, member
 from runlane.store.sql.schema import run_events, run_steps, run_waits
 from runlane.store.sql.statement import Row, Statement
 
@@ -28,7 +28,7 @@ _s, _e, _w = run_steps.c, run_events.c, run_waits.c
 _SLASH: Final[Any] = literal_column("'/'", Text())
 _prefix = bindparam("prefix", type_=Text())
 _run = bindparam("run_id", type_=Text())
-_started = select(_e.seq, _e.type, _e.at, json_path(_e.data).label("path")).where(_e.run_id == _run)
+_started = select(_e.seq, _e.type, _e.at, json_text(_e.data, lit("path")).label("path")).where(_e.run_id == _run)
 
 
 def _within(path: Any) -> Any:

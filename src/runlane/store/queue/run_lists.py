@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from runlane.domain.run import Status
+from runlane.store.queue.run_checks import run_checks
 from runlane.store.queue.run_ranges import FOUND, TAGGED, RunIndex, for_each, in_range, ranges_of
 from runlane.store.queue.runs import STARTED_AT
 from runlane.store.sql.expressions import by_key_only, lit, member, optional
@@ -52,6 +53,7 @@ def _checks(index: RunIndex) -> list[ColumnElement[bool]]:
         or_(cast(_before, BigInteger).is_(None), c.accepted_at < _before),
         or_(cast(_pattern, Text).is_(None), *(func.lower(text).like(_pattern, escape="\\") for text in searched)),
     ]
+    checks += run_checks()
     if not index.by_status:
         checks.append(member(c.status, "statuses"))
     if not index.by_tenant:

@@ -16,14 +16,15 @@ from sqlalchemy import Integer, bindparam, func, select
 from runlane.domain.ids import run_id_at, run_id_range
 from runlane.domain.run import Run, Status
 from runlane.domain.tags import schedule_mark
-from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
+from runlane.domain.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.errors import RunNotFound
 from runlane.store.queue.claim_survey import all_ready
+from runlane.store.queue.run_checks import LOOKED_UP
 from runlane.store.queue.run_ranges import RunIndex
 from runlane.store.queue.runs import STARTED_AT, run_value
 from runlane.store.sql.database import Database, Session, clock_in
 from runlane.store.sql.expressions import lit, optional
-from runlane.store.sql.schema import runs, tenants
+from runlane.store.sql.schema import chat_sessions, runs, tenants
 from runlane.store.sql.statement import Statement
 
 # Above and below every id, which begins with "run_".
@@ -32,6 +33,8 @@ _ABOVE, _BELOW = "zzzz", ""
 WINDOW = 10_000
 # A list by tag looks up each run that it examines, which takes longer.
 _TAG_SHARE = 4
+# So does a filter that reads other rows of each run.
+_LOOKUP_SHARE = 4
 # How many windows a bulk change reads before it reports that there may be more.
 _WINDOWS = 100
 # Ids have the time of the process that accepted the run. So much may it differ from that of the database.
@@ -43,7 +46,8 @@ class RunFilter:
     """Selects runs; a field that is None or empty matches every run. An ordering key belongs to one tenant.
 
     A run must have all of `tags`. `parent` is the run that started it as a tool, `schedule_id` the schedule that did.
-    `id_prefix` must fulfil `is_run_id_prefix`.
+    `id_prefix` must fulfil `is_run_id_prefix`. `session_id` is the chat session of the runs; `roots_only` leaves out
+    runs that others started as tools.
     """
 
     statuses: tuple[Status, ...] = ()
@@ -59,6 +63,14 @@ class RunFilter:
     parent: str | None = None
     ids: tuple[str, ...] = ()
     schedule_id: str | None = None
+    worker_id: str | None = None
+    session_id: str | None = None
+    error_code: str | None = None
+    roots_only: bool = False
+    min_duration_us: int | None = None
+    max_duration_us: int | None = None
+    min_cost_usd: float | None = None
+    max_cost_usd: float | None = None
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -99,8 +111,18 @@ class RunFilter:
                 pass
         return not index.is_short and self != found
 
+    @property
+    def looks_up(self) -> bool:
+        """Return whether it reads other rows of each run that it checks."""
+        return any(getattr(self, name) for name in LOOKED_UP)
+
 
 _ANY: Final = RunFilter()
+_SESSION_KEY = Statement(
+    "ordering_key_of_session",
+    select(chat_sessions.c.ordering_key, chat_sessions.c.tenant).where(chat_sessions.c.id == bindparam("session_id")),
+    purpose="Read the ordering key of the runs of a chat session.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +215,18 @@ async def search_runs(
     from runlane.store.queue.run_lists import SEARCHES
 
     async def work(session: Session) -> FoundRuns:
-        bottom, top = await _range_of_ids(session, wanted)
-        index = wanted.index
-        params = await _parameters(session, wanted)
+        chosen = await _of_session(session, wanted)
+        if chosen is None:
+            return FoundRuns([], None, truncated=False)
+        bottom, top = await _range_of_ids(session, chosen)
+        index = chosen.index
+        params = await _parameters(session, chosen)
         params |= {"below": top if below is None else min(below, top), "floor": bottom}
-        floor = await _floor(session, index, params, window) if wanted.selective else None
+        floor = (
+            await _floor(session, index, params, window // (_LOOKUP_SHARE if chosen.looks_up else 1))
+            if chosen.selective
+            else None
+        )
         if floor is not None:
             params["floor"] = floor
         rows = await session.fetch(SEARCHES[session.dialect][index], **params, limit=limit)
@@ -221,6 +250,17 @@ async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> t
         if below is None or len(ids) == limit:
             break
     return ids, below is not None
+
+
+async def _of_session(session: Session, wanted: RunFilter) -> RunFilter | None:
+    """Return the filter with the ordering key of its session, whose runs all have it; None if none can match."""
+    if wanted.session_id is None:
+        return wanted
+    for row in await session.fetch(_SESSION_KEY, session_id=wanted.session_id):
+        tenant, key = row["tenant"], bare_key(row["ordering_key"])
+        if wanted.tenant in (None, tenant) and wanted.ordering_key in (None, key):
+            return replace(wanted, session_id=None, tenant=tenant, ordering_key=key)
+    return None
 
 
 async def _range_of_ids(session: Session, wanted: RunFilter) -> tuple[str, str]:
@@ -308,6 +348,13 @@ async def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
         "waiting_statuses": session.texts(waiting),
         "ended_statuses": session.texts(ended),
         "with_running": Status.RUNNING in statuses,
+        "worker_id": wanted.worker_id,
+        "error_code": wanted.error_code,
+        "roots_only": wanted.roots_only,
+        "min_duration_us": wanted.min_duration_us,
+        "max_duration_us": wanted.max_duration_us,
+        "min_cost_usd": wanted.min_cost_usd,
+        "max_cost_usd": wanted.max_cost_usd,
     }
     if index.by_tenant:
         owners = [row["id"] for row in await session.fetch(_TENANTS)] if wanted.tenant is None else [wanted.tenant]

@@ -131,23 +131,25 @@ def _json_contains_sqlite(element: json_contains, compiler: SQLCompiler, **kw: A
     return f"json_contains({compiler.process(element.clauses, **kw)})"
 
 
-class json_path(FunctionElement[str]):  # noqa: N801
-    """The string under the key `path` of a JSON object: of an event's values, the step that it belongs to."""
+class json_text(FunctionElement[str]):  # noqa: N801
+    """The string under a key of a JSON object: the object, then the key as a literal."""
 
     type = Text()
     inherit_cache = True
-    name = "json_path"
+    name = "json_text"
 
 
-@compiles(json_path, "postgresql")
-def _json_path_postgres(element: json_path, compiler: SQLCompiler, **kw: Any) -> str:
+@compiles(json_text, "postgresql")
+def _json_text_postgres(element: json_text, compiler: SQLCompiler, **kw: Any) -> str:
+    whole, key = (compiler.process(clause, **kw) for clause in element.clauses)
     # A JSON string may have NUL, which text cannot represent.
-    return rf"(cast(replace({compiler.process(element.clauses, **kw)}, '\u0000', '\ufffd') as json) ->> 'path')"
+    return rf"(cast(replace({whole}, '\u0000', '\ufffd') as json) ->> {key})"
 
 
-@compiles(json_path, "sqlite")
-def _json_path_sqlite(element: json_path, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_extract({compiler.process(element.clauses, **kw)}, '$.path')"
+@compiles(json_text, "sqlite")
+def _json_text_sqlite(element: json_text, compiler: SQLCompiler, **kw: Any) -> str:
+    whole, key = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"json_extract({whole}, '$.' || {key})"
 
 
 class first_segment(FunctionElement[str]):  # noqa: N801

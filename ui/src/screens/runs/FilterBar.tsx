@@ -5,7 +5,7 @@ import { parseDuration } from '@/format/duration'
 import { serverNow } from '@/format/time'
 import { Button, IconButton } from '@/parts/Button'
 import { Dialog } from '@/parts/Dialog'
-import { Field, Select, TextInput } from '@/parts/form/Field'
+import { Check, Field, Select, TextInput } from '@/parts/form/Field'
 import { Menu } from '@/parts/Menu'
 import { RUN_STATUSES } from '@/text/status'
 import { type RunFilters, setFilters, SINGLE, WINDOWS, without } from './filters'
@@ -75,6 +75,7 @@ function MoreFilters({ filters, onChange, onClose }: FilterBarProps & { onClose:
         <Field label="Accepted before" hint="RFC 3339">
           {(ids) => <TextInput {...ids} value={draft.before} onChange={(event) => setDraft({ ...draft, before: event.target.value.trim(), window: '' })} />}
         </Field>
+        <Check label="Without runs that others started as tools" checked={draft.roots !== ''} onChange={(event) => setDraft({ ...draft, roots: event.target.checked ? 'yes' : '' })} />
         <button type="submit" hidden aria-hidden tabIndex={-1} />
       </form>
     </Dialog>

@@ -19,6 +19,17 @@ export interface RunFilters {
   text: string
   parent: string
   schedule: string
+  worker: string
+  session: string
+  error: string
+  /** `yes` leaves out runs that other runs started as tools. */
+  roots: string
+  /** Durations such as `90s` or `2h`. */
+  longer: string
+  shorter: string
+  /** Dollars. */
+  mincost: string
+  maxcost: string
 }
 
 export const DEFAULT_WINDOW = '24h'
@@ -32,12 +43,21 @@ export const WINDOWS: [string, string][] = [
 ]
 
 /** Filters with one value, as they are called on the page. */
-export const SINGLE: [name: 'target' | 'lane' | 'key' | 'parent' | 'schedule' | 'text', label: string, hint: string][] = [
+type SingleName = 'target' | 'lane' | 'key' | 'parent' | 'schedule' | 'worker' | 'session' | 'error' | 'longer' | 'shorter' | 'mincost' | 'maxcost' | 'text'
+
+export const SINGLE: [name: SingleName, label: string, hint: string][] = [
   ['target', 'Target', 'A task, orchestration:ID or agent:ID'],
   ['lane', 'Lane', 'The name of a lane'],
   ['key', 'Ordering key', 'The whole key'],
   ['schedule', 'Schedule', 'The id of the schedule that started the runs'],
   ['parent', 'Parent run', 'The run that called them as tools'],
+  ['worker', 'Worker', 'The id of the worker that executed them last'],
+  ['session', 'Chat session', 'The id of the conversation'],
+  ['error', 'Error', 'The code or type of their error, such as timeout'],
+  ['longer', 'Took at least', 'A duration, such as 90s or 2h'],
+  ['shorter', 'Took at most', 'A duration, such as 90s or 2h'],
+  ['mincost', 'Cost at least', 'In dollars, such as 0.50'],
+  ['maxcost', 'Cost at most', 'In dollars'],
   ['text', 'Text', 'Part of the id, target, key or progress note'],
 ]
 
@@ -56,6 +76,14 @@ export function readFilters(params: URLSearchParams): RunFilters {
     text: one('text'),
     parent: one('parent'),
     schedule: one('schedule'),
+    worker: one('worker'),
+    session: one('session'),
+    error: one('error'),
+    roots: one('roots'),
+    longer: one('longer'),
+    shorter: one('shorter'),
+    mincost: one('mincost'),
+    maxcost: one('maxcost'),
   }
 }
 
@@ -71,10 +99,14 @@ function bounds(filters: RunFilters, now: number): { accepted_from?: string; acc
   const found: { accepted_from?: string; accepted_before?: string } = {}
   if (filters.from !== '') found.accepted_from = filters.from
   if (filters.before !== '') found.accepted_before = filters.before
-  const seconds = filters.window === 'all' ? null : parseDuration(filters.window)
-  if (seconds !== null) found.accepted_from = new Date(Math.floor(now / 60_000) * 60_000 - seconds * 1_000).toISOString()
+  const length = filters.window === 'all' ? null : parseDuration(filters.window)
+  if (length !== null) found.accepted_from = new Date(Math.floor(now / 60_000) * 60_000 - length * 1_000).toISOString()
   return found
 }
+
+/** What cannot be read goes to the server as it is, which says what is wrong with it. */
+const seconds = (text: string): number | undefined => (text === '' ? undefined : (parseDuration(text) ?? (text as unknown as number)))
+const dollars = (text: string): number | undefined => (text === '' ? undefined : Number.isNaN(Number(text)) ? (text as unknown as number) : Number(text))
 
 export function toQuery(filters: RunFilters, now: number) {
   return {
@@ -86,15 +118,23 @@ export function toQuery(filters: RunFilters, now: number) {
     text: filters.text || undefined,
     parent: filters.parent || undefined,
     schedule_id: filters.schedule || undefined,
+    worker: filters.worker || undefined,
+    session: filters.session || undefined,
+    error_code: filters.error || undefined,
+    roots: filters.roots === '' ? undefined : true,
+    min_duration_seconds: seconds(filters.longer),
+    max_duration_seconds: seconds(filters.shorter),
+    min_cost_usd: dollars(filters.mincost),
+    max_cost_usd: dollars(filters.maxcost),
     ...bounds(filters, now),
   }
 }
 
 /** The same selection for a bulk job; null if it cannot be expressed there. */
 export function toBulkFilter(filters: RunFilters, now: number): BulkFilter | null {
-  if (filters.parent !== '') return null
-  const { key, tag, parent: _parent, ...rest } = toQuery(filters, now)
-  return { ...rest, ordering_key: key, tags: tag }
+  const { key, tag, status, target, lane, text, schedule_id, accepted_from, accepted_before, ...others } = toQuery(filters, now)
+  if (Object.values(others).some((value) => value !== undefined)) return null
+  return { status, target, lane, text, schedule_id, accepted_from, accepted_before, ordering_key: key, tags: tag }
 }
 
 export interface SetFilter {
@@ -108,6 +148,7 @@ export interface SetFilter {
 export function setFilters(filters: RunFilters): SetFilter[] {
   const found: SetFilter[] = filters.status.map((value) => ({ name: 'status', label: 'Status', value }))
   for (const [name, label] of SINGLE) if (filters[name] !== '') found.push({ name, label, value: filters[name] })
+  if (filters.roots !== '') found.push({ name: 'roots', label: 'Without', value: 'child runs' })
   found.push(...filters.tag.map((value) => ({ name: 'tag', label: 'Tag', value })))
   if (filters.from !== '') found.push({ name: 'from', label: 'From', value: filters.from })
   if (filters.before !== '') found.push({ name: 'before', label: 'Before', value: filters.before })
