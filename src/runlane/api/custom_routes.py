@@ -6,7 +6,7 @@ application is asked before requests are authenticated, because its routes are o
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,10 +14,11 @@ import structlog
 from fastapi import Request
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.api.auth import authenticate_route, refuse_with
+from runlane.api.route_table import RouteTable
 from runlane.domain.access import UserPrincipal
 from runlane.domain.graph_registry import GraphSource, HttpOptions
 from runlane.errors import ConfigurationError, GraphNotLoaded, RunlaneError
@@ -48,7 +49,7 @@ class CustomRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app({**scope, "state": {**scope.get("state", {}), **self._state}}, receive, send)
 
-    def conflicts(self, own: Sequence[BaseRoute]) -> list[tuple[str, str]]:
+    def conflicts(self, own: RouteTable) -> list[tuple[str, str]]:
         """Return the method and path of the routes that are not reached, because the API has their path."""
         found: list[tuple[str, str]] = []
         for route in self._app.router.routes:
@@ -56,12 +57,12 @@ class CustomRoutes:
             methods: set[str] = getattr(route, "methods", None) or set()
             for method in sorted(methods):
                 scope: Scope = {"type": "http", "path": path, "root_path": "", "method": method}
-                if any(one.matches(scope)[0] is not Match.NONE for one in own):
+                if own.has(scope):
                     found.append((method, path))
         return found
 
 
-def report_conflicts(custom: CustomRoutes, own: Sequence[BaseRoute]) -> None:
+def report_conflicts(custom: CustomRoutes, own: RouteTable) -> None:
     """Log the routes that are not reached."""
     for method, path in custom.conflicts(own):
         log.warning("custom_route_not_reached", path=path, method=method, fix="the API has this path; use another")
@@ -70,14 +71,14 @@ def report_conflicts(custom: CustomRoutes, own: Sequence[BaseRoute]) -> None:
 class CustomRoutesFirst:
     """Gives requests to the application of a project if it has their path and the API does not."""
 
-    def __init__(self, app: ASGIApp, custom: CustomRoutes, own: Sequence[BaseRoute]) -> None:
+    def __init__(self, app: ASGIApp, custom: CustomRoutes, own: RouteTable) -> None:
         self._app = app
         self._custom = custom
         self._own = own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         custom = self._custom
-        if scope["type"] not in ("http", "websocket") or not custom.matches(scope) or self._is_own(scope):
+        if scope["type"] not in ("http", "websocket") or not custom.matches(scope) or self._own.has(scope):
             await self._app(scope, receive, send)
             return
         if custom.authenticates:
@@ -90,9 +91,6 @@ class CustomRoutesFirst:
             if isinstance(principal, UserPrincipal):
                 scope = {**scope, "user": principal.user}
         await custom(scope, receive, send)
-
-    def _is_own(self, scope: Scope) -> bool:
-        return any(route.matches(scope)[0] is not Match.NONE for route in self._own)
 
 
 def load_custom_routes(options: HttpOptions) -> CustomRoutes | None:

@@ -31,6 +31,7 @@ from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
 from runlane.api.openai.errors import OpenAiErrors, handle_openai_problems
 from runlane.api.read_only import ReadOnly
+from runlane.api.route_table import RouteTable
 from runlane.api.routes import access as access_routes
 from runlane.api.routes import (
     actions,
@@ -127,12 +128,12 @@ def build_api(
     if origins:
         api.cross_origin = CrossOrigin(origins, options.exposed_headers)
     handle_problems(api)
-    _include_routes(api)
+    table = _include_routes(api)
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
     if custom is not None:
-        report_conflicts(custom, api.router.routes)
-        api.add_middleware(CustomRoutesFirst, custom=custom, own=tuple(api.router.routes))
+        report_conflicts(custom, table)
+        api.add_middleware(CustomRoutesFirst, custom=custom, own=table)
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if settings.paused:
         api.add_middleware(ReadOnly)
@@ -150,27 +151,29 @@ def _prepare_pages(api: StreamingApi, settings: Settings, *, ui: bool) -> None:
     api.base_path = settings.ui_base_path
 
 
-def _include_routes(api: FastAPI) -> None:
+def _include_routes(api: FastAPI) -> RouteTable:
+    table = RouteTable(api)
     # Routes are tried in this order, and this one is requested most.
-    api.include_router(tasks.fast_path, prefix=ROOT)
-    api.include_router(system.public)
-    api.include_router(system.router)
-    api.include_router(webhook_sources.hooks)
+    table.include(tasks.fast_path, prefix=ROOT)
+    table.include(system.public)
+    table.include(system.router)
+    table.include(webhook_sources.hooks)
     for router in _routers():
-        api.include_router(router, prefix=ROOT)
+        table.include(router, prefix=ROOT)
     for router in _run_routers():
-        api.include_router(router, prefix=f"{ROOT}/runs")
-        api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
+        table.include(router, prefix=f"{ROOT}/runs")
+        table.include(router, prefix=f"{ROOT}/orchestrations/runs")
     for router in (lane_admin.router, lane_admin.changes, memory_v0.router, *_agent_routers()):
-        api.include_router(router)
+        table.include(router)
     for router in (openai_routes.router, response_routes.router):
-        api.include_router(router, prefix=OPENAI_PREFIX)
+        table.include(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
-    api.include_router(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
-    api.include_router(dashboard_routes.router)
-    api.include_router(a2a_routes.router, prefix=a2a_routes.PREFIX)
-    api.include_router(mcp_routes.router)
-    api.include_router(mcp_routes.public)
+    table.include(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
+    table.include(dashboard_routes.router)
+    table.include(a2a_routes.router, prefix=a2a_routes.PREFIX)
+    table.include(mcp_routes.router)
+    table.include(mcp_routes.public)
+    return table
 
 
 def _origins(listed: str | None) -> set[str]:

@@ -1,0 +1,57 @@
+"""The routers of the API by the part of the path that tells them apart, so that a request is compared with few routes.
+
+FastAPI tries one route after another, and prepares the routes of a router when it first tries them. With hundreds of
+routes that would be milliseconds for each request, and seconds for the first ones of a process.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, FastAPI
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from runlane.api.serializers import ROOT
+
+# Paths below this one are told apart by the segment after it, all others by their first segment.
+_FOLDER: Final = f"{ROOT}/"
+
+
+class RouteTable:
+    """Includes routers in an application and dispatches its requests."""
+
+    def __init__(self, api: FastAPI) -> None:
+        self._api = api
+        # What the application has by itself: its OpenAPI description.
+        self._others = APIRouter(routes=list(api.router.routes), redirect_slashes=False)
+        self._routers: dict[str, APIRouter] = {}
+        self._dispatch = api.router.middleware_stack
+        api.router.middleware_stack = self
+
+    def include(self, router: APIRouter, prefix: str = "") -> None:
+        """Add the routes of a router. The first route that fits a request gets it."""
+        # The application itself describes the routes.
+        self._api.include_router(router, prefix=prefix)
+        for key in {_key_of(f"{prefix}{getattr(route, 'path', '')}") for route in router.routes}:
+            if "{" in key:
+                raise ValueError(f"A route of {prefix or '/'} begins with a parameter: {key}. Begin it with a name.")
+            self._routers.setdefault(key, APIRouter(redirect_slashes=False)).include_router(router, prefix=prefix)
+
+    def has(self, scope: Scope) -> bool:
+        """Return whether a route has the path of a request, with any method."""
+        return any(route.matches(scope)[0] is not Match.NONE for route in self._routes_for(scope).routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._dispatch(scope, receive, send)
+        else:
+            await self._routes_for(scope).app(scope, receive, send)
+
+    def _routes_for(self, scope: Scope) -> APIRouter:
+        return self._routers.get(_key_of(scope["path"].removeprefix(scope.get("root_path", ""))), self._others)
+
+
+def _key_of(path: str) -> str:
+    folder = _FOLDER if path.startswith(_FOLDER) else "/"
+    return folder + path[len(folder) :].partition("/")[0]
