@@ -141,8 +141,8 @@ def image() -> Generator[Image]:
         yield Image(Path(_buildah("mount", made)), config)
     finally:
         _buildah("rm", made)
-        # Earlier builds, which this one has replaced.
-        _buildah("rmi", "--prune")
+        # Earlier builds, which this one has replaced, and containers that an interrupted one left.
+        _buildah("rmi", "--prune", "--force")
 
 
 def _npm_settings() -> list[str]:
