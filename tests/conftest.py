@@ -250,10 +250,13 @@ def postgres_url(shared_postgres: DatabaseCleaner) -> str:
     return shared_postgres.url
 
 
-@pytest.fixture(scope="session")
-def pgbouncer_url(shared_postgres: DatabaseCleaner) -> Generator[str]:
-    """Return the URL of the shared database through a real PgBouncer, which `make deploy-check` asks for."""
-    with pgbouncer_for(shared_postgres.url) as url:
+@pytest.fixture
+def pgbouncer_url(postgres_url: str) -> Generator[str]:
+    """Return the URL of the shared database through a real PgBouncer, which `make deploy-check` asks for.
+
+    One for each test: clearing the database ends all sessions, and a pool would offer them to the next test.
+    """
+    with pgbouncer_for(postgres_url) as url:
         yield url
 
 

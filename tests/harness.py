@@ -44,7 +44,8 @@ TABLES = (
     "webhook_attempts", "concurrency_limits", "limit_slots", "limit_waits", "limit_turns", "flow_keys", "batch_items",
     "graphs", "assistants", "assistant_versions", "threads", "thread_runs", "checkpoints", "checkpoint_values",
     "checkpoint_writes", "store_items", "memory_users", "memory_vaults", "memories", "memory_entries",
-    "memory_fragments", "memory_ops", "memory_nodes", "browser_sessions", "saved_views", "servers", "run_series",
+    "memory_fragments", "memory_ops", "memory_nodes", "memory_vectors", "memory_indexes", "browser_sessions",
+    "saved_views", "servers", "run_series",
 )  # fmt: skip
 
 

@@ -217,9 +217,12 @@ def caddy(_: Path) -> None:
 
 def pgbouncer(_: Path) -> None:
     environment = {**os.environ, "TEST_PGBOUNCER": "1"}
-    _pytest("tests/contract/test_accept.py", "tests/contract/test_claim.py", "tests/contract/test_record.py",
-            "tests/contract/test_takeover.py", "-k", "pgbouncer", environment=environment)  # fmt: skip
+    _pytest("tests/contract", "-n", "2", "-k", "pgbouncer", environment=environment)
     _pytest("deploy/checks/test_pgbouncer.py", environment=environment)
+
+
+def disk_full(_: Path) -> None:
+    _pytest("deploy/checks/test_disk_full.py", environment=dict(os.environ))
 
 
 def image(_: Path) -> None:
@@ -233,10 +236,11 @@ def _pytest(*arguments: str, environment: dict[str, str]) -> None:
         raise Problem(done.stdout[-4000:] + done.stderr[-1000:])
 
 
-def _can_build() -> str:
+def _as_root(*programs: str) -> str:
+    """Return what is missing of root and some programs, or a program that always exists."""
     if os.geteuid() != 0:
         return "root"
-    return next((name for name in ("buildah", "debootstrap", "unshare", "setpriv") if find(name) is None), "sh")
+    return next((name for name in programs if find(name) is None), "sh")
 
 
 CHECKS: Final = (
@@ -258,7 +262,13 @@ CHECKS: Final = (
     Check("bill of materials", "python", "", sbom),
     Check("Caddyfile", "caddy", "caddy (Debian)", caddy),
     Check("a real PgBouncer: contract suite and a storm", "pgbouncer", "pgbouncer (Debian)", pgbouncer),
-    Check("an image, built and started", _can_build(), "buildah, debootstrap (Debian), as root", image),
+    Check("the disk of the database is full", _as_root("mount"), "mount (Debian), as root", disk_full),
+    Check(
+        "an image, built and started",
+        _as_root("buildah", "debootstrap", "unshare", "setpriv"),
+        "buildah, debootstrap (Debian), as root",
+        image,
+    ),
 )
 
 

@@ -354,13 +354,13 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         from runlane.domain.maintenance import MaintenanceService
         from runlane.failures.bulk_runner import bulk_service
         from runlane.maintenance.registry import maintenance_services
+        from runlane.submit.memory_runs import memory_services
         from runlane.triggers.evaluator import trigger_services
 
         connection = await self.connect()
-        planner = (await self.schedules()).planner
         more = trigger_services(self.settings, connection, self._tasks) if triggers else {}
         more[MaintenanceService.BULK] = bulk_service(connection.database, connection.bus)
-        return maintenance_services(connection, planner, more)
+        return maintenance_services(connection, (await self.schedules()).planner, more) + memory_services(connection)
 
     async def schedules(self) -> Schedules:
         """Return the schedules: create, change, pause, trigger and read them."""

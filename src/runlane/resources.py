@@ -179,6 +179,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
     except BaseException:
         await database.close()
         raise
+    vault = SecretVault(database, settings)
     return Resources(
         settings,
         database,
@@ -186,8 +187,8 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         admitter,
         bus,
         hints,
-        SecretVault(database, settings),
-        MemoryOpener(settings, database),
+        vault,
+        MemoryOpener(settings, database, vault.values),
         lanes_of_code,
         lanes,
     )

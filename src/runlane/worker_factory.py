@@ -20,6 +20,7 @@ from runlane.extras import requires_extra
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
 from runlane.llm.scripted import scripted
+from runlane.memory.run_tasks import memory_tasks
 from runlane.resources import Resources
 from runlane.settings import DEFINITIONS_FOLDER, SCRIPTED, Settings
 from runlane.store.definitions import read_newest
@@ -82,7 +83,7 @@ class WorkerFactory:
             database=connection.database,
             committer=connection.committer,
             bus=connection.bus,
-            tasks=self._tasks,
+            tasks={**self._tasks, **memory_tasks(connection.memory_opener)},
             orchestrations=_LazyExecutor(connection, self._executor),
             graphs=await self._graph_executor(connection) if self._graphs.graphs else None,
             secrets=connection.vault.values,

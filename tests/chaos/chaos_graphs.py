@@ -172,8 +172,10 @@ def ticking() -> StateGraph[Any, Any, Any, Any]:
     builder: StateGraph[Any, Any, Any, Any] = StateGraph(Ticks)
 
     async def tick(state: Ticks) -> dict[str, Any]:
-        if state["count"] == state.get("gate_at"):
-            await asyncio.to_thread(_pass_gate, state.get("gate", ""))
+        gate = folder() / state.get("gate", "")
+        # A drain can cancel this, as it could not cancel a thread that waits.
+        while state["count"] == state.get("gate_at") and not gate.exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.02)
         get_stream_writer()({"tick": state["count"]})
         await asyncio.sleep(state["pause_seconds"])
         return {"count": 1}

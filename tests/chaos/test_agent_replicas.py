@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,6 +23,9 @@ MODULE = "tests.chaos.chaos_graphs"
 STREAMS = scaled(5, 50)
 TICKS = scaled(15, 60)
 PAUSE_SECONDS = 0.1
+# Runs wait here until the disturbance is over, so that none ends before it.
+GATE = "disturbed"
+GATE_AT = TICKS - 3
 
 
 @asynccontextmanager
@@ -94,8 +97,9 @@ class Reader:
     async def read(self, url: str) -> None:
         async with client_of(url) as client:
             thread = (await client.threads.create())["thread_id"]
+            given = {**ticks(), "gate": GATE, "gate_at": GATE_AT}
             stream = client.runs.stream(
-                thread, "ticking", input=ticks(), stream_mode="custom", config={"recursion_limit": TICKS + 5}
+                thread, "ticking", input=given, stream_mode="custom", config={"recursion_limit": TICKS + 5}
             )
             async for part in stream:
                 self.parts.append(part)
@@ -114,8 +118,8 @@ class Reader:
         assert self.parts[-1].data["status"] == "success"
 
 
-async def read_through(url: str, disturb: Callable[[Sequence[Reader]], Any]) -> None:
-    """Stream runs and disturb what serves them, once all have begun."""
+async def read_through(cluster: Cluster, url: str, disturb: Callable[[], Awaitable[None]]) -> None:
+    """Stream runs and disturb what serves them, after all have begun and before any can end."""
     readers = [Reader() for _ in range(STREAMS)]
     async with asyncio.TaskGroup() as group:
         for reader in readers:
@@ -125,8 +129,9 @@ async def read_through(url: str, disturb: Callable[[Sequence[Reader]], Any]) -> 
             return all(reader.begun for reader in readers)
 
         await eventually(all_begun, "every stream to begin", 120)
-        assert any(reader.parts[-1].event != "end" for reader in readers)
-        await disturb(readers)
+        await disturb()
+        assert all(reader.parts[-1].event != "end" for reader in readers)
+        cluster.open_gate(GATE)
     for reader in readers:
         reader.check()
 
@@ -138,10 +143,10 @@ async def test_a_replica_killed_under_streams_costs_no_event(
     victim, other = cluster.start_server(), cluster.start_server()
     async with Balancer([await cluster.url_of(victim), await cluster.url_of(other)]) as balancer:
 
-        async def kill(readers: Sequence[Reader]) -> None:
+        async def kill() -> None:
             victim.kill()
 
-        await read_through(balancer.url, kill)
+        await read_through(cluster, balancer.url, kill)
     rows = await cluster.rows("select attempt, status from runs")
     assert [(row["attempt"], row["status"]) for row in rows] == [(1, "completed")] * STREAMS
     await cluster.check_story()
@@ -154,13 +159,13 @@ async def test_redis_flushed_and_restarted_under_streams_costs_no_event(
     urls = await cluster.start_servers(2)
     async with Balancer(urls) as balancer:
 
-        async def disturb(readers: Sequence[Reader]) -> None:
+        async def disturb() -> None:
             client = redis.asyncio.from_url(chaos_redis.url)
             await client.flushall()
             await client.aclose()
             await asyncio.to_thread(chaos_redis.restart)
 
-        await read_through(balancer.url, disturb)
+        await read_through(cluster, balancer.url, disturb)
     await cluster.check_story()
 
 
@@ -170,13 +175,13 @@ async def test_a_rolling_deploy_of_workers_loses_no_run_and_charges_no_attempt(m
     urls = await cluster.start_servers(2)
     async with Balancer(urls) as balancer:
 
-        async def deploy(readers: Sequence[Reader]) -> None:
+        async def deploy() -> None:
             for worker in old:
                 await cluster.start_workers(1, concurrency=STREAMS + 5)
                 worker.signal(signal.SIGTERM)
                 assert await worker.ended() == 0, worker.log_text()
 
-        await read_through(balancer.url, deploy)
+        await read_through(cluster, balancer.url, deploy)
     rows = await cluster.rows("select status, failures, losses, max(attempt) over () as most from runs")
     assert {(row["status"], row["failures"], row["losses"]) for row in rows} == {("completed", 0, 0)}
     assert rows[0]["most"] > 1, "no run was handed over"

@@ -13,12 +13,12 @@ from tests.harness import Store, eventually
 
 @pytest.mark.parametrize("settings", ["postgres", "postgres-pgbouncer"], indirect=True)
 @pytest.mark.parametrize(("end", "committed"), [("commit", True), ("rollback", False)])
-async def test_the_fate_of_an_open_transaction_is_waited_for(store: Store, end: str, committed: bool) -> None:
-    assert store.settings.database_url is not None
-    url = store.settings.database_url.get_secret_value()
+async def test_the_fate_of_an_open_transaction_is_waited_for(
+    store: Store, postgres_url: str, end: str, committed: bool
+) -> None:
     # Within one transaction the server's activity looks the same all the time, so another connection watches it.
-    open_one: Any = await cast("Any", asyncpg).connect(url)
-    watching: Any = await cast("Any", asyncpg).connect(url)
+    open_one: Any = await cast("Any", asyncpg).connect(postgres_url)
+    watching: Any = await cast("Any", asyncpg).connect(postgres_url)
     try:
         await open_one.execute("begin")
         mark: str = await open_one.fetchval("select pg_current_xact_id()::text")

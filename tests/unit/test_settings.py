@@ -137,7 +137,7 @@ def test_a_bad_address_of_a_provider_is_reported_by_its_usual_variable(
 def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
     files = {f"RUNLANE_{name}_URL_FILE" for name in ("DATABASE", "MIGRATIONS_DATABASE", "REDIS")}
     files |= {"RUNLANE_MEMORY_PATH", "RUNLANE_DEFINITIONS_DIR", "RUNLANE_GRAPHS_FILE", "RUNLANE_SECRET_KEY_FILE"}
-    free = {"RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", *files}
+    free = {"RUNLANE_MEMORY_EMBEDDING_MODEL", "RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", *files}
     keys = {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OLLAMA_API_KEY", "OPENROUTER_API_KEY"}
     bounded = {f"RUNLANE_{name}" for name in BAD} | set(BAD_OF_PROVIDERS)
     assert bounded | free | keys == {variable_of(name) for name in Settings.model_fields}

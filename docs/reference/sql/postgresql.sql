@@ -6107,6 +6107,10 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories
 FROM memories
 WHERE memories.tenant = $1::VARCHAR AND memories.vault_id = $2::VARCHAR AND memories.title = $3::VARCHAR;
 
+-- memory_clear_vectors
+-- Delete the embeddings of a memory.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id = $1::VARCHAR;
+
 -- memory_copy_entries
 -- Store copies of entries.
 INSERT INTO memory_entries (id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at,
@@ -6210,9 +6214,17 @@ DELETE FROM memory_entries WHERE memory_entries.memory_id = any ($1::TEXT[]);
 -- Delete everything of memories.
 DELETE FROM memory_fragments WHERE memory_fragments.memory_id = any ($1::TEXT[]);
 
+-- memory_delete_all_indexes
+-- Delete everything of memories.
+DELETE FROM memory_indexes WHERE memory_indexes.memory_id = any ($1::TEXT[]);
+
 -- memory_delete_all_ops
 -- Delete everything of memories.
 DELETE FROM memory_ops WHERE memory_ops.memory_id = any ($1::TEXT[]);
+
+-- memory_delete_all_vectors
+-- Delete everything of memories.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id = any ($1::TEXT[]);
 
 -- memory_delete_entries
 -- Delete the content of entries.
@@ -6279,9 +6291,29 @@ FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch
 WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
     memory_ops.fingerprint = '');
 
+-- memory_drop_vectors
+-- Delete the embeddings of deleted entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id IN (SELECT batch.id
+FROM unnest($1::TEXT[]) AS batch(id));
+
+-- memory_drop_vectors (one member)
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id IN (SELECT batch.id
+FROM (SELECT $1::VARCHAR AS id) AS batch);
+
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
+
+-- memory_entries_by_id
+-- Read the entries that a search by meaning found.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.id = any ($2::TEXT[]) AND memory_entries.deleted_at IS
+    NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.
@@ -6301,6 +6333,15 @@ SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_e
     memory_entries.correction_reason, memory_entries.deleted_at
 FROM memory_entries
 WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq > $2::BIGINT ORDER BY memory_entries.seq
+LIMIT $3::INTEGER;
+
+-- memory_entries_to_embed
+-- Read entries without an embedding.
+SELECT memory_entries.id, memory_entries.seq, memory_entries.text, memory_entries.summary
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq > $2::BIGINT AND memory_entries.deleted_at IS NULL
+    AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY memory_entries.seq
 LIMIT $3::INTEGER;
 
 -- memory_entry
@@ -6424,6 +6465,12 @@ FROM memory_ops
 WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
 LIMIT $2::INTEGER;
 
+-- memory_index_state
+-- Read up to which entry a memory has embeddings.
+SELECT memories.tenant, memories.last_seq, memory_indexes.model, memory_indexes.indexed_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id = $1::VARCHAR;
+
 -- memory_insert_entries
 -- Add entries to memories.
 INSERT INTO memory_entries (id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects,
@@ -6459,6 +6506,25 @@ INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, paylo
 FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, $4::VARCHAR AS fingerprint, $5::VARCHAR
     AS kind, $6::VARCHAR AS subject, $7::VARCHAR AS payload, $8::VARCHAR AS state, $9::BIGINT AS created_at) AS batch
 WHERE 1 = $10::INTEGER ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_insert_vectors
+-- Store the embeddings of entries that still exist.
+INSERT INTO memory_vectors (entry_id, memory_id, seq, vector) SELECT batch.entry_id, batch.memory_id, batch.seq,
+    batch.vector
+FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::BYTEA[]) AS batch(entry_id, memory_id, seq, vector)
+WHERE EXISTS (SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
+
+-- memory_insert_vectors (one member)
+INSERT INTO memory_vectors (entry_id, memory_id, seq, vector) SELECT batch.entry_id, batch.memory_id, batch.seq,
+    batch.vector
+FROM (SELECT $1::VARCHAR AS entry_id, $2::VARCHAR AS memory_id, $3::BIGINT AS seq, $4::BYTEA AS vector) AS batch
+WHERE EXISTS (SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
 
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
@@ -6656,6 +6722,10 @@ UPDATE memory_entries SET text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VA
     expires_at=$5::BIGINT, correction_reason=$6::VARCHAR, deleted_at=coalesce(memory_entries.deleted_at,
     memory_entries.expires_at) WHERE memory_entries.id = any ($7::TEXT[]);
 
+-- memory_purge_vectors
+-- Delete the embeddings of expired entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id = any ($1::TEXT[]);
+
 -- memory_put_fragments
 -- Write fragments of memories.
 INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
@@ -6707,6 +6777,15 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, me
 FROM memories
 WHERE memories.id = $1::VARCHAR;
 
+-- memory_scan_vectors
+-- Read a batch of embeddings of a memory, newest first.
+SELECT memory_vectors.entry_id, memory_vectors.seq, memory_vectors.vector
+FROM memory_vectors JOIN memory_entries ON memory_entries.id = memory_vectors.entry_id
+WHERE memory_vectors.memory_id = $1::VARCHAR AND memory_vectors.seq < $2::BIGINT AND memory_entries.deleted_at IS NULL
+    AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY memory_vectors.seq DESC
+LIMIT $3::INTEGER;
+
 -- memory_search
 -- Find entries of a memory by words.
 select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
@@ -6722,6 +6801,11 @@ select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e
 -- memory_set_epoch
 -- Store the epoch under which this node writes to a memory.
 UPDATE memories SET epoch=$1::BIGINT WHERE memories.id = $2::VARCHAR;
+
+-- memory_set_index
+-- Store up to which entry a memory has embeddings.
+INSERT INTO memory_indexes (memory_id, model, indexed_seq) VALUES ($1::VARCHAR, $2::VARCHAR, $3::BIGINT) ON CONFLICT
+    (memory_id) DO UPDATE SET model = excluded.model, indexed_seq = excluded.indexed_seq;
 
 -- memory_set_last_seq
 -- Store the number of the last operation after superseded ones were appended.
@@ -6761,6 +6845,14 @@ WHERE memory_entries.id = any ($1::TEXT[]);
 -- memory_unblock_ops
 -- Let the operations of a parked memory be replicated.
 UPDATE memory_ops SET state=$1::VARCHAR WHERE memory_ops.memory_id = $2::VARCHAR AND memory_ops.state != 'applied';
+
+-- memory_unindexed
+-- Find memories with entries that have no embedding.
+SELECT memories.id, memories.tenant, memories.last_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id > $1::VARCHAR AND (memory_indexes.memory_id IS NULL OR memory_indexes.indexed_seq < memories.last_seq
+    OR memory_indexes.model != $2::VARCHAR) AND memories.last_seq > 1 ORDER BY memories.id
+LIMIT $3::INTEGER;
 
 -- memory_vault_by_title
 -- Read a vault by its title.

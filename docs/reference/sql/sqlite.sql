@@ -5091,6 +5091,10 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories
 FROM memories
 WHERE memories.tenant = ? AND memories.vault_id = ? AND memories.title = ?;
 
+-- memory_clear_vectors
+-- Delete the embeddings of a memory.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id = ?;
+
 -- memory_copy_entries
 -- Store copies of entries.
 WITH batch(id, memory_id, seq, changed_seq, text, summary, metadata, tags, created_at, expires_at, corrects,
@@ -5159,9 +5163,17 @@ DELETE FROM memory_entries WHERE memory_entries.memory_id in (select value from 
 -- Delete everything of memories.
 DELETE FROM memory_fragments WHERE memory_fragments.memory_id in (select value from json_each(?));
 
+-- memory_delete_all_indexes
+-- Delete everything of memories.
+DELETE FROM memory_indexes WHERE memory_indexes.memory_id in (select value from json_each(?));
+
 -- memory_delete_all_ops
 -- Delete everything of memories.
 DELETE FROM memory_ops WHERE memory_ops.memory_id in (select value from json_each(?));
+
+-- memory_delete_all_vectors
+-- Delete everything of memories.
+DELETE FROM memory_vectors WHERE memory_vectors.memory_id in (select value from json_each(?));
 
 -- memory_delete_entries
 -- Delete the content of entries.
@@ -5211,9 +5223,26 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
     memory_ops.fingerprint = '');
 
+-- memory_drop_vectors
+-- Delete the embeddings of deleted entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id IN (SELECT batch.id
+FROM (SELECT json_extract(value, '$[0]') AS id
+FROM json_each(?) AS batch_members) AS batch);
+
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=?, epoch=(memories.epoch + ?) WHERE memories.id in (select value from json_each(?));
+
+-- memory_entries_by_id
+-- Read the entries that a search by meaning found.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.id in (select value from json_each(?)) AND
+    memory_entries.deleted_at IS NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR
+    memory_entries.expires_at > now_us());
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.
@@ -5233,6 +5262,15 @@ SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_e
     memory_entries.correction_reason, memory_entries.deleted_at
 FROM memory_entries
 WHERE memory_entries.memory_id = ? AND memory_entries.seq > ? ORDER BY memory_entries.seq
+LIMIT ? OFFSET ?;
+
+-- memory_entries_to_embed
+-- Read entries without an embedding.
+SELECT memory_entries.id, memory_entries.seq, memory_entries.text, memory_entries.summary
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq > ? AND memory_entries.deleted_at IS NULL AND
+    memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > now_us())
+    ORDER BY memory_entries.seq
 LIMIT ? OFFSET ?;
 
 -- memory_entry
@@ -5351,6 +5389,12 @@ FROM memory_ops
 WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
 LIMIT ? OFFSET ?;
 
+-- memory_index_state
+-- Read up to which entry a memory has embeddings.
+SELECT memories.tenant, memories.last_seq, memory_indexes.model, memory_indexes.indexed_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id = ?;
+
 -- memory_insert_entries
 -- Add entries to memories.
 WITH batch(id, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, corrects) AS (VALUES (?, ?, ?, ?,
@@ -5368,6 +5412,16 @@ WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, cr
     batch.payload, batch.state, batch.created_at, 0
 FROM batch
 WHERE 1 = ? ON CONFLICT (memory_id, seq) DO NOTHING;
+
+-- memory_insert_vectors
+-- Store the embeddings of entries that still exist.
+WITH batch(entry_id, memory_id, seq, vector) AS (VALUES (?, ?, ?, ?)) INSERT INTO memory_vectors (entry_id, memory_id,
+    seq, vector) SELECT batch.entry_id, batch.memory_id, batch.seq, batch.vector
+FROM batch
+WHERE EXISTS (SELECT memory_entries.id
+FROM memory_entries
+WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
+    NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
 
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
@@ -5548,6 +5602,10 @@ UPDATE memory_entries SET text=?, summary=?, metadata=?, tags=?, expires_at=?, c
     deleted_at=coalesce(memory_entries.deleted_at, memory_entries.expires_at) WHERE memory_entries.id in (select value
     from json_each(?));
 
+-- memory_purge_vectors
+-- Delete the embeddings of expired entries.
+DELETE FROM memory_vectors WHERE memory_vectors.entry_id in (select value from json_each(?));
+
 -- memory_put_fragments
 -- Write fragments of memories.
 INSERT INTO memory_fragments (memory_id, name, content, sha256, size, updated_at, seq) SELECT batch.memory_id,
@@ -5592,6 +5650,15 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, me
 FROM memories
 WHERE memories.id = ?;
 
+-- memory_scan_vectors
+-- Read a batch of embeddings of a memory, newest first.
+SELECT memory_vectors.entry_id, memory_vectors.seq, memory_vectors.vector
+FROM memory_vectors JOIN memory_entries ON memory_entries.id = memory_vectors.entry_id
+WHERE memory_vectors.memory_id = ? AND memory_vectors.seq < ? AND memory_entries.deleted_at IS NULL AND
+    memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at > now_us())
+    ORDER BY memory_vectors.seq DESC
+LIMIT ? OFFSET ?;
+
 -- memory_search
 -- Find entries of a memory by words.
 select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e.tags, e.created_at, e.expires_at,
@@ -5603,6 +5670,11 @@ select e.id, e.memory_id, e.seq, e.changed_seq, e.text, e.summary, e.metadata, e
 -- memory_set_epoch
 -- Store the epoch under which this node writes to a memory.
 UPDATE memories SET epoch=? WHERE memories.id = ?;
+
+-- memory_set_index
+-- Store up to which entry a memory has embeddings.
+INSERT INTO memory_indexes (memory_id, model, indexed_seq) VALUES (?, ?, ?) ON CONFLICT (memory_id) DO UPDATE SET model
+    = excluded.model, indexed_seq = excluded.indexed_seq;
 
 -- memory_set_last_seq
 -- Store the number of the last operation after superseded ones were appended.
@@ -5637,6 +5709,14 @@ WHERE memory_entries.id in (select value from json_each(?));
 -- memory_unblock_ops
 -- Let the operations of a parked memory be replicated.
 UPDATE memory_ops SET state=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied';
+
+-- memory_unindexed
+-- Find memories with entries that have no embedding.
+SELECT memories.id, memories.tenant, memories.last_seq
+FROM memories LEFT OUTER JOIN memory_indexes ON memory_indexes.memory_id = memories.id
+WHERE memories.id > ? AND (memory_indexes.memory_id IS NULL OR memory_indexes.indexed_seq < memories.last_seq OR
+    memory_indexes.model != ?) AND memories.last_seq > 1 ORDER BY memories.id
+LIMIT ? OFFSET ?;
 
 -- memory_vault_by_title
 -- Read a vault by its title.

@@ -171,7 +171,7 @@ class MemoryCalls:
     async def search(
         self, memory_id: str, query: str, *, limit: int = 10, consistency: Consistency = "local"
     ) -> Sequence[MemoryHit]:
-        """Return the entries that match the words of a query, best first."""
+        """Return the entries that match a query, best first: by words, and with an embedding model by meaning."""
         body = {"query": query, "limit": limit}
         answer = await self._change("POST", _memory(memory_id, "search"), body, consistency=consistency)
         return [parse(MemoryHit, item) for item in answer["hits"]]
@@ -192,6 +192,10 @@ class MemoryCalls:
     async def discard_parked(self, memory_id: str) -> MemoryOp:
         """Drop the rejected operation of a parked memory, or all that wait if it was superseded."""
         return parse(MemoryOp, await self._change("POST", _memory(memory_id, "discard")))
+
+    async def reindex(self, memory_id: str) -> str:
+        """Start a run that computes all embeddings of a memory again; return its id."""
+        return str((await self._change("POST", _memory(memory_id, "reindex")))["run_id"])
 
     async def export_memory(self, memory_id: str) -> MemoryExport:
         """Return everything of a memory."""

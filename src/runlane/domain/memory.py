@@ -218,7 +218,7 @@ class MemoryHit:
 
     entry: MemoryEntry
     score: Annotated[float, Field(description="Higher is better; comparable within one search only.")]
-    found_by: Annotated[Sequence[str], Field(description="text, embedding, or both.")]
+    found_by: Annotated[Sequence[str], Field(description="text, vector, or both.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from runlane.settings import Price
 if TYPE_CHECKING:
     import httpx2
     from openai import AsyncOpenAI
+    from pydantic_ai.embeddings import EmbeddingModel
     from pydantic_ai.models import Model
     from pydantic_ai.providers import Provider
     from pydantic_ai.providers.openrouter import OpenRouterProvider
@@ -81,6 +82,27 @@ class ProviderClients:
         self._models.move_to_end(chosen)
         return found
 
+    async def embedding_model(self, endpoint: Endpoint, access: Credential, name: str) -> EmbeddingModel:
+        """Return the embedding model of this name with this key."""
+        async with self._making:
+            return await asyncio.to_thread(self._make_embedding_model, endpoint, access, name)
+
+    def _make_embedding_model(self, endpoint: Endpoint, access: Credential, name: str) -> EmbeddingModel:
+        with requires_extra("openai", f'The embedding model "{endpoint.prefix}:{name}"'):
+            from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            return OpenAIEmbeddingModel(
+                name, provider=OpenAIProvider(openai_client=_openai_client(endpoint, access, self._shared_http()))
+            )
+
+    def _shared_http(self) -> httpx2.AsyncClient:
+        from pydantic_ai.models import create_async_httpx2_client
+
+        if self._http is None:
+            self._http = create_async_httpx2_client()
+        return self._http
+
     async def warm_up(self, endpoint: Endpoint) -> None:
         """Import what an endpoint needs, so that its first call does not wait for it."""
         async with self._making:
@@ -97,20 +119,21 @@ class ProviderClients:
     def _make(self, endpoint: Endpoint, access: Credential, name: str) -> Model[Any]:
         extra, make = _MAKERS.get(endpoint.api, ("openai", _openai))
         with requires_extra(extra, f'The model "{endpoint.prefix}:{name}"'):
-            from pydantic_ai.models import create_async_httpx2_client
-
-            if self._http is None:
-                self._http = create_async_httpx2_client()
-            return make(endpoint, access, name, self._http)
+            return make(endpoint, access, name, self._shared_http())
 
 
-def _openai(endpoint: Endpoint, access: Credential, name: str, http: httpx2.AsyncClient) -> Model[Any]:
+def _openai_client(endpoint: Endpoint, access: Credential, http: httpx2.AsyncClient) -> AsyncOpenAI:
     from openai import AsyncOpenAI
 
     client = AsyncOpenAI(api_key=access.key or _NO_KEY, base_url=endpoint.base_url, http_client=http, max_retries=0)
     if access.own or endpoint.provider != "openai":
         # The SDK reads these from the environment. They belong to the key of the environment and to no other.
         client.organization = client.project = None
+    return client
+
+
+def _openai(endpoint: Endpoint, access: Credential, name: str, http: httpx2.AsyncClient) -> Model[Any]:
+    client = _openai_client(endpoint, access, http)
     if endpoint.api == "openrouter":
         from pydantic_ai.models.openrouter import OpenRouterModel
 

@@ -8,7 +8,7 @@ whether they are appended (retry) or dropped (discard). They are never placed be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import structlog
@@ -46,6 +46,8 @@ class MemoryNode:
         self.set_aside: Sequence[str] = ()
         # Called when operations may be replicated again.
         self.on_work: Callable[[], None] = lambda: None
+        # Called with memories whose operations are in the database now.
+        self.on_applied: Callable[[Iterable[str]], None] = lambda _memories: None
         self.lease = NodeLease(lease_seconds, lambda: ownership.renew_node(remote, self.id, url, lease_seconds))
         self._shards = shards
         self._epochs: dict[str, int] = {}

@@ -9,6 +9,8 @@ from runlane.settings import Settings
 from runlane.store.sql.database import Database
 
 if TYPE_CHECKING:
+    from runlane.llm.providers import Values
+    from runlane.memory.indexing import MemoryIndex
     from runlane.memory.opening import OpenMemory
     from runlane.memory.service import MemoryService
 
@@ -16,20 +18,28 @@ if TYPE_CHECKING:
 class MemoryOpener:
     """The memory of a process, for one event loop."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, secrets: Values) -> None:
         self._settings = settings
         self._database = database
+        self._secrets = secrets
         self._opened: OpenMemory | None = None
         self._lock = asyncio.Lock()
 
     async def service(self) -> MemoryService:
         """Return the memory, opened if need be."""
+        return (await self._open()).service
+
+    async def index(self) -> MemoryIndex | None:
+        """Return the index of embeddings, or None if no embedding model is set."""
+        return (await self._open()).places.index
+
+    async def _open(self) -> OpenMemory:
         async with self._lock:
             if self._opened is None:
                 from runlane.memory.opening import open_memory
 
-                self._opened = await open_memory(self._settings, self._database)
-        return self._opened.service
+                self._opened = await open_memory(self._settings, self._database, self._secrets)
+        return self._opened
 
     async def start(self) -> None:
         """Open the memory now if this process replicates, so that what an earlier one left in the file is sent."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,10 @@ from typing import Final
 import structlog
 
 from runlane.errors import ConfigurationError, MemoryFileBroken, Unavailable
+from runlane.llm.embeddings import EmbeddingModels
+from runlane.llm.providers import Values
 from runlane.memory.checkpoints import Checkpointer
+from runlane.memory.indexing import MemoryIndex
 from runlane.memory.keeper import MemoryKeeper
 from runlane.memory.node import MemoryNode
 from runlane.memory.places import MemoryPlaces
@@ -20,6 +24,7 @@ from runlane.memory.service import MemoryService
 from runlane.memory.shards import Shards
 from runlane.memory.writer import MemoryWriter
 from runlane.private_files import make_folder
+from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.settings import Settings
 from runlane.store.memory.local_file import LocalFile, check_file
 from runlane.store.memory.salvage import earlier_reports, set_aside
@@ -58,6 +63,8 @@ class OpenMemory:
                 await self.node.sign_off()
             except Unavailable as error:
                 log.warning("memory_sign_off_failed", problem=str(error))
+        if self.places.index is not None:
+            await self.places.index.close()
         for file in self.files:
             await file.close()
         self._unlock()
@@ -74,15 +81,30 @@ class OpenMemory:
             self.lock = None
 
 
-async def open_memory(settings: Settings, database: Database) -> OpenMemory:
-    """Open the memory of a process whose runs are in this database."""
+async def open_memory(settings: Settings, database: Database, secrets: Values | None = None) -> OpenMemory:
+    """Open the memory of a process whose runs are in this database. `secrets` has the keys of providers."""
     match settings.memory_mode_in_force:
         case "direct":
-            return _open_direct(settings, database)
+            opened = _open_direct(settings, database)
         case "local":
-            return await _open_local(settings, settings.memory_file)
+            opened = await _open_local(settings, settings.memory_file)
         case "replicated":
-            return await _open_replicated(settings, settings.memory_file, database)
+            opened = await _open_replicated(settings, settings.memory_file, database)
+    if settings.memory_embedding_model is not None:
+        models = EmbeddingModels(settings, secrets or _no_secrets)
+        # The limits are in the database of runs, which a memory file is not.
+        limiter = ClusterLimiter(database)
+        index = MemoryIndex(settings.memory_embedding_model, models, opened.places.shared, limiter)
+        opened.places.index = index
+        if opened.node is not None:
+            opened.node.on_applied = index.note
+        else:
+            opened.places.writer.on_committed(index.note)
+    return opened
+
+
+async def _no_secrets(_tenant: str, _names: Collection[str]) -> Mapping[str, str]:
+    return {}
 
 
 def _open_direct(settings: Settings, database: Database) -> OpenMemory:
@@ -108,7 +130,7 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
         file,
         shards,
         WriteRules(replicated=False, log_all=False),
-        committed=lambda _memories: checkpointer.wake(),
+        committed=[lambda _memories: checkpointer.wake()],
     )
     places = MemoryPlaces("local", file, reader, shards, writer, path=str(path))
     keeper = MemoryKeeper(settings, file)
@@ -140,7 +162,7 @@ async def _open_replicated(settings: Settings, path: Path, database: Database) -
         replicator.wake()
         checkpointer.wake()
 
-    writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, committed)
+    writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, [committed])
     places = MemoryPlaces("replicated", database, reader, shards, writer, node)
     keeper = MemoryKeeper(settings, file, node)
     writer.start()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runlane.domain.memory import MemoryCommit, MemoryNodeStatus, MemoryOp
+from runlane.memory.indexing import MemoryIndex
 from runlane.memory.shards import Shards
 from runlane.memory.writer import MemoryWriter
 from runlane.store.sql.database import Database
@@ -64,6 +65,7 @@ class MemoryPlaces:
     shards: Shards
     writer: MemoryWriter
     node: OwnerNode | None = None
+    index: MemoryIndex | None = None
     path: str | None = None
 
     async def barrier(self, memory_id: str) -> None:

@@ -153,6 +153,7 @@ class Replicator:
         if applied:
             await local_log.mark_applied(self._node.file, applied)
             failpoint("replicate.marked")
+            self._node.on_applied(applied)
             outage.succeeded()
         for memory_id, last_seq in applied.items():
             self._node.waiters.moved(memory_id, last_seq)

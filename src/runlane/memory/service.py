@@ -38,6 +38,7 @@ from runlane.domain.memory import (
 from runlane.domain.text import check_text
 from runlane.errors import InvalidRequest, NotFound
 from runlane.memory import bounds
+from runlane.memory.indexing import CANDIDATES, fuse
 from runlane.memory.places import MemoryPlaces, OwnerNode
 from runlane.memory.vaults import MemoryVaults
 from runlane.store.memory import reading
@@ -51,6 +52,7 @@ from runlane.store.memory.requests import (
     SetEntryTags,
 )
 from runlane.store.memory.search import search_text
+from runlane.store.memory.vectors import entries_by_id
 from runlane.store.sql.database import Database
 
 T = TypeVar("T")
@@ -185,14 +187,23 @@ class MemoryService(MemoryVaults):
     async def search(
         self, tenant: str, memory_id: str, query: str, *, limit: int = 10, consistency: Consistency = "local"
     ) -> Sequence[MemoryHit]:
-        """Return the entries that match the words of a query, best first."""
+        """Return the entries that match a query, best first: by words, and with an embedding model by meaning."""
         check_text(query, "The query", MAX_QUERY_CHARACTERS)
         if not 1 <= limit <= MAX_SEARCH_HITS:
             raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_SEARCH_HITS}.")
+        index = self._places.index
+        count = limit if index is None else max(limit, CANDIDATES)
         found = await self._read(
-            memory_id, consistency, lambda database: search_text(database, tenant, memory_id, query, limit)
+            memory_id, consistency, lambda database: search_text(database, tenant, memory_id, query, count)
         )
-        return [MemoryHit(entry, score, ("text",)) for entry, score in found]
+        # After the search by words, which checks that the memory is the tenant's.
+        near = [] if index is None else await index.nearest(tenant, memory_id, query)
+        if not near:
+            return [MemoryHit(entry, score, ("text",)) for entry, score in found[:limit]]
+        entries = await self._read(
+            memory_id, consistency, lambda database: entries_by_id(database, tenant, memory_id, near)
+        )
+        return fuse(found, near, entries, limit)
 
     async def await_commit(self, tenant: str, memory_id: str, timeout: float) -> MemoryCommit:
         """Wait until the changes of a memory that were accepted before this call are in the database.

@@ -34,7 +34,7 @@ class MemoryWriter:
     """Commits the jobs of the shards of one process, with start() and stop().
 
     `admit` is called for each change just before it is written, and raises if the process may not write it any more.
-    `committed` is called with the memories of each committed batch.
+    Each of `committed` is called with the memories of each committed batch.
     """
 
     def __init__(
@@ -43,14 +43,18 @@ class MemoryWriter:
         shards: Shards,
         rules: WriteRules,
         admit: Callable[[MemoryRequest], None] | None = None,
-        committed: Callable[[set[str]], None] | None = None,
+        committed: Sequence[Callable[[set[str]], None]] = (),
     ) -> None:
         self._database = database
         self._shards = shards
         self._rules = rules
         self._admit = admit
-        self._committed = committed
+        self._committed = list(committed)
         self._task: asyncio.Task[None] | None = None
+
+    def on_committed(self, call: Callable[[set[str]], None]) -> None:
+        """Also call this with the memories of each committed batch."""
+        self._committed.append(call)
 
     def start(self) -> None:
         """Begin to write."""
@@ -86,8 +90,8 @@ class MemoryWriter:
         if requests:
             answers = await self._commit(requests)
             failpoint("memory.committed")
-            if self._committed is not None:
-                self._committed({request.memory_id for request in requests})
+            for call in self._committed:
+                call({request.memory_id for request in requests})
             for job, answer in zip(wanted, answers, strict=True):
                 _settle(job, answer)
         for job in jobs:

@@ -52,6 +52,12 @@ class MemorySettings(SettingsGroup):
     memory_idempotency_hours: float = Field(
         default=24.0, gt=0, description="For how long a repeated change is recognised by its idempotency key."
     )
+    memory_embedding_model: str | None = Field(
+        default=None,
+        max_length=200,
+        description="An embedding model, such as openai:text-embedding-3-small: entries are also found by meaning. "
+        "Default: search by words alone.",
+    )
     memory_copy_days: float = Field(
         default=30.0,
         gt=0,

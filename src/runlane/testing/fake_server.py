@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 from pydantic import ValidationError
 
+from runlane.testing.fake_embeddings import EmbeddingsWire
 from runlane.testing.fake_script import Answers, FakeAnswer, FakeControl, FakeFault, Script
 from runlane.testing.fake_wire import WIRES, FakeRequest, Wire
 
@@ -31,6 +32,7 @@ _SHOWN: Final = 300
 _MAX_HEAD: Final = 64 * 1024
 _GARBAGE: Final = b"data: {this is not JSON\n\n"
 _MAX_BODY: Final = 64 * 1024 * 1024
+_EMBEDDINGS: Final = EmbeddingsWire()
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -211,7 +213,7 @@ class FakeServer:
             return False
         body = await reader.readexactly(size)
         url = urlsplit(target)
-        wire = WIRES.get(url.path)
+        wire = _EMBEDDINGS if url.path == "/v1/embeddings" else WIRES.get(url.path)
         if method == "POST" and wire is not None:
             return await self._call(wire, url.path, headers, body, reader, writer)
         _send(writer, *self._own(method, url.path, url.query, body))

@@ -111,10 +111,10 @@ class ChatWire(_MessagesWire):
         }
 
     def error(self, fault: FakeFault) -> Body:
-        return _openai_error(fault)
+        return openai_error(fault)
 
     def late_error(self, fault: FakeFault) -> bytes:
-        return _data(_openai_error(fault))
+        return _data(openai_error(fault))
 
     def _head(self, request: FakeRequest) -> Body:
         return {"id": f"chatcmpl-{request.turn}", "created": 1_700_000_000, "model": request.model}
@@ -168,10 +168,10 @@ class ResponsesWire:
         }
 
     def error(self, fault: FakeFault) -> Body:
-        return _openai_error(fault)
+        return openai_error(fault)
 
     def late_error(self, fault: FakeFault) -> bytes:
-        error = _openai_error(fault)["error"]
+        error = openai_error(fault)["error"]
         code = error["code"] or error["type"]
         return _named("error", {"type": "error", "code": code, "message": error["message"], "sequence_number": 9999})
 
@@ -373,7 +373,7 @@ def _tokens(answer: FakeAnswer, request: FakeRequest) -> tuple[int, int]:
     return tokens_in, characters // 4 if answer.tokens_out is None else answer.tokens_out
 
 
-def _openai_error(fault: FakeFault) -> Body:
+def openai_error(fault: FakeFault) -> Body:
     types = {401: "authentication_error", 429: "rate_limit_error"}
     default = "server_error" if fault.status >= 500 else "invalid_request_error"
     code = fault.code or {401: "invalid_api_key", 404: "model_not_found"}.get(fault.status)

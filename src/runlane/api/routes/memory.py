@@ -244,7 +244,7 @@ async def search_memory(
     tenant: Tenant = None,
     consistency: Reading = "local",
 ) -> JsonBody:
-    """Find entries by words, best first. Corrected entries are not found."""
+    """Find entries by words, and with an embedding model by meaning, best first. Corrected entries are not found."""
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
     found = await memory.search(owner, memory_id, body.query, limit=body.limit, consistency=consistency)
     return JsonBody({"hits": [to_dict(hit) for hit in found]})

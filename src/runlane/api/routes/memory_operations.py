@@ -11,10 +11,12 @@ from runlane.api.auth import MemoryAdmin
 from runlane.api.error_responses import answers
 from runlane.api.routes.memory_vaults import MemoryId, Tenant, memory_of
 from runlane.api.schemas.fields import Name
-from runlane.api.schemas.memory import DeletedBody, RetriedBody
+from runlane.api.schemas.memory import DeletedBody, MemoryRunBody, RetriedBody
 from runlane.api.serializers import JsonBody, ValueBody
+from runlane.api.services import parts_of
 from runlane.domain.memory import MemoryExport, MemoryNodeStatus, MemoryOp, MemoryTenantExport
 from runlane.errors import InvalidRequest
+from runlane.submit.memory_runs import start_reindex
 
 router = APIRouter(prefix="/memory", tags=["memory"])
 
@@ -42,6 +44,18 @@ async def discard_parked(
     """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first one."""
     owner = tenant_to_use(principal, tenant)
     return ValueBody(await (await memory_of(request)).discard_parked(owner, memory_id))
+
+
+@router.post(
+    "/memories/{memory_id}/reindex", status_code=202, response_model=MemoryRunBody, responses=answers(400, 404, 429)
+)
+async def reindex_memory(
+    request: Request, principal: MemoryAdmin, memory_id: MemoryId, tenant: Tenant = None
+) -> JsonBody:
+    """Start a run that computes all embeddings of a memory again. Needs RUNLANE_MEMORY_EMBEDDING_MODEL."""
+    owner = tenant_to_use(principal, tenant)
+    accepted = await start_reindex(await parts_of(request).app.connect(), owner, memory_id)
+    return JsonBody({"run_id": accepted.run_id}, 202)
 
 
 @router.get("/memories/{memory_id}/export", response_model=MemoryExport, responses=answers(404))

@@ -162,6 +162,12 @@ class RetriedBody(ResponseModel):
     retried: str
 
 
+class MemoryRunBody(ResponseModel):
+    """The run that works on a memory."""
+
+    run_id: str
+
+
 VAULTS = Listing("vaults", Vault, cursor="id")
 MEMORIES = Listing("memories", Memory, cursor="id")
 FRAGMENTS = Listing("fragments", FragmentInfo)

@@ -32,10 +32,12 @@ from runlane.store.sql.schema.memory import (
     memories,
     memory_entries,
     memory_fragments,
+    memory_indexes,
     memory_nodes,
     memory_ops,
     memory_users,
     memory_vaults,
+    memory_vectors,
 )
 from runlane.store.sql.statement import Statement
 
@@ -187,6 +189,8 @@ def _delete_rows(table: FromClause) -> Executable:
 _DELETIONS = tuple(
     Statement(f"memory_delete_{name}", _delete_rows(table), purpose="Delete everything of memories.")
     for name, table in (
+        ("all_vectors", memory_vectors),
+        ("all_indexes", memory_indexes),
         ("all_ops", memory_ops),
         ("all_fragments", memory_fragments),
         ("all_entries", memory_entries),

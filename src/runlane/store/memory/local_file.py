@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, StorageFull
-from runlane.store.sql.schema.memory import MEMORY_TABLES
+from runlane.store.sql.schema.memory import MEMORY_TABLES, memory_indexes, memory_vectors
 from runlane.store.sql.sqlite import SqliteDatabase
 
 VERSION: Final = 2
@@ -143,6 +143,11 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     connection.execute("drop index memory_ops_id")
     connection.execute(_KEYED_OPS)
     connection.execute("delete from memory_ops where state = 'applied' and fingerprint = ''")
+    dialect = sqlite_dialect.dialect()
+    for table in (memory_vectors, memory_indexes):
+        connection.execute(str(CreateTable(table).compile(dialect=dialect)))
+        for index in table.indexes:
+            connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
     connection.execute(f"pragma user_version={VERSION}")
 
 

@@ -20,7 +20,7 @@ from runlane.domain.memory import MemoryOpKind, MemoryOpState
 from runlane.domain.text import dump_json, load_json
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import upsert
-from runlane.store.sql.schema.memory import memory_entries, memory_fragments, memory_ops
+from runlane.store.sql.schema.memory import memory_entries, memory_fragments, memory_ops, memory_vectors
 from runlane.store.sql.statement import Row, Statement
 
 # A lookup costs a tenth of what the constructor of an enum does.
@@ -190,6 +190,12 @@ _DELETE = Statement(
     {"id": Text(), "memory_id": Text(), "deleted_at": BigInteger(), "seq": BigInteger()},
     purpose="Delete the content of entries.",
 )
+_DROP_VECTORS = Statement(
+    "memory_drop_vectors",
+    lambda batch: delete(memory_vectors).where(memory_vectors.c.entry_id.in_(select(batch.c.id))),
+    {"id": Text()},
+    purpose="Delete the embeddings of deleted entries.",
+)
 _TAGS = Statement(
     "memory_set_tags",
     _set_tags,
@@ -253,9 +259,9 @@ async def _apply(session: Session, kind: MemoryOpKind, ops: Sequence[PlannedOp])
             await session.fetch(INSERT_ENTRIES, [_entry(op) for op in ops])
             await session.fetch(_CORRECT, [_correction(op) for op in ops])
         case MemoryOpKind.DELETE:
-            await session.fetch(
-                _DELETE, [(op.subject, op.memory_id, op.created_at_us, op.seq) for op in _last_of_each(ops)]
-            )
+            deleted = _last_of_each(ops)
+            await session.fetch(_DELETE, [(op.subject, op.memory_id, op.created_at_us, op.seq) for op in deleted])
+            await session.fetch(_DROP_VECTORS, [(op.subject,) for op in deleted])
         case MemoryOpKind.TAGS:
             await session.fetch(
                 _TAGS, [(op.subject, op.memory_id, op.change["tags"], op.seq) for op in _last_of_each(ops)]

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Integer, bindparam, delete, func, select, tup
 
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, now_us
-from runlane.store.sql.schema.memory import memories, memory_entries, memory_ops
+from runlane.store.sql.schema.memory import memories, memory_entries, memory_ops, memory_vectors
 from runlane.store.sql.statement import Statement
 
 PURGED_AT_ONCE: Final = 1000
@@ -36,6 +36,11 @@ _PURGE = Statement(
         expires_at=None,
     ),
     purpose="Delete the content of expired entries.",
+)
+_PURGE_VECTORS = Statement(
+    "memory_purge_vectors",
+    delete(memory_vectors).where(member(memory_vectors.c.entry_id, "ids")),
+    purpose="Delete the embeddings of expired entries.",
 )
 _old = select(_o.memory_id, _o.seq).where(
     _o.created_at < now_us() - bindparam("age_us", type_=BigInteger()), _o.state == lit("applied")
@@ -73,6 +78,7 @@ async def purge_expired(database: Database) -> int:
         ids = [row["id"] for row in await session.fetch(_EXPIRED, limit=PURGED_AT_ONCE)]
         if ids:
             await session.fetch(_PURGE, ids=session.texts(ids))
+            await session.fetch(_PURGE_VECTORS, ids=session.texts(ids))
         return len(ids)
 
     return await database.transact(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, Table, Text, text
 
 from runlane.store.sql.schema.base import metadata
 
@@ -155,6 +155,27 @@ memory_nodes = Table(
     Column("started_at", BigInteger, nullable=False),
 )
 
+# The embeddings of entries: unit vectors of 32-bit floats. They are derived from entries and are not operations, so
+# they are stored where every process sees them: in the database, or in the file if no other copy exists.
+memory_vectors = Table(
+    "memory_vectors",
+    metadata,
+    Column("entry_id", Text, primary_key=True),
+    Column("memory_id", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+)
+Index("memory_vectors_order", memory_vectors.c.memory_id, memory_vectors.c.seq)
+
+# Up to which entry a memory has embeddings, and of which model.
+memory_indexes = Table(
+    "memory_indexes",
+    metadata,
+    Column("memory_id", Text, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("indexed_seq", BigInteger, nullable=False),
+)
+
 MEMORY_TABLES = (
     memory_users,
     memory_vaults,
@@ -163,4 +184,6 @@ MEMORY_TABLES = (
     memory_fragments,
     memory_ops,
     memory_nodes,
+    memory_vectors,
+    memory_indexes,
 )

@@ -1,0 +1,85 @@
+"""Waiting for commits, and what other processes see: the promises that a flag on each row could not keep."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from runlane.domain.memory import CommitState, NewEntry
+from runlane.errors import MemoryOwnedElsewhere, NotFound
+from tests.chaos.proxy import Proxy
+from tests.memory import TENANT, add, memory_node, new_memory, texts_of
+
+
+async def test_await_commit_waits_for_deletes(postgres_url: str, tmp_path: Path) -> None:
+    """Weakness 1: a deleted row could not be counted, so its delete was reported as committed before it was."""
+    async with Proxy(postgres_url) as proxy, memory_node(proxy.url, tmp_path / "memory.db") as node:
+        service = node.service
+        memory_id = await new_memory(service)
+        entry = (await add(service, memory_id, "secret"))[0]
+        assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        proxy.refuse()
+        await service.delete_entry(TENANT, memory_id, entry.id)
+        result = await service.await_commit(TENANT, memory_id, 0.05)
+        assert (result.state, result.seq, result.applied_seq) == (CommitState.TIMEOUT, entry.seq + 1, entry.seq)
+        proxy.accept()
+        assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        with pytest.raises(NotFound):
+            await service.get_entry(TENANT, memory_id, entry.id, consistency="committed")
+
+
+async def test_await_commit_ends_under_steady_writes(postgres_url: str, tmp_path: Path) -> None:
+    """Weakness 2: waiting until nothing waits never ended while a client kept writing."""
+    async with memory_node(postgres_url, tmp_path / "memory.db") as node:
+        service, stopped = node.service, asyncio.Event()
+        memory_id = await new_memory(service)
+
+        async def write() -> None:
+            while not stopped.is_set():
+                await service.add_entry(TENANT, memory_id, NewEntry("more"))
+
+        writers = [asyncio.create_task(write()) for _ in range(4)]
+        try:
+            for _ in range(5):
+                accepted = await service.add_entry(TENANT, memory_id, NewEntry("mine"))
+                result = await service.await_commit(TENANT, memory_id, 60)
+                assert result.state is CommitState.COMMITTED
+                assert result.applied_seq >= accepted.seq
+        finally:
+            stopped.set()
+            await asyncio.gather(*writers)
+
+
+async def test_a_new_memory_is_listed_by_every_process_at_once(postgres_url: str, tmp_path: Path) -> None:
+    """Weakness 6: a list was read from the database while the memory was still in the file of one process."""
+    async with (
+        memory_node(postgres_url, tmp_path / "a.db") as one,
+        memory_node(postgres_url, tmp_path / "b.db") as other,
+    ):
+        memory_id = await new_memory(one.service)
+        for service in (one.service, other.service):
+            assert [memory.id for memory in await service.list_memories(TENANT)] == [memory_id]
+
+
+async def test_await_commit_in_another_process_does_not_report_what_it_cannot_see(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """Weakness 18: a barrier on the queue of the calling process meant nothing for changes of another one."""
+    async with (
+        Proxy(postgres_url) as proxy,
+        memory_node(proxy.url, tmp_path / "a.db", memory_node_url="http://a") as one,
+    ):
+        memory_id = await new_memory(one.service)
+        await add(one.service, memory_id, "first")
+        assert (await one.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        proxy.refuse()
+        await add(one.service, memory_id, "waits")
+        async with memory_node(postgres_url, tmp_path / "b.db") as other:
+            with pytest.raises(MemoryOwnedElsewhere) as refused:
+                await other.service.await_commit(TENANT, memory_id, 60)
+            assert refused.value.owner_url == "http://a"
+            assert await texts_of(other.service, memory_id) == ["first"]
+        proxy.accept()
+        assert (await one.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
