@@ -18,6 +18,7 @@ from bench.measures import (
     fairness,
     flow_control,
     footprint,
+    graphs,
     http,
     idle,
     lists,
@@ -35,6 +36,8 @@ RUNLANE, PROCRASTINATE, STREAM, LIST = "runlane", "procrastinate", "taskiq-strea
 DBOS, DBOS_FORMS = "dbos", ("plain", "async")
 # Measured once, on a machine like the one that the goals were set for.
 AEGRA_HTTP = 63
+# Runs per second of the same graph with one process and with two.
+AEGRA_GRAPHS = (17, 34)
 FLOWS = ("print", "print and transform")
 
 
@@ -97,7 +100,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("idle", _idle), ("long", _long),
         ("footprint", _footprint),
         ("http", _http), ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
-        ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("fairness", _fairness),
+        ("tokens", _tokens), ("agents", _agents), ("permits", _permits), ("graphs", _graphs), ("fairness", _fairness),
         ("concurrency", _concurrency), ("flow_control", _flow_control),
         ("schedules", _schedules), ("lists", _lists), ("webhooks", _webhooks),
         ("dashboard", _dashboard),
@@ -439,6 +442,21 @@ def _lists(report: Report) -> Iterator[Row]:
         slowest = max(report.percentile("lists", system, variant, 95) or 0.0 for variant in variants)
         label = f"one page of {runs:,} runs, the slowest of {len(variants)} lists and counts, {dialect}, p95 ms"
         yield Row(label, [f"{slowest:.1f}"], "", "≤ 50 ms", slowest <= 50)
+
+
+def _graphs(report: Report) -> Iterator[Row]:
+    for workers, aegra in zip(graphs.WORKERS, AEGRA_GRAPHS, strict=True):
+        shown = "one worker" if workers == 1 else f"{workers} workers"
+        figure = report.median("graphs", RUNLANE, graphs.rate(workers))
+        met = None if figure is None else figure >= 10 * aegra
+        times = None if figure is None else figure / aegra
+        label = (
+            f"runs of a hosted graph of three nodes per second over HTTP, {shown}; Aegra, measured elsewhere: {aegra}"
+        )
+        yield Row(label, [_rate(figure)], _times(times), "≥ 10x Aegra", met)
+    p50, p99 = (report.percentile("graphs", RUNLANE, graphs.FIRST_EVENT, percent) for percent in (50, 99))
+    label = "the same, request → first event, idle, p50 / p99 ms; Aegra, measured elsewhere: 28 to 33"
+    yield Row(label, [_pair(p50, p99)], "", "p50 ≤ 15 ms", None if p50 is None else p50 <= 15)
 
 
 def _dashboard(report: Report) -> Iterator[Row]:

@@ -94,6 +94,9 @@ class Sizes:
     memory_adds: int = 60_000
     memory_plain_adds: int = 3_000
     listed: int = 1_000_000
+    graph_runs: int = 2_000
+    graph_clients: int = 50
+    graph_streams: int = 100
     dashboard_events: int = 50_000
 
     def select(self, *names: str) -> list[str]:
@@ -103,6 +106,9 @@ class Sizes:
 
 QUICK = Sizes(
     repeats=1,
+    graph_runs=60,
+    graph_clients=10,
+    graph_streams=5,
     memories=16,
     memory_adds=1_000,
     memory_plain_adds=50,

@@ -23,7 +23,7 @@ async def test_await_commit_waits_for_deletes(postgres_url: str, tmp_path: Path)
         proxy.refuse()
         await service.delete_entry(TENANT, memory_id, entry.id)
         result = await service.await_commit(TENANT, memory_id, 0.05)
-        assert (result.state, result.seq, result.applied_seq) == (CommitState.TIMEOUT, entry.seq + 1, entry.seq)
+        assert (result.state, result.seq, result.committed_seq) == (CommitState.TIMEOUT, entry.seq + 1, entry.seq)
         proxy.accept()
         assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
         with pytest.raises(NotFound):
@@ -46,7 +46,7 @@ async def test_await_commit_ends_under_steady_writes(postgres_url: str, tmp_path
                 accepted = await service.add_entry(TENANT, memory_id, NewEntry("mine"))
                 result = await service.await_commit(TENANT, memory_id, 60)
                 assert result.state is CommitState.COMMITTED
-                assert result.applied_seq >= accepted.seq
+                assert result.committed_seq >= accepted.seq
         finally:
             stopped.set()
             await asyncio.gather(*writers)

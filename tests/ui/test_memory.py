@@ -10,7 +10,7 @@ from tests.ui.site import Site
 
 @pytest.fixture(scope="module")
 def memory(site: Site) -> str:
-    made = site.call("POST", "/memory/memories", {"title": "Customer 7", "description": "What the shop has learned."})
+    made = site.call("POST", "/memory/memories", {"title": "customer-7", "description": "What the shop has learned."})
     path = f"/memory/memories/{made['id']}"
     first = site.call("POST", f"{path}/entries", {"text": "Prefers long answers.", "tags": {"topic": "style"}})
     corrected = {"text": "Prefers short answers.", "reason": "the customer said so"}
@@ -22,7 +22,7 @@ def memory(site: Site) -> str:
 
 def test_a_memory_is_found_and_shows_its_entries_with_corrections(page: Page, site: Site, memory: str) -> None:
     page.goto(f"{site.ui}/memories")
-    page.get_by_role("link", name="Customer 7").click()
+    page.get_by_role("link", name="customer-7").click()
     entries = page.get_by_role("list", name="Entries").locator("[data-entry]")
     expect(entries).to_have_count(3)
     expect(entries.first).to_contain_text("Lives <b>near</b> the harbour.")
@@ -55,6 +55,6 @@ def test_the_context_document_is_read_and_written(page: Page, site: Site, memory
 def test_a_new_memory_is_made_in_the_browser(page: Page, site: Site, memory: str) -> None:
     page.goto(f"{site.ui}/memories")
     page.get_by_role("button", name="New memory").click()
-    page.get_by_label("Title").fill("Customer 8")
+    page.get_by_label("Title").fill("customer-8")
     page.get_by_role("button", name="Create the memory").click()
-    expect(page.get_by_role("link", name="Customer 8")).to_be_visible()
+    expect(page.get_by_role("link", name="customer-8")).to_be_visible()

@@ -40,7 +40,7 @@ def test_a_thread_is_answered_in_the_browser(page: Page, site: Site, thread: str
     page.locator(f'[data-row-id="{thread}"]').get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="Waits for an answer")).to_be_visible()
     page.get_by_role("button", name="Answer").click()
-    page.get_by_label("Answer", exact=True).fill('"approve"')
+    page.get_by_role("dialog").get_by_role("textbox").fill('"approve"')
     page.get_by_role("button", name="Send the answer").click()
     expect(page.get_by_role("heading", name="Waits for an answer")).to_have_count(0)
     expect(page.get_by_text("sent")).not_to_have_count(0)

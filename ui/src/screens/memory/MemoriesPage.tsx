@@ -34,7 +34,7 @@ function columnsFor(vaults: ReadonlyMap<string, Vault>): Column<Memory>[] {
   ]
 }
 
-const FIELDS = [field('title', 'Title', { required: true }), field('description', 'About', { hint: 'What the memory is kept for.' })]
+const FIELDS = [field('title', 'Title', { required: true, hint: 'Letters, digits and hyphens, such as customer-7.' }), field('description', 'About', { hint: 'What the memory is kept for.' })]
 
 export default function MemoriesPage() {
   useTitle('Memories')
@@ -72,7 +72,7 @@ export default function MemoriesPage() {
       <section className="flex min-h-0 flex-1 flex-col overflow-hidden rounded-lg border border-line bg-surface">
         <Loaded query={query}>
           {() => memories.length === 0 ? (
-            <Empty icon={Brain} title={vault === '' ? 'No memory exists' : 'This vault has no memory'} command={'runlane memory create-memory "Customer 7"'}>
+            <Empty icon={Brain} title={vault === '' ? 'No memory exists' : 'This vault has no memory'} command={'runlane memory create-memory customer-7'}>
               A memory keeps what an agent has learned over many runs. Entries are never changed; a correction is an entry of its own.
             </Empty>
           ) : (

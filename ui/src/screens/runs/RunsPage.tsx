@@ -6,6 +6,7 @@ import { useAddress } from '@/app/address'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
 import { useTenantParam } from '@/app/tenant'
+import { plural } from '@/format/number'
 import { serverNow } from '@/format/time'
 import { ActionMenu } from '@/parts/action/ActionButtons'
 import { Button, ButtonLink } from '@/parts/Button'
@@ -115,7 +116,7 @@ export function RunsPage() {
                 link={(run) => `/runs/${run.run_id}`}
                 selection={writes ? selection : undefined}
                 actions={writes ? (run) => (simpleActions(run).length === 0 ? null : <ActionMenu label={`Actions of ${run.run_id}`} actions={simpleActions(run)} />) : undefined}
-                footer={list.hasNextPage ? <More onVisible={more} busy={list.isFetchingNextPage} truncated={truncated} /> : <span>{rows.length} runs, no more match.</span>}
+                footer={list.hasNextPage ? <More onVisible={more} busy={list.isFetchingNextPage} truncated={truncated} /> : <span>{plural(rows.length, 'run')}, no more match.</span>}
               />
             )
           }
