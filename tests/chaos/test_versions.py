@@ -19,6 +19,8 @@ from uuid import uuid4
 import pytest
 
 from runlane import Client, Event
+from runlane.store.sql.migrations import HEAD
+from runlane.store.sql.upgrade_plan import declared_compatibility
 from runlane.testing import PostgresServer
 from tests.chaos.balancer import Balancer
 from tests.chaos.cluster import RUNLANE, Cluster, Process, eventually
@@ -137,7 +139,10 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     first, _, rest = project.read_text().partition('\nversion = "')
     project.write_text(f'{first}\nversion = "{NEXT_VERSION}"{rest.partition(chr(34))[2]}')
     migrations = source / "src/runlane/store/sql/migrations"
-    (migrations / "versions" / f"{LATER}_color.py").write_text(LATER_REVISION)
+    # It adds to the schema of the tree, so the same code runs on it as on that one.
+    oldest = declared_compatibility()[HEAD]
+    later = LATER_REVISION.replace(f'compatible_from = "{HEAD}"', f'compatible_from = "{oldest}"')
+    (migrations / "versions" / f"{LATER}_color.py").write_text(later)
     with (migrations / "__init__.py").open("a") as listed:
         listed.write(f'HEAD = "{LATER}"\nREVISIONS = (*REVISIONS, HEAD)\n')
     return old, installed_wheel(source, folder / "new")

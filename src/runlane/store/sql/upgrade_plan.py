@@ -65,11 +65,12 @@ def plan_upgrade(current: str | None) -> UpgradePlan:
 
 def _runs_on(current: str, revision: str, revisions: tuple[str, ...]) -> bool:
     """Return whether code of the current revision runs on the schema of a later one."""
-    declared = _declared().get(revision)
+    declared = declared_compatibility().get(revision)
     return declared is not None and revisions.index(declared) <= revisions.index(current)
 
 
-def _declared() -> dict[str, str | None]:
+def declared_compatibility() -> dict[str, str | None]:
+    """Return for each migration the oldest revision whose code runs on its schema; None if it declares none."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
