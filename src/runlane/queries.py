@@ -24,8 +24,8 @@ from runlane.store.definitions import load_pinned
 from runlane.store.orchestration.calls import read_totals, read_totals_of
 from runlane.store.orchestration.children import read_children
 from runlane.store.orchestration.inbox import InboxFilter, find_question, read_inbox
+from runlane.store.orchestration.step_starts import read_step_starts
 from runlane.store.orchestration.steps import MAX_READ, read_replay_records, read_steps
-from runlane.store.orchestration.timeline import read_step_starts
 from runlane.store.orchestration.waiting import explain_wait
 from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.events import read_events, read_last, read_page

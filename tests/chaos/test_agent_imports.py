@@ -38,6 +38,7 @@ UNUSED = [
     "runlane.catalog",
     "runlane.client",
     "runlane.graphs.config_file",
+    "runlane.memory.indexing",
     "runlane.memory.service",
     "runlane.orchestration.executor",
     "runlane.steps",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from runlane.domain.task import Task, make_task
 from runlane.errors import Fail
-from runlane.memory.indexing import MemoryIndex
 from runlane.memory.opener import MemoryOpener
+
+if TYPE_CHECKING:
+    from runlane.memory.indexing import MemoryIndex
 
 INDEX_TASK: Final = "runlane.memory.index"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import structlog
@@ -14,11 +14,13 @@ from runlane.domain.options import RunOptions
 from runlane.domain.run import Accepted
 from runlane.errors import InvalidRequest, RunlaneError
 from runlane.maintenance.service import PeriodicService
-from runlane.memory.indexing import IndexSchedule
 from runlane.memory.run_tasks import INDEX_TASK
 from runlane.resources import Resources
 from runlane.store.queue.accept import NewRun
 from runlane.submit.tasks import new_run
+
+if TYPE_CHECKING:
+    from runlane.memory.indexing import IndexSchedule
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +75,8 @@ class MemoryIndexStarter:
             index = await connection.memory_opener.index()
             if index is None:
                 return False
+            from runlane.memory.indexing import IndexSchedule
+
             self._schedule = IndexSchedule(index)
         due = await self._schedule.due(_STARTED_AT_ONCE)
         runs = [

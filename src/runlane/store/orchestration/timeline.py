@@ -6,12 +6,11 @@ The paths of events are read first. They decide which spans are shown, and only 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Integer, Text, and_, bindparam, func, or_, select
 
-from runlane.domain.events import EventType
 from runlane.domain.run import RunSummary
 from runlane.domain.text import load_json
 from runlane.domain.timeline import Timeline, TimelineBuilder, build_timeline
@@ -27,7 +26,6 @@ from runlane.store.sql.statement import Row, Statement
 
 # Steps and events of one run that are read at most. A run with more has an incomplete timeline.
 MAX_READ: Final = 100_000
-_STARTS: Final = (EventType.STEP_START, EventType.PARALLEL_START, EventType.LOOP_ITERATION)
 
 _s, _e = run_steps.c, run_events.c
 _path = json_text(_e.data, lit("path")).label("path")
@@ -77,13 +75,6 @@ _EVENTS = Statement(
     .where(_e.run_id == bindparam("run_id"), member_number(_e.seq, "numbers"))
     .order_by(_e.seq),
     purpose="Read the events of a run that have one of these numbers.",
-)
-_STEP_STARTS = Statement(
-    "read_step_starts",
-    select(_path, func.min(_e.at).label("at"))
-    .where(*_of_types, member(json_text(_e.data, lit("path")), "paths"))
-    .group_by(_path),
-    purpose="Read when the steps of these paths have begun.",
 )
 
 
@@ -194,16 +185,6 @@ async def read_standings(database: Database, run: RunSummary) -> TimelineBuilder
 
     events = await _read_events(database, run.id, await asyncio.to_thread(choose))
     return await asyncio.to_thread(build_timeline, facts, events, run.ended_at_us)
-
-
-async def read_step_starts(database: Database, run_id: str, paths: Collection[str]) -> dict[str, int]:
-    """Return when each of these steps began first, by its path. Steps whose events were deleted are missing."""
-
-    async def work(session: Session) -> Sequence[Row]:
-        given = {"types": session.texts(_STARTS), "paths": session.texts(sorted(paths))}
-        return await session.fetch(_STEP_STARTS, run_id=run_id, **given)
-
-    return {row["path"]: row["at"] for row in await database.transact(work)}
 
 
 async def _read(database: Database, run_id: str, types: Sequence[str]) -> tuple[Sequence[Row], Sequence[Row]]:
