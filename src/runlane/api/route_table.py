@@ -1,4 +1,4 @@
-"""The routers of the API by the part of the path that tells them apart, so that a request is compared with few routes.
+"""The routers of the API by the distinctive part of their paths, so that a request is compared with few routes.
 
 FastAPI tries one route after another, and prepares the routes of a router when it first tries them. With hundreds of
 routes that would be milliseconds for each request, and seconds for the first ones of a process.
@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from runlane.api.serializers import ROOT
 
-# Paths below this one are told apart by the segment after it, all others by their first segment.
+# The distinctive part of a path below this one is the segment after it; of any other path, its first segment.
 _FOLDER: Final = f"{ROOT}/"
 
 
