@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from runlane.domain.memory_names import TITLE_PATTERN
 from runlane.domain.wire import Timestamp
 
 MAX_ENTRY_CHARACTERS: Final = 9_000
@@ -34,10 +35,6 @@ MAX_SEARCH_HITS: Final = 100
 MAX_QUERY_CHARACTERS: Final = 1_000
 MAX_COMMIT_WAIT_SECONDS: Final = 60.0
 
-TITLE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9-]{0,49}$"
-FRAGMENT_PATTERN: Final = r"^[A-Za-z][A-Za-z0-9_.-]{0,63}$"
-USER_PATTERN: Final = r"^[a-z0-9_]{1,20}$"
-TYPE_PATTERN: Final = r"^[A-Za-z][A-Za-z0-9_-]{0,39}$"
 
 # The fragment that every memory has from its creation.
 CONTEXT_FRAGMENT: Final = "context"

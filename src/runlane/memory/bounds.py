@@ -10,7 +10,6 @@ from typing import Any, Final
 import orjson
 
 from runlane.domain.memory import (
-    FRAGMENT_PATTERN,
     MAX_DESCRIPTION,
     MAX_ENTRIES_AT_ONCE,
     MAX_ENTRY_CHARACTERS,
@@ -19,11 +18,9 @@ from runlane.domain.memory import (
     MAX_METADATA_BYTES,
     MAX_SUMMARY_CHARACTERS,
     MAX_TAG_CHARACTERS,
-    TITLE_PATTERN,
-    TYPE_PATTERN,
-    USER_PATTERN,
     NewEntry,
 )
+from runlane.domain.memory_names import FRAGMENT_PATTERN, TITLE_PATTERN, TYPE_PATTERN, USER_PATTERN
 from runlane.domain.text import check_text, utf8_size
 from runlane.errors import InputTooLarge, InvalidInput
 

@@ -18,13 +18,13 @@ from runlane.domain.memory import (
     MAX_ENTRY_CHARACTERS,
     MAX_QUERY_CHARACTERS,
     MAX_SUMMARY_CHARACTERS,
-    TYPE_PATTERN,
     Memory,
     MemoryEntry,
     MemoryFragment,
     NewEntry,
     Vault,
 )
+from runlane.domain.memory_names import TYPE_PATTERN
 
 
 class NotPlainText(HTTPException):

@@ -25,11 +25,11 @@ from runlane.domain.memory import (
     MAX_REASON,
     MAX_SEARCH_HITS,
     MAX_SUMMARY_CHARACTERS,
-    TYPE_PATTERN,
     CommitState,
     Memory,
     NewEntry,
 )
+from runlane.domain.memory_names import TYPE_PATTERN
 from runlane.domain.memory_prompts import default_prompts
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, NotFound

@@ -22,15 +22,13 @@ from runlane.domain.memory import (
     MAX_SEARCH_HITS,
     MAX_SUMMARY_CHARACTERS,
     MAX_TAG_CHARACTERS,
-    TITLE_PATTERN,
-    TYPE_PATTERN,
-    USER_PATTERN,
     FragmentInfo,
     Memory,
     MemoryHit,
     NewEntry,
     Vault,
 )
+from runlane.domain.memory_names import TITLE_PATTERN, TYPE_PATTERN, USER_PATTERN
 from runlane.domain.time_zones import DEFAULT_ZONE, MAX_ZONE
 
 Title = Annotated[str, StringConstraints(pattern=TITLE_PATTERN)]

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from runlane.definitions.schema.base import DefinitionModel
-from runlane.domain.memory import TITLE_PATTERN
+from runlane.domain.memory_names import TITLE_PATTERN
 
 MIN_WINDOW_TOKENS: Final = 1_000
 # An estimate; the counts of providers correct it while a conversation lasts.
