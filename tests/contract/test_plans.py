@@ -244,7 +244,8 @@ async def test_every_list_goes_by_its_indexes(varied: Store, analyzed: bool) -> 
         "tenant": "acme", "tenants": ["acme", "default"], "ordering_key": "k1", "parent": "run_1", "ids": ["run_1"],
         "statuses": statuses, "waiting_statuses": statuses, "ended_statuses": statuses, "with_running": True,
         "tag": "tag1", "other_tags": ["tag2"], "other_count": 1, "below": "zzzz", "floor": "", "limit": 50,
-        "skipped": 100, "most": 100,
+        "skipped": 100, "most": 100, "worker_id": "wrk_1", "error_code": "timeout", "roots_only": True,
+        "min_duration_us": 1, "max_duration_us": 2, "min_cost_usd": 0.1, "max_cost_usd": 0.2,
     }  # fmt: skip
     for index, names in LISTS.items():
         statements = [SEARCHES["postgresql"][index]]

@@ -4416,25 +4416,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
     IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
@@ -4463,25 +4464,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
     IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
@@ -4514,25 +4516,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
     IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
@@ -4587,25 +4590,26 @@ WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEX
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -4629,25 +4633,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -4664,25 +4669,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
@@ -4699,25 +4705,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4735,25 +4742,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4782,25 +4790,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
     IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
@@ -4840,25 +4849,26 @@ WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEX
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -4880,25 +4890,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
     found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -4914,25 +4925,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
     found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
@@ -4948,25 +4960,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4984,25 +4997,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -5032,25 +5046,26 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id =
-    $8::VARCHAR) AND (NOT $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $8::VARCHAR) AND (NOT $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
     count(*) AS count_1
@@ -5068,25 +5083,26 @@ WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3:
     < $6::BIGINT) AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.target) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR
     lower(found.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id =
-    $8::VARCHAR) AND (NOT $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $8::VARCHAR) AND (NOT $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
     count(*) AS count_1
@@ -5134,25 +5150,26 @@ WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEX
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -5176,25 +5193,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -5211,25 +5229,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
@@ -5246,25 +5265,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -5282,25 +5302,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -5321,25 +5342,26 @@ WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEX
     (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -5363,25 +5385,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -5398,25 +5421,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
@@ -5433,25 +5457,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -5469,25 +5494,26 @@ WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR A
     AND (CAST($7::VARCHAR AS TEXT) IS NULL OR lower(found.id) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.target) LIKE
     $7::VARCHAR ESCAPE '\' OR lower(found.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(found.progress_note) LIKE
     $7::VARCHAR ESCAPE '\') AND (CAST($8::VARCHAR AS TEXT) IS NULL OR found.worker_id = $8::VARCHAR) AND (NOT
-    $9::BOOLEAN OR NOT (EXISTS (SELECT *
+    $9::BOOLEAN OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST($10::VARCHAR AS TEXT) IS NULL
-    OR (EXISTS (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce((cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->>
-    'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) = $10::VARCHAR))) AND
-    (CAST($11::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
+    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
+    coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
     (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
-    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'

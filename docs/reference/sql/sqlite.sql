@@ -3545,23 +3545,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
     NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
@@ -3588,23 +3588,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
     NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
@@ -3635,23 +3635,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
     NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
@@ -3705,23 +3705,23 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_3
+    AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -3743,23 +3743,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -3774,23 +3774,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
@@ -3805,23 +3805,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -3837,23 +3837,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -3880,23 +3880,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS
     NULL OR found.tenant = ?) AND (? = 0 OR (SELECT count(*) AS count_1
@@ -3935,23 +3935,23 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_3
+    AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -3971,23 +3971,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
     found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -4001,23 +4001,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
     found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
@@ -4031,23 +4031,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4063,23 +4063,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4107,23 +4107,23 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
     count(*) AS count_1
@@ -4139,23 +4139,23 @@ WHERE tagged.run_id < ? AND tagged.run_id >= ? AND (CAST(? AS TEXT) IS NULL OR f
     NULL OR found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.status in (select value from json_each(?)) AND (? = 0 OR (SELECT
     count(*) AS count_1
@@ -4202,23 +4202,23 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_3
+    AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -4240,23 +4240,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -4270,23 +4270,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
@@ -4301,23 +4301,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4333,23 +4333,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4368,23 +4368,23 @@ WHERE found.status = 'running' AND ? = 1 AND found.tenant in (select value from 
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_3
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_3
+    AS coalesce_6
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
@@ -4406,23 +4406,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
@@ -4437,23 +4437,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_1
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_1
+    AS coalesce_2
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
@@ -4468,23 +4468,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
@@ -4500,23 +4500,23 @@ WHERE found.id < ? AND found.id >= ? AND (CAST(? AS TEXT) IS NULL OR found.targe
     found.lane = ?) AND (CAST(? AS BIGINT) IS NULL OR found.accepted_at >= ?) AND (CAST(? AS BIGINT) IS NULL OR
     found.accepted_at < ?) AND (CAST(? AS TEXT) IS NULL OR lower(found.id) LIKE ? ESCAPE '\' OR lower(found.target) LIKE
     ? ESCAPE '\' OR lower(found.ordering_key) LIKE ? ESCAPE '\' OR lower(found.progress_note) LIKE ? ESCAPE '\') AND
-    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR NOT (EXISTS (SELECT *
+    (CAST(? AS TEXT) IS NULL OR found.worker_id = ?) AND (? = 0 OR (SELECT run_children.run_id
 FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
-WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id))) AND (CAST(? AS TEXT) IS NULL OR (EXISTS
-    (SELECT *
+WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id AND coalesce(json_extract(run_results.error, '$.' || 'code'),
-    json_extract(run_results.error, '$.' || 'type')) = ?))) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at,
-    (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+    now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
     NULL OR coalesce(found.ended_at, (SELECT now_us() AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS
-    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+    NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0)
-    AS coalesce_2
+    AS coalesce_4
 FROM run_calls
 WHERE run_calls.run_id = found.id) <= ?) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'

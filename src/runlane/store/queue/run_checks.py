@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Boolean, ColumnElement, Float, Text, bindparam, cast, exists, func, or_, select
+from sqlalchemy import BigInteger, Boolean, ColumnElement, Float, Text, bindparam, cast, func, or_, select
 
 from runlane.store.queue.run_ranges import FOUND
 from runlane.store.sql.expressions import json_text, lit, now_once, optional
@@ -36,14 +36,17 @@ def _within(value: Any, least: str, most: str, kind: Any) -> tuple[ColumnElement
 def _is_root() -> ColumnElement[bool]:
     parents = run_children.join(idempotency_keys, idempotency_keys.c.key == run_children.c.key)
     is_child = (idempotency_keys.c.run_id == _c.id, run_children.c.run_id != _c.id)
-    return or_(~bindparam("roots_only", type_=Boolean()), ~exists().select_from(parents).where(*is_child))
+    # A scalar, here and below: for `exists` the planner may read the whole other table once.
+    parent = select(run_children.c.run_id).select_from(parents).where(*is_child).limit(lit(1)).scalar_subquery()
+    return or_(~bindparam("roots_only", type_=Boolean()), parent.is_(None))
 
 
 def _has_error() -> ColumnElement[bool]:
     code = bindparam("error_code", type_=Text())
     error = run_results.c.error
     named = func.coalesce(json_text(error, lit("code")), json_text(error, lit("type")))
-    return or_(cast(code, Text).is_(None), exists().where(run_results.c.run_id == _c.id, named == code))
+    found = select(named).where(run_results.c.run_id == _c.id).scalar_subquery()
+    return or_(cast(code, Text).is_(None), found == code)
 
 
 def _duration_us() -> Any:
