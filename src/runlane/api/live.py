@@ -84,14 +84,17 @@ class LiveFollower:
 
     async def next(self, timeout_seconds: float) -> bytes:
         """Return the next frame; empty after the timeout or at the end."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                if self._first is None:
+                    await self._wake.wait()
+                else:
+                    await self._hub.listens.wait()
+        except TimeoutError:
+            return b""
         first, self._first = self._first, None
         if first is not None:
             return first
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return b""
         self._wake.clear()
         hints = self._pending.take()
         return b"" if self._over or not hints else self._hub.encode(self._number, hints)
@@ -134,6 +137,8 @@ class LiveHub:
         self._pending = HintSet()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        # Set when every later change is noticed. What a page reads after its first frame is complete or hinted again.
+        self.listens = asyncio.Event()
         self._unfollow: Callable[[], None] = lambda: None
         # A hub that had no page has missed hints, so its numbers begin again under another name.
         self._epoch = ""
@@ -190,6 +195,7 @@ class LiveHub:
         self._number = 0
         self._frames.clear()
         self._unfollow = self._bus.follow(HINTS_KEY, self._receive)
+        self.listens.clear()
         self._tasks = [
             asyncio.create_task(self._send_loop(), name="runlane-live"),
             asyncio.create_task(self._announce_loop(), name="runlane-live-announce"),
@@ -243,6 +249,7 @@ class LiveHub:
             await asyncio.sleep(0 if first else POLL_SECONDS)
             if self._bus.reaches_others:
                 first = False
+                self.listens.set()
                 continue
             found: int | None = None
             hints: Sequence[Hint] = [Hint(Topic.ALL)]
@@ -252,6 +259,8 @@ class LiveHub:
                     hints = await poll.look() if found != version else ()
                 except Unavailable as error:
                     outage.failed("the live hub", str(error))
+                except Exception:
+                    log.exception("live_failed")
             if found is not None and found != version and time.monotonic() >= next_whole:
                 # What a look does not compare, such as the tags of old runs, may have changed as well.
                 hints = [Hint(Topic.ALL)]
@@ -261,6 +270,7 @@ class LiveHub:
                 self._pending.add(hint)
                 self._changed.set()
             first = False
+            self.listens.set()
 
     async def _resolve(self, hints: Sequence[Hint]) -> list[Hint]:
         """Return the hints with the tenants of their runs, and the topics that follow from a run's status."""
