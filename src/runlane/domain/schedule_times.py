@@ -8,7 +8,7 @@ follows real time. `every_seconds` counts absolute time, so clock changes do not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 from hashlib import sha256
 from typing import Final
@@ -227,14 +227,15 @@ def skipped_days(rules: ScheduleTiming, from_us: int) -> list[str]:
 
 
 def _days_with_gap(zone: tzinfo, from_us: int) -> Iterator[date]:
-    start = datetime.fromtimestamp(from_us / _SECOND_US, UTC)
+    # Dates of the zone: in steps of 24 hours, the day after an hour that is skipped near midnight would be left out.
+    first = datetime.fromtimestamp(from_us / _SECOND_US, UTC).astimezone(zone).date()
     for number in range(366):
-        noon = (start + timedelta(days=number)).astimezone(zone).replace(hour=12, minute=0, second=0, microsecond=0)
-        before = (noon.replace(tzinfo=None) - timedelta(days=1)).replace(tzinfo=zone)
-        later, earlier = noon.utcoffset(), before.utcoffset()
+        day = first + timedelta(days=number)
+        before = day - timedelta(days=1)
+        later, earlier = (datetime.combine(one, time(12), zone).utcoffset() for one in (day, before))
         if later is not None and earlier is not None and later > earlier:
-            yield noon.date()
-            yield before.date()
+            yield day
+            yield before
 
 
 def _fires_between(fields: str, begin: datetime, end: datetime) -> bool:
