@@ -83,7 +83,7 @@ class WorkerFactory:
             database=connection.database,
             committer=connection.committer,
             bus=connection.bus,
-            tasks={**self._tasks, **memory_tasks(connection.memory_opener)},
+            tasks={**self._tasks, **memory_tasks(self._settings, connection.memory_opener)},
             orchestrations=_LazyExecutor(connection, self._executor),
             graphs=await self._graph_executor(connection) if self._graphs.graphs else None,
             secrets=connection.vault.values,

@@ -1,4 +1,7 @@
-"""Work on memories that workers execute as runs: every worker has these tasks, and only Runlane starts them."""
+"""Work on memories that workers execute as runs. A worker with an embedding model has these tasks.
+
+Only Runlane starts them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from runlane.domain.task import Task, make_task
 from runlane.errors import Fail
 from runlane.memory.opener import MemoryOpener
+from runlane.settings import Settings
 
 if TYPE_CHECKING:
     from runlane.memory.indexing import MemoryIndex
@@ -26,8 +30,10 @@ class RunContext(Protocol):
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]: ...
 
 
-def memory_tasks(opener: MemoryOpener) -> Mapping[str, Task]:
+def memory_tasks(settings: Settings, opener: MemoryOpener) -> Mapping[str, Task]:
     """Return the tasks of a worker whose memory is opened by `opener`, by name."""
+    if settings.memory_embedding_model is None:
+        return {}
 
     async def index(ctx: Any, memory_id: str, seq: int, reset: bool = False) -> dict[str, int]:
         """Compute the embeddings that the entries of a memory need up to this number."""

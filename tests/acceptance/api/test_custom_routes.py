@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
 
 from runlane.api.custom_routes import load_custom_routes
+from runlane.api.route_table import RouteTable
 from runlane.app import App
 from runlane.domain.graph_registry import AgentServerOptions, HttpOptions
 from runlane.errors import ConfigurationError
@@ -74,7 +75,9 @@ async def test_routes_are_served_with_their_lifespan(own_app: App, tmp_path: Pat
         assert "secret cause" not in failed.text
         custom = load_custom_routes(app.agent_server.http)
         assert custom is not None
-        assert custom.conflicts(api.application.router.routes) == [("GET", "/threads/{thread_id}")]
+        assert custom.conflicts(cast("RouteTable", api.application.router.middleware_stack)) == [
+            ("GET", "/threads/{thread_id}")
+        ]
 
 
 async def test_routes_may_need_a_key(own_app: App, tmp_path: Path) -> None:
