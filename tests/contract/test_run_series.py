@@ -38,15 +38,16 @@ async def test_ended_runs_are_counted_once_per_minute(store: Store) -> None:
     for status in ("completed", "completed", "failed", "cancelled"):
         await ended(store, 300, status=status)
     await ended(store, 300, tenant="acme")
-    for _ in range(2):
+    for again in (False, True):
+        if again:
+            # Counting again replaces what was counted.
+            await store.sql("delete from run_series where lane = '' and target = ''")
         await count(store)
         whole = await read_run_series(store.database, SeriesQuery(None, None, MINUTE))
         (group,) = whole.groups
         (point,) = [point for point in group.points if point.completed]
         assert (point.completed, point.failed, point.cancelled) == (3, 1, 1)
         assert (point.wait_p50_seconds, point.duration_p95_seconds) == (5.0, 1.0)
-        # Counting again replaces what was counted.
-        await store.sql("delete from run_series where lane = '' and target = ''")
     one = await read_run_series(store.database, SeriesQuery(None, None, MINUTE, tenant="acme"))
     assert sum(point.completed for point in one.groups[0].points) == 1
     nothing = await read_run_series(store.database, SeriesQuery(None, None, MINUTE, tenant="other"))
