@@ -7,7 +7,7 @@ from typing import Any, cast
 import asyncpg
 
 from runlane.testing import PostgresServer
-from tests.chaos.cluster import Cluster, eventually
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 
 async def command(url: str, text: str) -> None:
@@ -26,8 +26,10 @@ async def set_read_only(server: PostgresServer, cluster: Cluster, value: str) ->
 
 
 async def test_a_database_that_refuses_writes_for_a_while_costs_nothing(
-    cluster: Cluster, chaos_postgres: PostgresServer
+    make_cluster: MakeCluster, chaos_postgres: PostgresServer
 ) -> None:
+    # The lease, which cannot be renewed meanwhile, lasts longer than the refusals on any machine.
+    cluster = await make_cluster(RUNLANE_LEASE_SECONDS="600")
     [worker] = await cluster.start_workers(1)
     worker_id = await cluster.online(worker)
     runs = await cluster.app.enqueue_many([("gated", {"gate": "go"})] * 3)

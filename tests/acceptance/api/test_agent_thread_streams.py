@@ -38,11 +38,15 @@ async def served(own_app: App) -> AsyncGenerator[Api]:
         yield api
 
 
-async def _events(api: Api, thread: str, last: str, **body: Any) -> list[dict[str, Any]]:
-    """Read events of a thread until a lifecycle event of this name."""
+async def _events(
+    api: Api, thread: str, last: str, opened: asyncio.Event | None = None, **body: Any
+) -> list[dict[str, Any]]:
+    """Read events of a thread until a lifecycle event of this name. Set `opened` once the stream is open."""
     found: list[dict[str, Any]] = []
     async with api.client.stream("POST", f"/threads/{thread}/stream/events", json={"channels": ALL, **body}) as answer:
         assert answer.status_code == 200
+        if opened is not None:
+            opened.set()
         async for line in answer.aiter_lines():
             if line.startswith("data: "):
                 found.append(orjson.loads(line.removeprefix("data: ")))
@@ -171,7 +175,9 @@ async def test_channels_and_namespaces_select(served: Api) -> None:
 async def test_a_stream_stays_open_between_runs(served: Api) -> None:
     async with langgraph_client(served) as client:
         thread = (await client.threads.create())["thread_id"]
-        reading = asyncio.create_task(_events(served, thread, "failed", channels=["lifecycle"]))
+        opened = asyncio.Event()
+        reading = asyncio.create_task(_events(served, thread, "failed", opened, channels=["lifecycle"]))
+        await opened.wait()
         for graph, status in (("three", "success"), ("three", "success"), ("failing", "error")):
             answer = await _command(served, thread, "run.start", assistant_id=graph, input=INPUT)
             run_id = answer["result"]["run_id"]
