@@ -18,6 +18,7 @@ SOURCES = {".c", ".cpp", ".h", ".hpp", ".pxd", ".pyi", ".pyx"}
 # Folders of tests that packages install. Data folders of the same name inside other packages are kept.
 TESTS = ("tests", "test")
 INSTALLERS = ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter", "turtledemo")
+# Not /root/.cache: a build may mount the cache of its host there.
 SYSTEM = (
     "usr/share/doc",
     "usr/share/info",
@@ -25,7 +26,6 @@ SYSTEM = (
     "var/cache",
     "var/lib/apt/lists",
     "var/log",
-    "root/.cache",
 )
 ELF = b"\x7fELF"
 
