@@ -26,6 +26,7 @@ from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.mcp import routes as mcp_routes
 from runlane.api.mcp.gateway import McpGateway
+from runlane.api.memory_forwarding import MemoryForwarder, forward_to_owner
 from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
@@ -54,6 +55,7 @@ from runlane.api.routes import (
     live,
     memory,
     memory_operations,
+    memory_runs,
     memory_vaults,
     orchestrations,
     run_views,
@@ -75,6 +77,7 @@ from runlane.api.server_heartbeat import ServerHeartbeat
 from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_parts
 from runlane.api.sse import StreamingApi
 from runlane.app import App
+from runlane.errors import MemoryOwnedElsewhere
 from runlane.observability import tracing
 from runlane.settings import Settings
 from runlane.version import VERSION
@@ -101,6 +104,7 @@ def build_api(
     async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
         parts = await start_parts(app, access, worker)
         parts.mcp = McpGateway(parts, authenticate)
+        parts.forwarder = MemoryForwarder()
         keep_parts(api, parts)
         api.state.heartbeat = ServerHeartbeat(parts)
         try:
@@ -128,6 +132,7 @@ def build_api(
     if origins:
         api.cross_origin = CrossOrigin(origins, options.exposed_headers)
     handle_problems(api)
+    api.add_exception_handler(MemoryOwnedElsewhere, forward_to_owner)
     table = _include_routes(api)
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
@@ -247,6 +252,7 @@ def _routers() -> list[APIRouter]:
         ui.router,
         memory.router,
         memory_operations.router,
+        memory_runs.router,
         memory_vaults.router,
         stream_tokens.router,
     ]

@@ -13,6 +13,7 @@ from runlane.errors import Conflict, Unavailable
 from runlane.memory import bounds
 from runlane.memory.places import MemoryPlaces
 from runlane.store.memory import administration
+from runlane.store.memory.quotas import room_for_memory
 from runlane.store.sql.database import Database
 
 _DELETED_AT_ONCE: Final = 100
@@ -84,7 +85,8 @@ class MemoryVaults:
         vault = await (self._default_vault(tenant) if vault_id is None else self.get_vault(tenant, vault_id))
         now = self._clock()
         new = Memory(new_id("mem"), tenant, vault.id, title, memory_type, description, now, 1)
-        return await administration.create_memory(self._shared, new)
+        check = await room_for_memory(self._places.runs or self._shared, self._shared, tenant)
+        return await administration.create_memory(self._shared, new, check)
 
     async def list_memories(
         self, tenant: str, *, vault_id: str | None = None, after: str | None = None, limit: int = 100
