@@ -53,7 +53,7 @@ export default function SchedulesPage() {
         <Loaded query={query}>
           {() =>
             schedules.length === 0 ? (
-              <Empty icon={CalendarClock} title="No schedule exists yet" command={'runlane schedules create nightly --task report --cron "0 7 * * *"'} actions={may('schedules:write') ? <NewSchedule /> : undefined}>
+              <Empty icon={CalendarClock} title="No schedule exists yet" command={'runlane schedules create nightly --task report --cron "0 7 * * *"'}>
                 A schedule starts a task, an orchestration or an agent by a cron expression, at an interval or once, in a time zone of your choice.
               </Empty>
             ) : (
