@@ -35,7 +35,7 @@ export function LetterState({ state }: { state: string }) {
 }
 
 const COLUMNS: Column<Letter>[] = [
-  { id: 'target', title: 'Target', width: 130, grow: true, fixed: true, render: (letter) => <Target target={letter.target} /> },
+  { id: 'target', title: 'Target', width: 140, fixed: true, render: (letter) => <Target target={letter.target} /> },
   { id: 'state', title: 'State', width: 104, render: (letter) => <LetterState state={letter.state} /> },
   { id: 'message', title: 'Error', width: 220, grow: true, render: (letter) => <span title={oneLine(letter.message, 500)}>{oneLine(letter.message, 200)}</span> },
   { id: 'code', title: 'Code', width: 110, wideOnly: true, render: (letter) => <code className="font-mono text-xs text-soft">{letter.code}</code> },

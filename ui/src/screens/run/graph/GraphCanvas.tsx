@@ -128,7 +128,7 @@ export default function GraphCanvas(props: GraphCanvasProps) {
   const [box, setBox] = useState<Box | null>(null)
   const measure = useCallback((element: HTMLDivElement | null) => setBox((known) => known ?? element?.getBoundingClientRect() ?? null), [])
   return (
-    <div ref={measure} className="relative h-full min-h-[420px] w-full">
+    <div ref={measure} className="relative grid h-full min-h-[420px] w-full">
       {box !== null && (
         <ReactFlowProvider>
           <Canvas box={box} {...props} />
