@@ -82,6 +82,11 @@ class ErrorBody(BaseModel):
     )
 
 
+# An error response of an endpoint in the OpenAPI description.
+_REFERENCE = "#/components/schemas/{model}"
+_CONTENT = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=ErrorBody.__name__)}}}
+
+
 class BodyTooLarge(HTTPException):
     """The request has more bytes than the limit."""
 
@@ -120,7 +125,8 @@ def problem(
 
 
 def handle_problems(api: FastAPI) -> None:
-    """Register a response for every error."""
+    """Register a response for every error, and describe it."""
+    _describe_errors(api)
     api.add_exception_handler(RunlaneError, _runlane)
     api.add_exception_handler(RequestValidationError, _validation)
     api.add_exception_handler(HTTPException, _http)
@@ -248,6 +254,24 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
         507: "The disk of the memory node is full; nothing was stored.",
     }
     return {
-        status: {"model": ErrorBody, "description": descriptions[status]}
+        status: {"description": descriptions[status], "content": _CONTENT}
         for status in sorted({400, 401, 403, 422, 503, *statuses})
     }
+
+
+def _describe_errors(api: FastAPI) -> None:
+    """Add the shape of errors to the OpenAPI description, whose error responses refer to it by name.
+
+    FastAPI would prepare a validator for each model of each error response of each route: two thousand.
+    """
+    generate = api.openapi
+
+    def with_errors() -> dict[str, Any]:
+        description = generate()
+        error = ErrorBody.model_json_schema(ref_template=_REFERENCE)
+        components = description["components"]
+        schemas = components["schemas"] | error.pop("$defs") | {ErrorBody.__name__: error}
+        components["schemas"] = dict(sorted(schemas.items()))
+        return description
+
+    api.openapi = with_errors
