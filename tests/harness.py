@@ -45,7 +45,7 @@ TABLES = (
     "graphs", "assistants", "assistant_versions", "threads", "thread_runs", "checkpoints", "checkpoint_values",
     "checkpoint_writes", "store_items", "memory_users", "memory_vaults", "memories", "memory_entries",
     "memory_fragments", "memory_ops", "memory_nodes", "memory_vectors", "memory_indexes", "browser_sessions",
-    "saved_views", "servers", "run_series",
+    "saved_views", "servers", "run_series", "action_links",
 )  # fmt: skip
 
 

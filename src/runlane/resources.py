@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -188,7 +189,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         bus,
         hints,
         vault,
-        MemoryOpener(settings, database, vault.values),
+        MemoryOpener(settings, database, vault.values, partial(bus.hint, Topic.MEMORY)),
         lanes_of_code,
         lanes,
     )

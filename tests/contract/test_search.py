@@ -159,7 +159,11 @@ async def test_filters_without_an_index_are_checked_run_by_run(store: Store) -> 
     )
 
     async def found(**wanted: Any) -> set[str]:
-        page = await search_runs(store.database, RunFilter(**wanted), limit=200)
+        chosen = RunFilter(**wanted)
+        page = await search_runs(store.database, chosen, limit=200)
+        # A bulk job selects what a list shows.
+        selected, more = await preview_items(store.database, chosen, 200)
+        assert (selected, more) == ([run.id for run in page.runs], False), chosen
         return {run.id for run in page.runs}
 
     assert await found(worker_id=worker) == {run.id for run in everything if run.worker_id == worker}
@@ -174,6 +178,8 @@ async def test_filters_without_an_index_are_checked_run_by_run(store: Store) -> 
     assert paid not in await found(max_cost_usd=0.74)
     assert await found(roots_only=True) == {run.id for run in everything} - {child}
     assert await found(session_id="no_such_session") == set()
+    assert await found(parent=everything[0].id) == {child}
+    assert await found(parent=child) == set()
 
 
 async def test_a_rare_text_is_found_over_pages_that_are_truncated(store: Store) -> None:

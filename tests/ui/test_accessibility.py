@@ -63,7 +63,7 @@ SCREENS = {
     "threads": ("/threads", "No thread exists"),
     "assistants": ("/threads?tab=assistants", "helper"),
     "usage": ("/usage", "Total"),
-    "quotas": ("/usage?tab=quotas", "runs_per_day"),
+    "quotas": ("/usage?tab=quotas", "runs per day"),
     "limits": ("/usage?tab=limits", "Provider limits"),
     "keys": ("/access", "No key exists"),
     "roles": ("/access?tab=roles", "definitions:write"),

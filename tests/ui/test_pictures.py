@@ -16,7 +16,15 @@ from tests.ui.test_accessibility import SCREENS, open_screen
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 # The documentation shows these; the others are only checked.
-SHOWN = {"run-timeline": "light", "run-graph": "dark", "run-conversation": "light"}
+SHOWN = {
+    "overview": "light",
+    "runs": "light",
+    "run-timeline": "light",
+    "run-graph": "dark",
+    "run-conversation": "light",
+    "inbox": "light",
+    "dead-letters": "light",
+}
 LEAST_BYTES = 8_000
 
 

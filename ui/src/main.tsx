@@ -1,12 +1,13 @@
 /* The entry: styles, the live layer, and the frame with its pages. */
+import '@/app/trustedTypes'
 import { QueryClientProvider } from '@tanstack/react-query'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { Router } from 'wouter'
 import { queryClient } from '@/api/query'
 import { Frame } from '@/app/Frame'
-import { Routes } from '@/app/routes'
-import { SessionGate, watchSession } from '@/app/session'
+import { readPageAhead, Routes } from '@/app/routes'
+import { readSessionAhead, SessionGate, watchSession } from '@/app/session'
 import { useTheme } from '@/app/theme'
 import { LiveLayer } from '@/live/LiveLayer'
 import { watchRequests } from '@/live/connection'
@@ -33,6 +34,8 @@ function Root() {
 
 watchRequests()
 watchSession()
+readSessionAhead()
+readPageAhead(location.pathname.slice(base.length) || '/', new URLSearchParams(location.search))
 createRoot(document.getElementById('root')!).render(
   <StrictMode>
     <Root />

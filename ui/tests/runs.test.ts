@@ -38,8 +38,13 @@ describe('filters', () => {
     const found = toQuery(readFilters(new URLSearchParams('longer=2m&maxcost=0.5&shorter=long')), 0)
     expect([found.min_duration_seconds, found.max_cost_usd, found.max_duration_seconds]).toEqual([120, 0.5, 'long'])
   })
-  test('a bulk job cannot select by worker', () => expect(toBulkFilter(readFilters(new URLSearchParams('worker=wrk_1')), 0)).toBeNull())
-  test('a bulk job cannot select by parent', () => expect(toBulkFilter(readFilters(new URLSearchParams('parent=run_1')), 0)).toBeNull())
+  test('a bulk job selects by every filter of the list, in one tenant', () => {
+    const text = 'worker=wrk_1&parent=run_1&session=chat_1&error=timeout&roots=yes&longer=2m&mincost=0.5&key=k&tag=a&window=all'
+    expect(toBulkFilter(readFilters(new URLSearchParams(text)), 0, 'acme')).toMatchObject({
+      tenant: 'acme', worker: 'wrk_1', parent: 'run_1', session: 'chat_1', error_code: 'timeout', roots: true,
+      min_duration_seconds: 120, min_cost_usd: 0.5, ordering_key: 'k', tags: ['a'],
+    })
+  })
 })
 
 describe('hints', () => {

@@ -1481,7 +1481,8 @@ WHERE run_calls.run_id = $1::VARCHAR AND run_calls.path = any ($2::TEXT[]) ORDER
 UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.id = $2::VARCHAR AND workers.status IN ('online',
     'draining') RETURNING workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes,
     workers.capacity, workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until,
-    workers.ended_at, workers.targets, workers.health_address, workers.drain_requested_at;
+    workers.ended_at, workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes,
+    workers.cpu_percent, workers.python;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -2310,6 +2311,13 @@ SELECT count(*) AS n
 FROM webhook_sources
 WHERE webhook_sources.tenant = $1::VARCHAR;
 
+-- create_action_link
+-- Add an action link.
+INSERT INTO action_links (id, hash, tenant, run_id, path, opened_at, response, person, key_id, created_by, created_at,
+    expires_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, $4::VARCHAR, $5::VARCHAR, $6::BIGINT, $7::VARCHAR,
+    $8::VARCHAR, $9::VARCHAR, $10::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    ((date_part('epoch', clock_timestamp()) * 1000000)::bigint + $11::BIGINT)) RETURNING action_links.expires_at;
+
 -- create_assistant
 -- Create an assistant, unless its id exists.
 INSERT INTO assistants (tenant, id, graph_id, name, description, config, context, metadata, version, created_at,
@@ -2793,6 +2801,14 @@ DELETE FROM dead_letters WHERE dead_letters.run_id = any ($1::TEXT[]);
 -- delete_limits_of_tenant
 -- Delete the concurrency limits of a deleted tenant.
 DELETE FROM concurrency_limits WHERE concurrency_limits.tenant = $1::VARCHAR;
+
+-- delete_old_action_links
+-- Delete action links whose time has ended.
+DELETE FROM action_links WHERE action_links.id IN (SELECT action_links.id
+FROM action_links
+WHERE action_links.expires_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint ORDER BY
+    action_links.expires_at
+LIMIT 500) RETURNING action_links.id;
 
 -- delete_old_answers
 -- Delete the stored responses of idempotency keys after a day.
@@ -3378,6 +3394,25 @@ WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > (date_pa
     1000000)::bigint - 86400000000 ORDER BY event_outcomes.trigger
 LIMIT 5;
 
+-- find_action_link
+-- Find an action link that may be used by the hash of its token.
+SELECT action_links.id, action_links.hash, action_links.tenant, action_links.run_id, action_links.path,
+    action_links.opened_at, action_links.response, action_links.person, action_links.key_id, action_links.created_by,
+    action_links.created_at, action_links.expires_at
+FROM action_links
+WHERE action_links.hash = $1::VARCHAR AND action_links.expires_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AND (EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
+    action_links.opened_at)) AND (action_links.key_id = 'local' OR (EXISTS (SELECT *
+FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
+    api_keys.expires_at AS expires_at, roles.permissions AS permissions
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint)) AS usable_keys
+WHERE usable_keys.id = action_links.key_id)));
+
 -- find_assistant
 -- Read assistants by their ids.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
@@ -3686,7 +3721,8 @@ LIMIT $2::BIGINT FOR UPDATE OF runs;
 -- Read one worker.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address, workers.drain_requested_at
+    workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
+    workers.python
 FROM workers
 WHERE workers.id = $1::VARCHAR;
 
@@ -4100,8 +4136,9 @@ WHERE tablename = $1::VARCHAR;
 -- heartbeat
 -- Renew the lease of a worker.
 UPDATE workers SET active=$1::INTEGER, heartbeat_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($2::FLOAT * $3::INTEGER AS BIGINT))
-    WHERE workers.id = $4::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.drain_requested_at;
+    lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($2::FLOAT * $3::INTEGER AS BIGINT)),
+    memory_bytes=$4::BIGINT, cpu_percent=$5::FLOAT WHERE workers.id = $6::VARCHAR AND workers.status IN ('online',
+    'draining') RETURNING workers.drain_requested_at;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -5792,7 +5829,8 @@ WHERE webhook_sources.tenant = $1::VARCHAR ORDER BY webhook_sources.name;
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address, workers.drain_requested_at
+    workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
+    workers.python
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
@@ -7510,8 +7548,33 @@ WHERE runs.status = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR r
     lower(runs.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND
     ($8::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($9::TEXT[])) = $8::INTEGER) ORDER BY runs.id DESC
-LIMIT $10::INTEGER;
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($9::TEXT[])) = $8::INTEGER) AND (CAST($10::VARCHAR AS TEXT) IS
+    NULL OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE run_children.run_id = $10::VARCHAR AND idempotency_keys.run_id = runs.id))) AND (CAST($11::VARCHAR AS TEXT) IS
+    NULL OR runs.worker_id = $11::VARCHAR) AND (NOT $12::BOOLEAN OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1) IS NULL) AND (CAST($13::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = $13::VARCHAR) AND (CAST($14::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $14::BIGINT) AND
+    (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $15::BIGINT) AND (CAST($16::FLOAT
+    AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= $16::FLOAT) AND (CAST($17::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= $17::FLOAT) ORDER BY runs.id DESC
+LIMIT $18::INTEGER;
 
 -- preview_bulk_tenant_letters
 -- Find the runs that a bulk job would select.
@@ -7540,9 +7603,33 @@ WHERE runs.status = any ($1::TEXT[]) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR r
     lower(runs.ordering_key) LIKE $7::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $7::VARCHAR ESCAPE '\') AND
     ($8::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($9::TEXT[])) = $8::INTEGER) AND runs.tenant = $10::VARCHAR ORDER
-    BY runs.id DESC
-LIMIT $11::INTEGER;
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($9::TEXT[])) = $8::INTEGER) AND (CAST($10::VARCHAR AS TEXT) IS
+    NULL OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE run_children.run_id = $10::VARCHAR AND idempotency_keys.run_id = runs.id))) AND (CAST($11::VARCHAR AS TEXT) IS
+    NULL OR runs.worker_id = $11::VARCHAR) AND (NOT $12::BOOLEAN OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1) IS NULL) AND (CAST($13::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = $13::VARCHAR) AND (CAST($14::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $14::BIGINT) AND
+    (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $15::BIGINT) AND (CAST($16::FLOAT
+    AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= $16::FLOAT) AND (CAST($17::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= $17::FLOAT) AND runs.tenant = $18::VARCHAR ORDER BY runs.id DESC
+LIMIT $19::INTEGER;
 
 -- provider_minute
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 -
@@ -8853,11 +8940,11 @@ WHERE batch.id IS NOT NULL ON CONFLICT (id) DO UPDATE SET description = excluded
 -- register_worker
 -- Register a worker.
 INSERT INTO workers (id, status, host, pid, version, lanes, capacity, has_lock, started_at, heartbeat_at, lease_until,
-    targets, health_address) SELECT $1::VARCHAR AS anon_1, 'online', $2::VARCHAR AS anon_2, $3::INTEGER AS anon_3,
-    $4::VARCHAR AS anon_4, $5::VARCHAR AS anon_5, $6::INTEGER AS anon_6, $7::BOOLEAN AS anon_7, (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_2, (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($8::FLOAT * $9::INTEGER AS BIGINT) AS
-    anon_8, $10::VARCHAR AS anon_9, $11::VARCHAR AS anon_10;
+    targets, health_address, python) SELECT $1::VARCHAR AS anon_1, 'online', $2::VARCHAR AS anon_2, $3::INTEGER AS
+    anon_3, $4::VARCHAR AS anon_4, $5::VARCHAR AS anon_5, $6::INTEGER AS anon_6, $7::BOOLEAN AS anon_7,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_2, (date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($8::FLOAT *
+    $9::INTEGER AS BIGINT) AS anon_8, $10::VARCHAR AS anon_9, $11::VARCHAR AS anon_10, $12::VARCHAR AS anon_11;
 
 -- release_answer
 -- Free the idempotency key of a request that failed.
@@ -9027,7 +9114,7 @@ UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, (date
     1000000)::bigint) WHERE workers.id = $1::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.id,
     workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity, workers.active,
     workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at, workers.targets,
-    workers.health_address, workers.drain_requested_at;
+    workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent, workers.python;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -10060,8 +10147,33 @@ WHERE runs.status = any ($2::TEXT[]) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR r
     lower(runs.ordering_key) LIKE $8::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $8::VARCHAR ESCAPE '\') AND
     ($9::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($10::TEXT[])) = $9::INTEGER) ORDER BY runs.id DESC
-LIMIT $11::INTEGER) AS found;
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($10::TEXT[])) = $9::INTEGER) AND (CAST($11::VARCHAR AS TEXT) IS
+    NULL OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE run_children.run_id = $11::VARCHAR AND idempotency_keys.run_id = runs.id))) AND (CAST($12::VARCHAR AS TEXT) IS
+    NULL OR runs.worker_id = $12::VARCHAR) AND (NOT $13::BOOLEAN OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1) IS NULL) AND (CAST($14::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $15::BIGINT) AND
+    (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $16::BIGINT) AND (CAST($17::FLOAT
+    AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= $17::FLOAT) AND (CAST($18::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= $18::FLOAT) ORDER BY runs.id DESC
+LIMIT $19::INTEGER) AS found;
 
 -- select_bulk_tenant_letters
 -- Store the items of a bulk job by a filter.
@@ -10095,9 +10207,33 @@ WHERE runs.status = any ($2::TEXT[]) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR r
     lower(runs.ordering_key) LIKE $8::VARCHAR ESCAPE '\' OR lower(runs.progress_note) LIKE $8::VARCHAR ESCAPE '\') AND
     ($9::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($10::TEXT[])) = $9::INTEGER) AND runs.tenant = $11::VARCHAR
-    ORDER BY runs.id DESC
-LIMIT $12::INTEGER) AS found;
+WHERE run_tags.run_id = runs.id AND run_tags.tag = any ($10::TEXT[])) = $9::INTEGER) AND (CAST($11::VARCHAR AS TEXT) IS
+    NULL OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE run_children.run_id = $11::VARCHAR AND idempotency_keys.run_id = runs.id))) AND (CAST($12::VARCHAR AS TEXT) IS
+    NULL OR runs.worker_id = $12::VARCHAR) AND (NOT $13::BOOLEAN OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1) IS NULL) AND (CAST($14::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((cast(replace(run_results.error, '\u0000',
+    '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
+    coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $15::BIGINT) AND
+    (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $16::BIGINT) AND (CAST($17::FLOAT
+    AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= $17::FLOAT) AND (CAST($18::FLOAT AS FLOAT) IS NULL OR (SELECT
+    coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= $18::FLOAT) AND runs.tenant = $19::VARCHAR ORDER BY runs.id DESC
+LIMIT $20::INTEGER) AS found;
 
 -- send_held_webhooks
 -- Send the deliveries that waited for a disabled webhook endpoint.

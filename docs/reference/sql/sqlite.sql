@@ -834,7 +834,7 @@ WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)
 -- Let a worker claim runs again.
 UPDATE workers SET drain_requested_at=? WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING id,
     status, host, pid, version, lanes, capacity, active, has_lock, started_at, heartbeat_at, lease_until, ended_at,
-    targets, health_address, drain_requested_at;
+    targets, health_address, drain_requested_at, memory_bytes, cpu_percent, python;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -1627,6 +1627,11 @@ SELECT count(*) AS n
 FROM webhook_sources
 WHERE webhook_sources.tenant = ?;
 
+-- create_action_link
+-- Add an action link.
+INSERT INTO action_links (id, hash, tenant, run_id, path, opened_at, response, person, key_id, created_by, created_at,
+    expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now_us(), (now_us() + ?)) RETURNING expires_at;
+
 -- create_assistant
 -- Create an assistant, unless its id exists.
 INSERT INTO assistants (tenant, id, graph_id, name, description, config, context, metadata, version, created_at,
@@ -2034,6 +2039,13 @@ DELETE FROM dead_letters WHERE dead_letters.run_id in (select value from json_ea
 -- delete_limits_of_tenant
 -- Delete the concurrency limits of a deleted tenant.
 DELETE FROM concurrency_limits WHERE concurrency_limits.tenant = ?;
+
+-- delete_old_action_links
+-- Delete action links whose time has ended.
+DELETE FROM action_links WHERE action_links.id IN (SELECT action_links.id
+FROM action_links
+WHERE action_links.expires_at < now_us() ORDER BY action_links.expires_at
+LIMIT 500 OFFSET ?) RETURNING id;
 
 -- delete_old_answers
 -- Delete the stored responses of idempotency keys after a day.
@@ -2578,6 +2590,23 @@ WHERE event_outcomes.outcome = 'failed' AND event_outcomes.decided_at > now_us()
     event_outcomes."trigger"
 LIMIT 5 OFFSET ?;
 
+-- find_action_link
+-- Find an action link that may be used by the hash of its token.
+SELECT action_links.id, action_links.hash, action_links.tenant, action_links.run_id, action_links.path,
+    action_links.opened_at, action_links.response, action_links.person, action_links.key_id, action_links.created_by,
+    action_links.created_at, action_links.expires_at
+FROM action_links
+WHERE action_links.hash = ? AND action_links.expires_at > now_us() AND (EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
+    action_links.opened_at)) AND (action_links.key_id = 'local' OR (EXISTS (SELECT *
+FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
+    api_keys.expires_at AS expires_at, roles.permissions AS permissions
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us())) AS usable_keys
+WHERE usable_keys.id = action_links.key_id)));
+
 -- find_assistant
 -- Read assistants by their ids.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
@@ -2881,7 +2910,8 @@ LIMIT ? OFFSET ?;
 -- Read one worker.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address, workers.drain_requested_at
+    workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
+    workers.python
 FROM workers
 WHERE workers.id = ?;
 
@@ -3258,8 +3288,8 @@ WHERE name = ?;
 
 -- heartbeat
 -- Renew the lease of a worker.
-UPDATE workers SET active=?, heartbeat_at=now_us(), lease_until=(now_us() + CAST(? * ? AS BIGINT)) WHERE workers.id = ?
-    AND workers.status IN ('online', 'draining') RETURNING drain_requested_at;
+UPDATE workers SET active=?, heartbeat_at=now_us(), lease_until=(now_us() + CAST(? * ? AS BIGINT)), memory_bytes=?,
+    cpu_percent=? WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING drain_requested_at;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -4783,7 +4813,8 @@ WHERE webhook_sources.tenant = ? ORDER BY webhook_sources.name;
 -- Read workers, newest first.
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
-    workers.targets, workers.health_address, workers.drain_requested_at
+    workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
+    workers.python
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
@@ -6282,7 +6313,29 @@ WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NU
     OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
     ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) ORDER BY runs.id DESC
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND (CAST(? AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE run_children.run_id = ? AND idempotency_keys.run_id = runs.id))) AND (CAST(? AS TEXT) IS NULL OR runs.worker_id =
+    ?) AND (? = 0 OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL
+    OR coalesce(runs.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS NULL
+    OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS
+    coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= ?) ORDER BY runs.id DESC
 LIMIT ? OFFSET ?;
 
 -- preview_bulk_tenant_letters
@@ -6309,8 +6362,29 @@ WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NU
     OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
     ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND runs.tenant = ? ORDER BY
-    runs.id DESC
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND (CAST(? AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE run_children.run_id = ? AND idempotency_keys.run_id = runs.id))) AND (CAST(? AS TEXT) IS NULL OR runs.worker_id =
+    ?) AND (? = 0 OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL
+    OR coalesce(runs.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS NULL
+    OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS
+    coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= ?) AND runs.tenant = ? ORDER BY runs.id DESC
 LIMIT ? OFFSET ?;
 
 -- provider_minute
@@ -7351,9 +7425,9 @@ WHERE batch.id IS NOT NULL ON CONFLICT (id) DO UPDATE SET description = excluded
 -- register_worker
 -- Register a worker.
 INSERT INTO workers (id, status, host, pid, version, lanes, capacity, has_lock, started_at, heartbeat_at, lease_until,
-    targets, health_address) SELECT ? AS anon_1, 'online', ? AS anon_2, ? AS anon_3, ? AS anon_4, ? AS anon_5, ? AS
-    anon_6, ? AS anon_7, now_us() AS now_us_1, now_us() AS now_us_2, now_us() + CAST(? * ? AS BIGINT) AS anon_8, ? AS
-    anon_9, ? AS anon_10;
+    targets, health_address, python) SELECT ? AS anon_1, 'online', ? AS anon_2, ? AS anon_3, ? AS anon_4, ? AS anon_5, ?
+    AS anon_6, ? AS anon_7, now_us() AS now_us_1, now_us() AS now_us_2, now_us() + CAST(? * ? AS BIGINT) AS anon_8, ? AS
+    anon_9, ? AS anon_10, ? AS anon_11;
 
 -- release_answer
 -- Free the idempotency key of a request that failed.
@@ -7488,7 +7562,8 @@ WHERE 1 = 1 ON CONFLICT (event_id, "trigger") DO UPDATE SET outcome = 'pending',
 -- Request that a worker claims no more runs.
 UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, now_us()) WHERE workers.id = ? AND
     workers.status IN ('online', 'draining') RETURNING id, status, host, pid, version, lanes, capacity, active,
-    has_lock, started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at;
+    has_lock, started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at,
+    memory_bytes, cpu_percent, python;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -8383,7 +8458,29 @@ WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NU
     OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
     ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) ORDER BY runs.id DESC
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND (CAST(? AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE run_children.run_id = ? AND idempotency_keys.run_id = runs.id))) AND (CAST(? AS TEXT) IS NULL OR runs.worker_id =
+    ?) AND (? = 0 OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL
+    OR coalesce(runs.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS NULL
+    OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS
+    coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= ?) ORDER BY runs.id DESC
 LIMIT ? OFFSET ?) AS found;
 
 -- select_bulk_tenant_letters
@@ -8414,8 +8511,29 @@ WHERE runs.status in (select value from json_each(?)) AND (CAST(? AS TEXT) IS NU
     OR lower(runs.id) LIKE ? ESCAPE '\' OR lower(runs.target) LIKE ? ESCAPE '\' OR lower(runs.ordering_key) LIKE ?
     ESCAPE '\' OR lower(runs.progress_note) LIKE ? ESCAPE '\') AND (? = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND runs.tenant = ? ORDER BY
-    runs.id DESC
+WHERE run_tags.run_id = runs.id AND run_tags.tag in (select value from json_each(?))) = ?) AND (CAST(? AS TEXT) IS NULL
+    OR (EXISTS (SELECT *
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE run_children.run_id = ? AND idempotency_keys.run_id = runs.id))) AND (CAST(? AS TEXT) IS NULL OR runs.worker_id =
+    ?) AND (? = 0 OR (SELECT run_children.run_id
+FROM run_children JOIN idempotency_keys ON idempotency_keys."key" = run_children."key"
+WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
+LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
+    'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
+FROM run_results
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+    now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL
+    OR coalesce(runs.ended_at, (SELECT now_us() AS now_us_1)) - coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= ?) AND (CAST(? AS FLOAT) IS NULL
+    OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) >= ?) AND (CAST(? AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS
+    coalesce_2
+FROM run_calls
+WHERE run_calls.run_id = runs.id) <= ?) AND runs.tenant = ? ORDER BY runs.id DESC
 LIMIT ? OFFSET ?) AS found;
 
 -- send_held_webhooks

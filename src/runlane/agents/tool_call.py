@@ -110,6 +110,7 @@ class ToolCallExecution:
             context={"tool_name": self._usable.name, "call_id": self._call.id, "arguments": dict(self._arguments)},
             key=self._journal.name(key),
             arguments_schema=self._usable.arguments_schema,
+            effect=self._usable.effect,
         )
 
     async def _announce(self, error: str | None = None) -> ToolResult | None:

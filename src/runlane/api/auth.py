@@ -27,6 +27,7 @@ from runlane.api.mcp.metadata import MCP_PATH, challenge
 from runlane.api.services import parts_of
 from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
+from runlane.domain.action_link import LINK_PATH
 from runlane.errors import RunlaneError, Unauthorized
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ _header = APIKeyHeader(
 # The entry of a request's scope that holds the principal.
 _PRINCIPAL = "runlane.principal"
 # Senders of webhooks have no key: the source of the request verifies it, and limits its body. A browser that signs in
-# sends its key in the body, which the route reads up to a small limit.
-_WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session")
+# sends its key in the body, which the route reads up to a small limit. An action link is its own credential, and has no
+# body.
+_WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session", LINK_PATH)
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
 # A query with a stream token.

@@ -44,6 +44,7 @@ _NEEDS: Final = {
     Topic.LANES: Permission.WORKERS_VIEW,
     Topic.WORKERS: Permission.WORKERS_VIEW,
     Topic.ACCESS: Permission.KEYS_MANAGE,
+    Topic.MEMORY: Permission.MEMORY_READ,
     Topic.SECRETS: Permission.SECRETS_MANAGE,
 }
 # Topics whose hints may concern every tenant.

@@ -35,6 +35,7 @@ from runlane.api.read_only import ReadOnly
 from runlane.api.route_table import RouteTable
 from runlane.api.routes import access as access_routes
 from runlane.api.routes import (
+    action_links,
     actions,
     bulk,
     bundles,
@@ -162,6 +163,7 @@ def _include_routes(api: FastAPI) -> RouteTable:
     table.include(system.public)
     table.include(system.router)
     table.include(webhook_sources.hooks)
+    table.include(action_links.pages)
     for router in _routers():
         table.include(router, prefix=ROOT)
     for router in _run_routers():
@@ -204,6 +206,7 @@ def _routers() -> list[APIRouter]:
         orchestrations.collection,
         inbox.router,
         inbox.changes,
+        action_links.changes,
         chat.router,
         chat.changes,
         run_views.collection,

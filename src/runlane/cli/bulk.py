@@ -9,6 +9,17 @@ import typer
 from runlane.cli.failure_backend import print_job, print_preview, with_failures
 from runlane.cli.options import ApiKey, Json, Limit, Url, duration
 from runlane.cli.output import format_time, print_rows
+from runlane.cli.run_options import (
+    ChatSession,
+    ErrorCode,
+    Longer,
+    MaxCost,
+    MinCost,
+    Parent,
+    Roots,
+    Shorter,
+    Worker,
+)
 from runlane.domain.bulk import BulkJob, BulkPreview
 from runlane.domain.tags import check_tags
 from runlane.domain.wire import to_dict
@@ -104,6 +115,15 @@ def start(
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
     schedule: Annotated[str | None, typer.Option(help="Only runs that this schedule started.")] = None,
     text: Annotated[str | None, typer.Option(help="Only runs whose id, task, key or note contains this.")] = None,
+    parent: Parent = None,
+    worker: Worker = None,
+    session: ChatSession = None,
+    error: ErrorCode = None,
+    roots: Roots = False,
+    longer: Longer = None,
+    shorter: Shorter = None,
+    min_cost: MinCost = None,
+    max_cost: MaxCost = None,
     priority: Annotated[int | None, typer.Option(help="For priority: the new one.")] = None,
     to: Annotated[str | None, typer.Option(help="For lane: the lane to move them to.", metavar="LANE")] = None,
     add: Annotated[list[str] | None, typer.Option(help="For tag: a tag to add. May be repeated.")] = None,
@@ -122,7 +142,10 @@ def start(
     if action not in _ACTIONS:
         raise InvalidRequest(f'"{action}" is not a bulk action. Actions: {", ".join(_ACTIONS)}.')
     filters = {"status": status, "target": task, "lane": lane, "ordering_key": key, "text": text}
-    filters |= {"tags": check_tags(tag or ()), "schedule_id": schedule}
+    filters |= {"tags": check_tags(tag or ()), "schedule_id": schedule, "parent": parent, "worker": worker}
+    filters |= {"session": session, "error_code": error, "roots": roots or None}
+    filters |= {"min_duration_seconds": longer, "max_duration_seconds": shorter}
+    filters |= {"min_cost_usd": min_cost, "max_cost_usd": max_cost}
     given: dict[str, Any] = {
         "priority": priority, "lane": to, "delay_seconds": delay, "spread_seconds": spread, "latest": latest or None,
         "add": add or None, "remove": remove or None,
@@ -142,7 +165,8 @@ def start(
 
 def selection(filters: dict[str, Any], runs: list[str] | None) -> dict[str, Any]:
     """Return the arguments that select what a bulk job changes: those of a filter, or these runs."""
-    wanted = {name: value for name, value in filters.items() if value}
+    # A bound of zero is a filter, an empty list is none.
+    wanted = {name: value for name, value in filters.items() if value or value == 0}
     if bool(wanted) == bool(runs):
         raise InvalidRequest("Name either runs or a filter. See --help for the filters.")
     return {"run_ids": runs} if runs else {"filter": wanted}

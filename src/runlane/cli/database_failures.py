@@ -30,6 +30,8 @@ from runlane.store.queue.search import RunFilter
 from runlane.store.sql.database import Database
 
 _WAIT_SECONDS = 3600.0
+# Fields of a filter that are named otherwise in requests.
+_FIELDS = {"worker": "worker_id", "session": "session_id", "roots": "roots_only"}
 _LETTER_ACTIONS = {
     "retry": BulkActionName.REPLAY,
     "discard": BulkActionName.DISCARD,
@@ -195,9 +197,18 @@ class DatabaseBulk:
             statuses = tuple(status for status in Status if status in possible and status in given)
             if not statuses:
                 raise InvalidRequest(f"No run with one of these statuses can be changed by the action {action}.")
-            rest = {key: value for key, value in filter.items() if key != "status"}
-            selection = RunFilter(statuses=statuses, **rest)
+            selection = RunFilter(statuses=statuses, **_fields_of(filter))
         return BulkChange(name, selection, tuple(run_ids or ()), options or {}, rate, None, audit_actor(), filter or {})
+
+
+def _fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filter of a request as fields of a RunFilter, without the statuses."""
+    fields = {_FIELDS.get(name, name): value for name, value in given.items() if name != "status"}
+    for bound in ("min", "max"):
+        seconds = fields.pop(f"{bound}_duration_seconds", None)
+        if seconds is not None:
+            fields[f"{bound}_duration_us"] = round(seconds * 1_000_000)
+    return fields
 
 
 def letter_filter(given: Mapping[str, Any]) -> LetterFilter:

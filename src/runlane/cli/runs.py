@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runlane.cli.json_input import read_object, read_value
-from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, Timeout, Url, duration
+from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, Timeout, Url
 from runlane.cli.output import format_span, format_time, print_json, print_result, print_rows
 from runlane.cli.run_backend import find_run_id, first, with_runs
+from runlane.cli.run_options import (
+    ChatSession,
+    ErrorCode,
+    Longer,
+    MaxCost,
+    MinCost,
+    Parent,
+    Roots,
+    Shorter,
+    Worker,
+)
 from runlane.domain.run import Accepted, Status
 from runlane.domain.tags import check_change, check_tags
 from runlane.errors import InvalidRequest, nearest
@@ -36,16 +47,16 @@ def list_runs(
     task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
-    parent: Annotated[str | None, typer.Option(help="Only runs that this run started as tools.")] = None,
+    parent: Parent = None,
     schedule: Annotated[str | None, typer.Option(help="Only runs that this schedule started.")] = None,
-    worker: Annotated[str | None, typer.Option(help="Only runs that this worker executed last.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only runs of this chat session.")] = None,
-    error: Annotated[str | None, typer.Option(help="Only runs with this error code or type.")] = None,
-    roots: Annotated[bool, typer.Option("--roots", help="Without runs that other runs started as tools.")] = False,
-    longer: Annotated[float | None, duration("Only runs that took at least this time.")] = None,
-    shorter: Annotated[float | None, duration("Only runs that took at most this time.")] = None,
-    min_cost: Annotated[float | None, typer.Option(help="Only runs that cost at least this many dollars.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Only runs that cost at most this many dollars.")] = None,
+    worker: Worker = None,
+    session: ChatSession = None,
+    error: ErrorCode = None,
+    roots: Roots = False,
+    longer: Longer = None,
+    shorter: Shorter = None,
+    min_cost: MinCost = None,
+    max_cost: MaxCost = None,
     before: Before = None,
     limit: Limit = 20,
     url: Url = None,

@@ -32,11 +32,23 @@ def workers(
 
     print_rows(
         on_server_or_database(url, api_key, lambda client: client.workers(gone=gone), on_database),
-        ["worker", "status", "host", "pid", "active", "capacity", "lanes", "heartbeat", "health", "version"],
+        [
+            "worker", "status", "host", "pid", "active", "capacity", "lanes", "heartbeat", "memory", "cpu", "health",
+            "version",
+        ],
         lambda row: [
             row.id, row.status, row.host, row.pid, row.active, row.capacity, ",".join(row.lanes),
-            format_time(row.heartbeat_at_us), row.health_address, row.version,
+            format_time(row.heartbeat_at_us), _megabytes(row.memory_bytes), _percent(row.cpu_percent),
+            row.health_address, row.version,
         ],
         empty="No workers. Start one: runlane worker module:app",
         json=json,
     )  # fmt: skip
+
+
+def _megabytes(size: int | None) -> str | None:
+    return None if size is None else f"{size / 1_000_000:.0f} MB"
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.0f}%"

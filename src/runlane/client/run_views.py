@@ -7,6 +7,7 @@ from typing import Any
 
 from runlane.client import wire
 from runlane.client.http import PREFIX, Http, part
+from runlane.domain.action_link import MAX_LINK_SECONDS, ActionLink
 from runlane.domain.graph_view import OrchestrationGraph, RunGraph
 from runlane.domain.series import RunSeries
 from runlane.domain.timeline import Timeline
@@ -68,6 +69,20 @@ class RunViewCalls:
             body["note"] = note
         given = await self._http.change("POST", f"{PREFIX}/inbox/answer", body)
         return [wire.parse(AnswerResult, outcome) for outcome in given["outcomes"]]
+
+    async def create_link(
+        self,
+        run_id: str,
+        path: str,
+        response: Mapping[str, Any] | str,
+        *,
+        person: str,
+        expires_in_seconds: int = MAX_LINK_SECONDS,
+    ) -> ActionLink:
+        """Make a link that gives this answer to a question without a key. Its `url` is returned this once."""
+        body: dict[str, Any] = {"run_id": run_id, "path": path, "response": response, "person": person}
+        body["expires_in_seconds"] = expires_in_seconds
+        return wire.parse(ActionLink, await self._http.change("POST", f"{PREFIX}/inbox/links", body))
 
     async def claim_question(self, run_id: str, path: str, *, release: bool = False) -> QuestionDetail:
         """Claim a question for ten minutes, so that others see that it is being read; or give it back."""

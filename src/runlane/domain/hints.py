@@ -26,6 +26,7 @@ class Topic(StrEnum):
     TRIGGERS = "triggers"
     CHAT = "chat"
     LIMITS = "limits"
+    MEMORY = "memory"
     BULK = "bulk"
     ACCESS = "access"
     SECRETS = "secrets"

@@ -6,7 +6,7 @@ Times are microseconds since the epoch by the database's clock; in JSON they are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, with_config
@@ -263,6 +263,21 @@ class WorkerInfo:
     health_address: Annotated[
         str | None, Field(description="For platform admins: where /health, /ready and /metrics answer.")
     ] = None
+    memory_bytes: Annotated[
+        int | None, Field(description="For platform admins: resident memory of its process, at its last heartbeat.")
+    ] = None
+    cpu_percent: Annotated[
+        float | None,
+        Field(description="For platform admins: processor time between its last two heartbeats; 100 is one core."),
+    ] = None
+    python: Annotated[str | None, Field(description="For platform admins: the version of Python.")] = None
+
+    def without_process(self, active: int) -> WorkerInfo:
+        """Return what a tenant sees: not where and how it runs, and of its runs those of the tenant."""
+        return replace(
+            self, host=None, pid=None, targets=None, health_address=None, memory_bytes=None, cpu_percent=None,
+            python=None, active=active,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from runlane.store.access.stored_bytes import count_again, due_counts
 from runlane.store.chat.deletion import delete_old_sessions
 from runlane.store.events.sending import delete_old_events
 from runlane.store.failures.bulk_jobs import delete_old_job
+from runlane.store.orchestration.action_links import delete_old_links
 from runlane.store.queue.retention import AT_ONCE, DeletedBatch, cut_events, delete_leftovers, delete_old, oldest_to_cut
 from runlane.store.schedules.due import delete_old_firings
 from runlane.store.sql.database import Database, Session
@@ -88,6 +89,7 @@ class Retention:
             await delete_old_job(session, self._keep_seconds)
             await delete_old_firings(session, self._keep_seconds)
             await delete_ended_sessions(session)
+            await delete_old_links(session)
         entries = await delete_old_audit(session, self._keep_audit_seconds)
         entries = max(entries, await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds))
         messages = await delete_old_messages(session, self._keep_webhook_seconds)

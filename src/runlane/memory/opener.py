@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from runlane.domain.quota import MEMORIES, QuotaUse
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 class MemoryOpener:
     """The memory of a process, for one event loop."""
 
-    def __init__(self, settings: Settings, database: Database, secrets: Values) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, secrets: Values, on_change: Callable[[str, str], None]
+    ) -> None:
         self._settings = settings
         self._database = database
         self._secrets = secrets
+        self._on_change = on_change
         self._opened: OpenMemory | None = None
         self._lock = asyncio.Lock()
 
@@ -50,6 +53,7 @@ class MemoryOpener:
                 from runlane.memory.opening import open_memory
 
                 self._opened = await open_memory(self._settings, self._database, self._secrets)
+                self._opened.service.on_change = self._on_change
         return self._opened
 
     async def start(self) -> None:

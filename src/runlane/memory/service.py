@@ -267,7 +267,9 @@ class MemoryService(MemoryVaults):
         places = self._places
         if places.node is not None:
             await places.node.own(request.tenant, request.memory_id)
-        return await places.shards.submit(request.memory_id, request)
+        answer = await places.shards.submit(request.memory_id, request)
+        self.on_change(request.tenant, request.memory_id)
+        return answer
 
     async def _read(self, memory_id: str, consistency: Consistency, work: Callable[[Database], Awaitable[T]]) -> T:
         places = self._places

@@ -26,6 +26,8 @@ class MemoryVaults:
     def __init__(self, places: MemoryPlaces, clock: Callable[[], int]) -> None:
         self._places = places
         self._clock = clock
+        # Called with the tenant and the memory after each change, for pages that show them.
+        self.on_change: Callable[[str, str], None] = lambda _tenant, _memory_id: None
 
     @property
     def _shared(self) -> Database:
@@ -86,7 +88,9 @@ class MemoryVaults:
         now = self._clock()
         new = Memory(new_id("mem"), tenant, vault.id, title, memory_type, description, now, 1)
         check = await room_for_memory(self._places.runs or self._shared, self._shared, tenant)
-        return await administration.create_memory(self._shared, new, check)
+        created = await administration.create_memory(self._shared, new, check)
+        self.on_change(tenant, created.id)
+        return created
 
     async def list_memories(
         self, tenant: str, *, vault_id: str | None = None, after: str | None = None, limit: int = 100
@@ -112,7 +116,9 @@ class MemoryVaults:
 
     async def move_memory(self, tenant: str, memory_id: str, vault_id: str) -> Memory:
         """Move a memory to another vault."""
-        return await administration.move_memory(self._shared, tenant, memory_id, vault_id)
+        moved = await administration.move_memory(self._shared, tenant, memory_id, vault_id)
+        self.on_change(tenant, memory_id)
+        return moved
 
     async def delete_memory(self, tenant: str, memory_id: str) -> None:
         """Delete a memory with everything in it."""
@@ -123,6 +129,7 @@ class MemoryVaults:
         await administration.delete_memories(self._shared, tenant, [memory_id], node_id)
         if node is not None:
             await node.forget(memory_id)
+        self.on_change(tenant, memory_id)
 
     async def _tenant_parts(self, tenant: str) -> tuple[Sequence[MemoryUser], Sequence[Vault]]:
         vaults: list[Vault] = []

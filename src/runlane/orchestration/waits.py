@@ -114,6 +114,8 @@ class OpenWaits:
         }
         if waiting.arguments_schema is not None:
             request["arguments_schema"] = dict(waiting.arguments_schema)
+        if waiting.effect is not None:
+            request["effect"] = waiting.effect
         kind = waiting.kind.value
         due = None if due_us is None else time.monotonic() + due_us / 1_000_000
         self._open[path] = _Open(pending, kind, name, due, inner)

@@ -18,6 +18,11 @@ class DashboardSettings(SettingsGroup):
         max_length=200,
         description="The path under which a proxy publishes this server, such as /runlane. Default: none.",
     )
+    action_links: bool = Field(
+        default=False,
+        description="Allow links that answer one question without a key, for mail and chat. Everyone who has a link "
+        "may use it.",
+    )
     trusted_proxies: str | None = Field(
         default=None,
         description="Addresses and networks of proxies, separated by commas, such as 10.0.0.0/8. Only their "

@@ -32,7 +32,8 @@ class StepWait:
     With `key` a call inside the step waits: the step is performed again after the answer, which its journal then has
     under this key, together with `aside`. The end of a time is stored only with an `aside`. A `shared` one is asked
     once for the whole run. With `arguments_schema` the person may edit arguments, which must
-    match it. `answerable_by` determines whose keys may answer: the tenant's, or only those of platform admins.
+    match it. `answerable_by` determines whose keys may answer: the tenant's, or only those of platform admins. `effect`
+    is that of the tool that waits for an approval.
     """
 
     kind: WaitKind
@@ -51,6 +52,7 @@ class StepWait:
     arguments_schema: Mapping[str, Any] | None = None
     aside: Mapping[str, Any] | None = None
     answerable_by: AnswerableBy = "tenant"
+    effect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

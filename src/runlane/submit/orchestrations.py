@@ -186,12 +186,17 @@ async def answer_run(
             f"The question of run {run_id} at {wait.path} is about a limit that the platform sets for the tenant, so "
             f"only a key with the role {PLATFORM_ADMIN} may answer it. Ask a platform admin, or cancel the run."
         )
+    return await answer_wait(database, run_id, wait.path, check_answer(wait, response), answered_by, note)
+
+
+def check_answer(wait: Wait, response: Mapping[str, Any] | str) -> Any:
+    """Return the values of an answer to a question. Raise InvalidInput if its form does not allow them."""
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
     values = validate(fields, _with_strings(fields, response))
     schema = wait.request.get("arguments_schema")
     if schema is not None:
         check_decision(values, wait.request["context"]["arguments"], schema)
-    return await answer_wait(database, run_id, wait.path, values, answered_by, note)
+    return values
 
 
 def _with_strings(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:

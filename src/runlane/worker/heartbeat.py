@@ -27,6 +27,7 @@ from runlane.domain.maintenance import MaintenanceService
 from runlane.errors import ConfigurationError, RunlaneError, Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability.outage import outage
+from runlane.observability.process_usage import PYTHON, UsageMeter
 from runlane.settings import Settings
 from runlane.store.queue.liveness_lock import LivenessConnection, open_line
 from runlane.store.queue.workers import Interrupt, register, renew, sign_off
@@ -91,6 +92,7 @@ class Heartbeat:
         self._on_interrupts = on_interrupts
         self._on_stuck = on_stuck
         self._health_address: str | None = None
+        self._usage = UsageMeter()
         self._worker_loop = asyncio.get_running_loop()
         self._watch = LoopWatch(self._worker_loop, health, stall_limit(settings))
         self._stop = threading.Event()
@@ -187,6 +189,7 @@ class Heartbeat:
                 lease_seconds=self._settings.lease_seconds,
                 targets=self._targets,
                 health_address=self._health_address,
+                python=PYTHON,
             )
             failpoint("register.committed")
             registration = Registration(worker_id, self._deadline(sent))
@@ -225,6 +228,7 @@ class Heartbeat:
                         registration.worker_id,
                         self._settings.lease_seconds,
                         self._health.active(),
+                        self._usage.sample(),
                         self._survey.job(),
                         self._note_drain,
                     )

@@ -79,6 +79,7 @@ async def test_the_policy_allows_nothing_but_this_server(served: Api) -> None:
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["connect-src"] == "'self'"
     assert (policy["frame-ancestors"], policy["base-uri"], policy["form-action"]) == ("'none'", "'self'", "'self'")
+    assert (policy["require-trusted-types-for"], policy["trusted-types"]) == ("'script'", "default")
     assert "unsafe" not in first.headers["content-security-policy"]
     nonce = re.search(r"'nonce-([^']+)'", policy["style-src"])
     assert nonce is not None

@@ -27,12 +27,15 @@ async def check(api: Api, definition: dict[str, Any], **options: Any) -> dict[st
 async def test_problems_have_their_place_in_the_text(idle_api: Api) -> None:
     broken = {"id": "hello", "steps": [say("one", "1", next_step_id="tow"), say("two", "2")]}
     found = await check(idle_api, broken)
-    assert (found["valid"], found["version"]) == (False, None)
+    assert (found["valid"], found["version"], found["graph"]) == (False, None, None)
     finding = next(finding for finding in found["findings"] if finding["step"] == "one")
     assert (finding["pointer"], finding["severity"]) == ("/steps/0/next_step_id", "error")
     assert 'did you mean "two"' in finding["message"]
     valid = await check(idle_api, HELLO)
     assert (valid["valid"], valid["change"]) == (True, "added")
+    # The graph of a text that is not stored, as it will be drawn.
+    assert [node["id"] for node in valid["graph"]["nodes"]] == [step["id"] for step in HELLO["steps"]]
+    assert valid["graph"]["version"] == valid["version"]
     assert (await idle_api.get("/orchestrations")).json()["orchestrations"] == []
 
 

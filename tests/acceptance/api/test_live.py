@@ -95,6 +95,17 @@ async def test_failures_and_questions_have_topics_of_their_own(api: Api) -> None
         await hinted(lambda: "lanes" in page.topics(), "the lane")
 
 
+async def test_a_change_of_a_memory_is_hinted_with_its_id(idle_api: Api) -> None:
+    viewer = {"Authorization": f"Bearer {await idle_api.key('viewer')}"}
+    async with listening(idle_api, **viewer) as page:
+        memory = (await idle_api.post("/memory/memories", {"title": "customer-7"})).json()["id"]
+        await hinted(lambda: memory in page.ids("memory"), "the new memory")
+        page.frames.clear()
+        await idle_api.post(f"/memory/memories/{memory}/entries", {"text": "Prefers short answers."})
+        await hinted(lambda: memory in page.ids("memory"), "the new entry")
+        assert {hint["tenant"] for hint in page.hints if hint["topic"] == "memory"} == {"default"}
+
+
 async def test_a_tenant_gets_no_hints_of_topics_that_its_role_cannot_read(idle_api: Api) -> None:
     viewer = {"Authorization": f"Bearer {await idle_api.key('viewer')}"}
     async with listening(idle_api, **viewer) as page, listening(idle_api) as admin:

@@ -15,6 +15,7 @@ export type Topic =
   | 'triggers'
   | 'chat'
   | 'limits'
+  | 'memory'
   | 'bulk'
   | 'access'
   | 'secrets'

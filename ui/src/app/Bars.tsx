@@ -11,7 +11,7 @@ export function OpenServerBar() {
   if (info.sign_in_required) return null
   return (
     <p className="shrink-0 border-b border-line bg-wait-soft px-3 py-0.5 text-xs text-wait">
-      This server is open to programs on this machine. It has no keys.
+      Open on this machine only, without keys.
     </p>
   )
 }

@@ -1,44 +1,52 @@
 /* Addresses and their pages. Pages other than the lists are loaded when they are opened. */
-import { type ComponentType, lazy, Suspense } from 'react'
+import { type ComponentType, lazy, type LazyExoticComponent, Suspense } from 'react'
 import { Route, Switch } from 'wouter'
 import { ErrorBoundary } from '@/parts/ErrorBoundary'
 import { Skeleton } from '@/parts/Loading'
 import { OverviewPage } from '@/screens/overview/OverviewPage'
 import { RunsPage } from '@/screens/runs/RunsPage'
+import { AHEAD, match } from './ahead'
 import { NotFound } from './NotFound'
 import { Allowed } from './Allowed'
 
-const RunPage = lazy(() => import('@/screens/run/RunPage'))
-const BulkJobPage = lazy(() => import('@/screens/runs/BulkJobPage'))
-const StartPage = lazy(() => import('@/screens/start/StartPage'))
-const InboxPage = lazy(() => import('@/screens/inbox/InboxPage'))
-const ChatPage = lazy(() => import('@/screens/chat/ChatPage'))
-const LanesPage = lazy(() => import('@/screens/lanes/LanesPage'))
-const LanePage = lazy(() => import('@/screens/lanes/LanePage'))
-const WorkersPage = lazy(() => import('@/screens/workers/WorkersPage'))
-const DeadLettersPage = lazy(() => import('@/screens/deadLetters/DeadLettersPage'))
-const DeadLetterPage = lazy(() => import('@/screens/deadLetters/DeadLetterPage'))
-const SchedulesPage = lazy(() => import('@/screens/schedules/SchedulesPage'))
-const SchedulePage = lazy(() => import('@/screens/schedules/SchedulePage'))
-const WebhooksPage = lazy(() => import('@/screens/webhooks/WebhooksPage'))
-const EndpointPage = lazy(() => import('@/screens/webhooks/EndpointPage'))
-const DefinitionsPage = lazy(() => import('@/screens/definitions/DefinitionsPage'))
-const DefinitionPage = lazy(() => import('@/screens/definitions/DefinitionPage'))
-const EditorPage = lazy(() => import('@/screens/definitions/editor/EditorPage'))
-const MemoriesPage = lazy(() => import('@/screens/memory/MemoriesPage'))
-const MemoryPage = lazy(() => import('@/screens/memory/MemoryPage'))
-const ThreadsPage = lazy(() => import('@/screens/threads/ThreadsPage'))
-const ThreadPage = lazy(() => import('@/screens/threads/ThreadPage'))
-const UsagePage = lazy(() => import('@/screens/usage/UsagePage'))
-const SecretsPage = lazy(() => import('@/screens/secrets/SecretsPage'))
-const AccessPage = lazy(() => import('@/screens/access/AccessPage'))
-const SystemPage = lazy(() => import('@/screens/system/SystemPage'))
+type Load = () => Promise<{ default: ComponentType }>
+
+/** A page whose code is loaded when it is opened; `load` loads it ahead. */
+function paged(load: Load): LazyExoticComponent<ComponentType> & { load: Load } {
+  return Object.assign(lazy(load), { load })
+}
+
+const RunPage = paged(() => import('@/screens/run/RunPage'))
+const BulkJobPage = paged(() => import('@/screens/runs/BulkJobPage'))
+const StartPage = paged(() => import('@/screens/start/StartPage'))
+const InboxPage = paged(() => import('@/screens/inbox/InboxPage'))
+const ChatPage = paged(() => import('@/screens/chat/ChatPage'))
+const LanesPage = paged(() => import('@/screens/lanes/LanesPage'))
+const LanePage = paged(() => import('@/screens/lanes/LanePage'))
+const WorkersPage = paged(() => import('@/screens/workers/WorkersPage'))
+const DeadLettersPage = paged(() => import('@/screens/deadLetters/DeadLettersPage'))
+const DeadLetterPage = paged(() => import('@/screens/deadLetters/DeadLetterPage'))
+const SchedulesPage = paged(() => import('@/screens/schedules/SchedulesPage'))
+const SchedulePage = paged(() => import('@/screens/schedules/SchedulePage'))
+const WebhooksPage = paged(() => import('@/screens/webhooks/WebhooksPage'))
+const EndpointPage = paged(() => import('@/screens/webhooks/EndpointPage'))
+const DefinitionsPage = paged(() => import('@/screens/definitions/DefinitionsPage'))
+const DefinitionPage = paged(() => import('@/screens/definitions/DefinitionPage'))
+const EditorPage = paged(() => import('@/screens/definitions/editor/EditorPage'))
+const MemoriesPage = paged(() => import('@/screens/memory/MemoriesPage'))
+const MemoryPage = paged(() => import('@/screens/memory/MemoryPage'))
+const ThreadsPage = paged(() => import('@/screens/threads/ThreadsPage'))
+const ThreadPage = paged(() => import('@/screens/threads/ThreadPage'))
+const UsagePage = paged(() => import('@/screens/usage/UsagePage'))
+const SecretsPage = paged(() => import('@/screens/secrets/SecretsPage'))
+const AccessPage = paged(() => import('@/screens/access/AccessPage'))
+const SystemPage = paged(() => import('@/screens/system/SystemPage'))
 
 interface RouteEntry {
   path: string
   /** One of these permissions is needed. */
   needs: string[]
-  page: ComponentType
+  page: ComponentType & { load?: Load }
 }
 
 /** One line for each page. Parameters are read with useParams. */
@@ -72,6 +80,17 @@ const ROUTES: RouteEntry[] = [
   { path: '/access', needs: ['keys:manage', 'audit:read'], page: AccessPage },
   { path: '/system', needs: ['workers:view'], page: SystemPage },
 ]
+
+/** Load the code of a page, and what it reads first, before the session is known. */
+export function readPageAhead(path: string, search: URLSearchParams): void {
+  for (const route of ROUTES) {
+    const params = match(route.path, path)
+    if (params === null) continue
+    void route.page.load?.()
+    AHEAD[route.path]?.(params, search)
+    return
+  }
+}
 
 export function Routes() {
   return (

@@ -1,5 +1,5 @@
 /* Who is signed in and what the key may do. The key itself becomes an httpOnly cookie and never stays in the page. */
-import { useQuery } from '@tanstack/react-query'
+import { queryOptions, useQuery } from '@tanstack/react-query'
 import { createContext, type ReactNode, use, useEffect, useSyncExternalStore } from 'react'
 import { call, type ResponseOf, send } from '@/api/client'
 import type { ApiError } from '@/api/errors'
@@ -78,9 +78,18 @@ async function readInfo(signal: AbortSignal): Promise<Info> {
   return info
 }
 
+const INFO = queryOptions<Info, ApiError>({ queryKey: ['info'], queryFn: ({ signal }) => readInfo(signal), refetchInterval: 5 * 60_000 })
+const ME = queryOptions<Me, ApiError>({ queryKey: ['me'], queryFn: ({ signal }) => call('get', '/api/v2/me', { signal }) })
+
+/** Ask for both while the code of the page is still loading. */
+export function readSessionAhead(): void {
+  void queryClient.prefetchQuery(INFO)
+  void queryClient.prefetchQuery(ME)
+}
+
 export function SessionGate({ children }: { children: ReactNode }) {
-  const info = useQuery<Info, ApiError>({ queryKey: ['info'], queryFn: ({ signal }) => readInfo(signal), refetchInterval: 5 * 60_000 })
-  const me = useQuery<Me, ApiError>({ queryKey: ['me'], queryFn: ({ signal }) => call('get', '/api/v2/me', { signal }), enabled: info.data !== undefined })
+  const info = useQuery(INFO)
+  const me = useQuery(ME)
   const first = me.error?.status === 401 && me.data === undefined
   useEffect(() => {
     if (first) setExpired(false)

@@ -23,3 +23,8 @@ export function shortId(id: string): string {
   const bare = id.replace(/^[a-z]+_/, '')
   return bare.length <= 10 ? bare : bare.slice(-8)
 }
+
+/** A signature as people write it: Python quotes annotations that are not evaluated. */
+export function signatureText(signature: string): string {
+  return signature.replace(/: (["'])(.*?)\1(?=[,)= ])/g, ': $2')
+}

@@ -8,11 +8,13 @@ import { notify } from './Notices'
 export function CopyRead({ path, cli }: { path: string; cli?: string }) {
   const copy = (text: string) => void copyText(text).then((done) => notify(done ? 'Copied.' : 'The browser refused access to the clipboard.', { bad: !done }))
   return (
-    <Menu
-      label="Copy as a command"
-      icon={Terminal}
-      iconOnly
-      items={[...(cli === undefined ? [] : [{ label: 'Copy as CLI command', onSelect: () => copy(cli) }]), { label: 'Copy as curl', onSelect: () => copy(asCurl('get', path)) }]}
-    />
+    <span className="max-sm:hidden">
+      <Menu
+        label="Copy as a command"
+        icon={Terminal}
+        iconOnly
+        items={[...(cli === undefined ? [] : [{ label: 'Copy as CLI command', onSelect: () => copy(cli) }]), { label: 'Copy as curl', onSelect: () => copy(asCurl('get', path)) }]}
+      />
+    </span>
   )
 }

@@ -34,7 +34,7 @@ export function PageHeader({ title, children, note }: { title: ReactNode; note?:
 /** Pairs of a term and its value, as many columns as there is room for. */
 export function Facts({ items }: { items: [string, ReactNode][] }) {
   return (
-    <dl className="grid grid-cols-[repeat(auto-fill,minmax(150px,1fr))] gap-x-4 gap-y-2">
+    <dl className="grid grid-cols-[repeat(auto-fill,minmax(128px,1fr))] gap-x-4 gap-y-2">
       {items.map(([term, value]) => (
         <div key={term} className="min-w-0">
           <dt className="text-2xs text-faint">{term}</dt>

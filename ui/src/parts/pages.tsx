@@ -28,7 +28,7 @@ export function usePages<P extends PathsWith<'get'>>(path: P, params: Pick<Param
 
 /** What follows the rows of a list: what was cut is stated. */
 export function PagesFooter({ query, count, noun, many }: { query: { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown }; count: number; noun: string; many?: string }) {
-  if (!query.hasNextPage) return <span>{plural(count, noun, many)}, no more exist.</span>
+  if (!query.hasNextPage) return <span>{count === 0 ? `No ${many ?? `${noun}s`} yet.` : `${plural(count, noun, many)}, no more exist.`}</span>
   return (
     <>
       <Button small disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>

@@ -1,7 +1,8 @@
 """The page of the dashboard with its security headers, and the page for a package without it.
 
 Content of tenants and models is hostile. The policy lets the page run scripts of this server only and connect to it
-only; styles that libraries insert need the nonce of the answer.
+only; styles that libraries insert need the nonce of the answer. Trusted Types refuse every string that would become
+markup or code; the one policy of the page, `default`, admits addresses of its own worker scripts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _BASE: Final = re.compile(r"<base\b[^>]*>\s*", re.IGNORECASE)
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'self'; "
-    "frame-ancestors 'none'"
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types default"
 )
 _DENIED_FEATURES: Final = (
     "accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "magnetometer", "microphone", "midi",

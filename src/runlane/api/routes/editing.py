@@ -28,9 +28,11 @@ from runlane.api.services import Services, parts_of
 from runlane.catalog.sync import SyncedDefinition, SyncReport, sync_definitions
 from runlane.definitions.checks.environment import environment_of
 from runlane.definitions.files import FOLDERS
-from runlane.definitions.loader import parse_bodies
-from runlane.definitions.schema.definition import Kind
+from runlane.definitions.graph_view import graph_view
+from runlane.definitions.loader import LoadedDefinitions, parse_bodies
+from runlane.definitions.schema.definition import Kind, Orchestration
 from runlane.domain.example_values import example_of
+from runlane.domain.wire import to_dict
 from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound
 from runlane.store.definition_users import find_users
 from runlane.store.definitions import find_definition
@@ -55,16 +57,16 @@ async def check_definition(request: Request, principal: RunsRead, body: CheckDef
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     folder, _ = _folder(body.kind)
+    loaded = await _parse(folder, body.definition)
     try:
-        report = await _sync(
-            parts, tenant, folder, body.definition, actor=principal.actor, dry_run=True, take_over=True
-        )
+        report = await _sync(parts, tenant, loaded, actor=principal.actor, dry_run=True, take_over=True)
     except InvalidDefinitions as error:
         findings = _findings(error.details, body.definition)
-        return JsonBody({"valid": False, "findings": findings, "version": None, "change": None})
+        return JsonBody({"valid": False, "findings": findings, "version": None, "change": None, "graph": None})
     outcome = _outcome(report, body.definition)
     findings = _findings([warning.to_dict() for warning in report.warnings], body.definition)
-    return JsonBody({"valid": True, "findings": findings, "version": outcome.version, "change": outcome.change})
+    valid = {"valid": True, "findings": findings, "version": outcome.version, "change": outcome.change}
+    return JsonBody({**valid, "graph": await asyncio.to_thread(_graph, loaded, outcome.version)})
 
 
 @changes.put("/definitions/{kind}/{name}", response_model=StoredDefinition, responses=answers(404, 409, 412, 413))
@@ -88,8 +90,7 @@ async def put_definition(
     report = await _sync(
         parts,
         tenant,
-        folder,
-        body.definition,
+        await _parse(folder, body.definition),
         actor=principal.actor,
         take_over=body.take_over,
         expected=None if version is None or version == "*" else {(singular, name): version},
@@ -151,18 +152,26 @@ def _folder(kind: str) -> tuple[str, Kind]:
     return folder, FOLDERS[folder]
 
 
+async def _parse(folder: str, definition: dict[str, Any]) -> LoadedDefinitions:
+    return await asyncio.to_thread(parse_bodies, {folder: [definition]})
+
+
+def _graph(loaded: LoadedDefinitions, version: str | None) -> dict[str, Any] | None:
+    """Return the graph of an orchestration that has passed the checks; None for another definition."""
+    definition = loaded.definitions[0].definition
+    return to_dict(graph_view(definition, version)) if isinstance(definition, Orchestration) else None
+
+
 async def _sync(
     parts: Services,
     tenant: str,
-    folder: str,
-    definition: dict[str, Any],
+    loaded: LoadedDefinitions,
     *,
     actor: str,
     take_over: bool,
     dry_run: bool = False,
     expected: Mapping[tuple[Kind, str], str] | None = None,
 ) -> SyncReport:
-    loaded = await asyncio.to_thread(parse_bodies, {folder: [definition]})
     return await sync_definitions(
         parts.database,
         tenant,

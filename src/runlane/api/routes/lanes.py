@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -39,8 +38,7 @@ async def get_workers(
     if principal.everywhere:
         return WORKERS.all(rows)
     own = await count_by_worker(database, principal.tenant)
-    hidden = {"host": None, "pid": None, "targets": None, "health_address": None}
-    return WORKERS.all([replace(row, active=own.get(row.id, 0), **hidden) for row in rows])
+    return WORKERS.all([row.without_process(own.get(row.id, 0)) for row in rows])
 
 
 @router.get("/lanes", response_model=LANES.schema, responses=answers())

@@ -8,16 +8,15 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from runlane.access.policy import tenant_to_list
-from runlane.api.schemas.actions import BulkFilter
+from runlane.api.schemas.actions import MAX_SECONDS, MAX_USD, BulkFilter
 from runlane.api.schemas.fields import Name, moment_us
 from runlane.domain.access import Principal
 from runlane.domain.run import Status
 from runlane.errors import InvalidRequest
 from runlane.store.queue.search import RunFilter
 
-_MAX_SECONDS = 10 * 365 * 86_400
-Seconds = Annotated[float | None, Query(ge=0, le=_MAX_SECONDS, allow_inf_nan=False)]
-Usd = Annotated[float | None, Query(ge=0, le=1e9, allow_inf_nan=False)]
+Seconds = Annotated[float | None, Query(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Usd = Annotated[float | None, Query(ge=0, le=MAX_USD, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,8 @@ def _us(seconds: float | None) -> int | None:
 
 def run_filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...]) -> RunFilter | None:
     """Return the filter; None when nothing can match. An empty one would match everything, probably by mistake."""
-    if not given.model_dump(exclude_none=True):
+    # `roots: false` selects nothing by itself.
+    if not given.model_dump(exclude_none=True, exclude={"roots"} if given.roots is False else None):
         raise InvalidRequest("The filter is empty, which would match every run. Give at least one field.")
     statuses = tuple(status for status in possible if given.status is None or status in given.status)
     if not statuses:
@@ -73,4 +73,13 @@ def run_filter(principal: Principal, given: BulkFilter, possible: tuple[Status, 
         text=given.text,
         tags=tuple(given.tags or ()),
         schedule_id=given.schedule_id,
+        parent=given.parent,
+        worker_id=given.worker,
+        session_id=given.session,
+        error_code=given.error_code,
+        roots_only=given.roots is True,
+        min_duration_us=_us(given.min_duration_seconds),
+        max_duration_us=_us(given.max_duration_seconds),
+        min_cost_usd=given.min_cost_usd,
+        max_cost_usd=given.max_cost_usd,
     )

@@ -63,6 +63,7 @@ def _details(request: Request, parts: Services, info: ServerInfo) -> ServerInfo:
                 secrets=parts.connection.vault.keyring.usable,
                 worker=parts.worker is not None,
                 tracing=tracing.provider() is not None,
+                action_links=settings.action_links,
             ),
             "limits": InfoLimits(
                 page=MAX_PAGE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -31,7 +30,7 @@ async def get_worker(request: Request, principal: WorkersView, worker_id: Worker
     worker = await find_worker(database, worker_id)
     run_ids = await running_of_worker(database, worker_id, tenant_to_list(principal))
     if not principal.everywhere:
-        worker = replace(worker, host=None, pid=None, targets=None, health_address=None, active=len(run_ids))
+        worker = worker.without_process(len(run_ids))
     return JsonBody({"worker": to_dict(worker), "run_ids": run_ids})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 
@@ -20,6 +20,11 @@ from runlane.api.schemas.fields import (
     Tags,
 )
 from runlane.domain.run import Status
+
+MAX_SECONDS: Final = 10 * 365 * 86_400
+MAX_USD: Final = 1e9
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Usd = Annotated[float, Field(ge=0, le=MAX_USD, allow_inf_nan=False)]
 
 
 class PatchRun(RequestModel):
@@ -83,6 +88,15 @@ class BulkFilter(RequestModel):
     tags: list[Tag] | None = Field(default=None, min_length=1, max_length=20, description="Runs that have all of them.")
     schedule_id: Name | None = Field(default=None, description="The schedule that started them.")
     text: Name | None = Field(default=None, description="Part of the id, target, ordering key or progress note.")
+    parent: Name | None = Field(default=None, description="The run that started them as tools.")
+    worker: Name | None = Field(default=None, description="The worker that executed them last.")
+    session: Name | None = Field(default=None, description="The chat session that they belong to.")
+    error_code: Name | None = Field(default=None, description="The code or type of their error.")
+    roots: bool | None = Field(default=None, description="Only runs that no other run started as a tool.")
+    min_duration_seconds: Seconds | None = None
+    max_duration_seconds: Seconds | None = None
+    min_cost_usd: Usd | None = None
+    max_cost_usd: Usd | None = None
 
 
 class BulkRequest(RequestModel):

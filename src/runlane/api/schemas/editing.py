@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.definitions import TAKE_OVER, DefinitionWarning
 from runlane.api.schemas.fields import Name, RequestModel, ResponseModel
+from runlane.domain.graph_view import OrchestrationGraph
 
 
 class CheckDefinition(RequestModel):
@@ -35,6 +36,7 @@ class Findings(ResponseModel):
     findings: list[DefinitionFinding]
     version: str | None = Field(description="The version that it would have; null if it is not valid.")
     change: str | None = Field(description="`added`, `changed` or `unchanged`; null if it is not valid.")
+    graph: OrchestrationGraph | None = Field(description="Of a valid orchestration: its steps and their edges.")
 
 
 class PutDefinition(RequestModel):

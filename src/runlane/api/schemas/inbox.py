@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StringConstraints
 
 from runlane.api.schemas.fields import Note, RequestModel, ResponseModel, RunId, StepPath
+from runlane.domain.action_link import MAX_LINK_SECONDS, MAX_PERSON
 from runlane.domain.wait import AnswerResult
 
 MAX_ANSWERS = 100
@@ -37,6 +38,26 @@ class AnswersGiven(ResponseModel):
     answered: int
     refused: int
     outcomes: list[AnswerResult]
+
+
+class CreateLink(RequestModel):
+    """A link that gives one answer to one question, for one person."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"run_id": "run_1", "path": "ask", "person": "Ann", "response": {"decision": "approve"}}]
+        }
+    )
+
+    run_id: RunId
+    path: StepPath = Field(description="The path of the question, as the inbox lists it.")
+    person: Annotated[str, StringConstraints(min_length=1, max_length=MAX_PERSON)] = Field(
+        description="For whom the link is made. The answer and the audit log name this person."
+    )
+    response: dict[str, Any] | str = Field(description="The answer that the link gives.")
+    expires_in_seconds: int = Field(
+        default=MAX_LINK_SECONDS, ge=60, le=MAX_LINK_SECONDS, description="It also ends with the question."
+    )
 
 
 class ClaimQuestion(RequestModel):

@@ -26,6 +26,7 @@ class InfoFeatures(ResponseModel):
     secrets: bool = Field(description="An encryption key for secrets is configured.")
     worker: bool = Field(description="This process also executes runs.")
     tracing: bool = Field(description="Spans are sent to a collector.")
+    action_links: bool = Field(description="Links that answer a question without a key can be made.")
 
 
 class InfoLimits(ResponseModel):

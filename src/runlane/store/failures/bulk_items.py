@@ -24,7 +24,7 @@ from runlane.domain.text import clean_text
 from runlane.errors import RunNotFound
 from runlane.store.failures.letters import MATCHING, OF_TENANT, LetterFilter
 from runlane.store.failures.run_selection import RUNS_MATCHING, RUNS_OF_TENANT, selection_parameters
-from runlane.store.queue.search import RunFilter
+from runlane.store.queue.search import RunFilter, in_session
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, now_us, optional
 from runlane.store.sql.rows import from_row
@@ -160,8 +160,16 @@ def _parameters(session: Session, wanted: Selection) -> dict[str, Any]:
     return selection_parameters(session, wanted)
 
 
-async def select_items(session: Session, job_id: str, wanted: Selection, limit: int) -> tuple[int, bool]:
+async def _in_session(session: Session, wanted: Selection) -> Selection | None:
+    """Return the selection with the key of its chat session; None if nothing can match."""
+    return wanted if isinstance(wanted, LetterFilter) else await in_session(session, wanted)
+
+
+async def select_items(session: Session, job_id: str, selected: Selection, limit: int) -> tuple[int, bool]:
     """Store the newest matching runs as the items of a new job; return how many, and whether more match."""
+    wanted = await _in_session(session, selected)
+    if wanted is None:
+        return 0, False
     given = _parameters(session, wanted)
     await session.fetch(_SELECT[_source(wanted)], **given, job_id=job_id, limit=limit + 1)
     found = (await session.fetch(_COUNT, job_id=job_id))[0]["count"]
@@ -175,10 +183,13 @@ async def store_ids(session: Session, job_id: str, run_ids: Sequence[str]) -> No
     await session.fetch(_INSERT_IDS, list(enumerate(run_ids, start=1)), job_id=job_id)
 
 
-async def preview_items(database: Database, wanted: Selection, limit: int) -> tuple[list[str], bool]:
+async def preview_items(database: Database, selected: Selection, limit: int) -> tuple[list[str], bool]:
     """Return the runs that a job would select, and whether more match."""
 
     async def work(session: Session) -> list[str]:
+        wanted = await _in_session(session, selected)
+        if wanted is None:
+            return []
         rows = await session.fetch(_PREVIEW[_source(wanted)], **_parameters(session, wanted), limit=limit + 1)
         return [row["run_id"] for row in rows]
 

@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, Integer, Text, bindparam, cast, func, or_, se
 
 from runlane.domain.run import Status
 from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
+from runlane.store.queue.run_checks import has_parent, run_checks
 from runlane.store.queue.search import RunFilter, escaped
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, optional
@@ -34,12 +35,14 @@ RUNS_MATCHING = (
     or_(cast(_before, BigInteger).is_(None), runs.c.accepted_at < _before),
     or_(cast(_pattern, Text).is_(None), *_like),
     or_(_tag_count == lit(0), _tags_found == _tag_count),
+    has_parent(runs),
+    *run_checks(runs),
 )
 RUNS_OF_TENANT = runs.c.tenant == bindparam("tenant", type_=Text())
 
 
 def selection_parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
-    """Return the parameters of the conditions."""
+    """Return the parameters of the conditions. The filter has no session: `in_session` replaces it by a key."""
     key, tags = wanted.ordering_key, sorted(set(wanted.marks))
     return {
         "statuses": session.texts([status.value for status in wanted.statuses or tuple(Status)]),
@@ -52,4 +55,12 @@ def selection_parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
         "tags": session.texts(tags),
         "tag_count": len(tags),
         "tenant": wanted.tenant,
+        "parent": wanted.parent,
+        "worker_id": wanted.worker_id,
+        "error_code": wanted.error_code,
+        "roots_only": wanted.roots_only,
+        "min_duration_us": wanted.min_duration_us,
+        "max_duration_us": wanted.max_duration_us,
+        "min_cost_usd": wanted.min_cost_usd,
+        "max_cost_usd": wanted.max_cost_usd,
     }

@@ -17,7 +17,6 @@ from sqlalchemy import (
     Text,
     bindparam,
     cast,
-    exists,
     func,
     or_,
     select,
@@ -25,7 +24,7 @@ from sqlalchemy import (
 )
 
 from runlane.domain.run import Status
-from runlane.store.queue.run_checks import run_checks
+from runlane.store.queue.run_checks import has_parent, run_checks
 from runlane.store.queue.run_ranges import FOUND, TAGGED, RunIndex, for_each, in_range, ranges_of
 from runlane.store.queue.runs import STARTED_AT
 from runlane.store.sql.expressions import by_key_only, lit, member, optional
@@ -53,7 +52,7 @@ def _checks(index: RunIndex) -> list[ColumnElement[bool]]:
         or_(cast(_before, BigInteger).is_(None), c.accepted_at < _before),
         or_(cast(_pattern, Text).is_(None), *(func.lower(text).like(_pattern, escape="\\") for text in searched)),
     ]
-    checks += run_checks()
+    checks += run_checks(FOUND)
     if not index.by_status:
         checks.append(member(c.status, "statuses"))
     if not index.by_tenant:
@@ -66,16 +65,8 @@ def _checks(index: RunIndex) -> list[ColumnElement[bool]]:
     if index.is_short:
         checks.append(optional("ordering_key", c.ordering_key))
     if index is RunIndex.IDS:
-        checks.append(_has_parent())
+        checks.append(has_parent(FOUND))
     return checks
-
-
-def _has_parent() -> ColumnElement[bool]:
-    """Return the condition that a run is a child of a run, if one is given."""
-    parent = bindparam("parent", type_=Text())
-    of_run = (run_children.c.run_id == parent, idempotency_keys.c.run_id == FOUND.c.id)
-    children = run_children.join(idempotency_keys, idempotency_keys.c.key == run_children.c.key)
-    return or_(cast(parent, Text).is_(None), exists().select_from(children).where(*of_run))
 
 
 def _has_key() -> tuple[ColumnElement[bool], ...]:

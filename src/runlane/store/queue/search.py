@@ -215,7 +215,7 @@ async def search_runs(
     from runlane.store.queue.run_lists import SEARCHES
 
     async def work(session: Session) -> FoundRuns:
-        chosen = await _of_session(session, wanted)
+        chosen = await in_session(session, wanted)
         if chosen is None:
             return FoundRuns([], None, truncated=False)
         bottom, top = await _range_of_ids(session, chosen)
@@ -252,7 +252,7 @@ async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> t
     return ids, below is not None
 
 
-async def _of_session(session: Session, wanted: RunFilter) -> RunFilter | None:
+async def in_session(session: Session, wanted: RunFilter) -> RunFilter | None:
     """Return the filter with the ordering key of its session, whose runs all have it; None if none can match."""
     if wanted.session_id is None:
         return wanted

@@ -28,6 +28,7 @@ from sqlalchemy import (
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.views import WorkerInfo
+from runlane.observability.process_usage import Usage
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
 from runlane.store.sql.rows import from_row
@@ -49,7 +50,7 @@ _REGISTER = Statement(
     insert(workers).from_select(
         [
             "id", "status", "host", "pid", "version", "lanes", "capacity", "has_lock", "started_at",
-            "heartbeat_at", "lease_until", "targets", "health_address",
+            "heartbeat_at", "lease_until", "targets", "health_address", "python",
         ],
         select(
             bindparam("worker_id", type_=Text()),
@@ -65,6 +66,7 @@ _REGISTER = Statement(
             now_us() + micros(_seconds),
             bindparam("targets", type_=Text()),
             bindparam("health_address", type_=Text()),
+            bindparam("python", type_=Text()),
         ),
     ), purpose="Register a worker.",
 )  # fmt: skip
@@ -76,6 +78,8 @@ HEARTBEAT = Statement(
         heartbeat_at=now_us(),
         lease_until=now_us() + micros(_seconds),
         active=bindparam("active", type_=Integer()),
+        memory_bytes=bindparam("memory_bytes", type_=BigInteger()),
+        cpu_percent=bindparam("cpu_percent", type_=Float()),
     )
     .returning(workers.c.drain_requested_at),
     purpose="Renew the lease of a worker.",
@@ -173,6 +177,7 @@ async def register(
     lease_seconds: float,
     targets: Sequence[str] | None = None,
     health_address: str | None = None,
+    python: str | None = None,
 ) -> None:
     """Write the row of a worker that already holds its liveness lock, if it has one."""
     await read(
@@ -188,6 +193,7 @@ async def register(
         lease_seconds=lease_seconds,
         targets=None if targets is None else dump_json(list(targets)),
         health_address=health_address,
+        python=python,
     )
 
 
@@ -196,6 +202,7 @@ async def renew(
     worker_id: str,
     lease_seconds: float,
     active: int,
+    usage: Usage | None = None,
     then: Callable[[Session], Awaitable[None]] | None = None,
     on_drain: Callable[[bool], None] | None = None,
 ) -> Sequence[Interrupt] | None:
@@ -205,7 +212,9 @@ async def renew(
     """
 
     async def work(session: Session) -> Sequence[Interrupt] | None:
-        renewed = await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active)
+        used = {"memory_bytes": None, "cpu_percent": None} if usage is None else usage._asdict()
+        given = {"worker_id": worker_id, "lease_seconds": lease_seconds, "active": active}
+        renewed = await session.fetch(HEARTBEAT, **given, **used)
         if not renewed:
             return None
         if on_drain is not None:

@@ -37,11 +37,18 @@ export function Audit({ address }: { address: Address }) {
   const { query, pages } = usePages('/api/v2/audit', { query: { action: address.get('action') ?? undefined, subject: address.get('subject') ?? undefined, ...useTenantParam() } }, { topics: ['access'] })
   const entries = pages.flatMap((page) => page.entries).filter((entry) => actor === null || `${entry.actor} ${nameOf(entry)}`.toLowerCase().includes(actor.toLowerCase()))
   return (
-    <Panel title="Audit log" flush actions={<span className="flex flex-wrap gap-1.5"><Filter address={address} name="actor" label="Actor, of loaded entries" /><Filter address={address} name="action" label="Action" /><Filter address={address} name="subject" label="Subject" /></span>}>
+    <Panel title="Audit log" flush actions={<span className="flex flex-wrap gap-1.5"><Filter address={address} name="actor" label="Actor" /><Filter address={address} name="action" label="Action" /><Filter address={address} name="subject" label="Subject" /></span>}>
       <Loaded query={query}>
         {() => (
           <>
             {entries.length === 0 && <Empty icon={ScrollText} title="No entry matches" command="runlane audit list">Administrative changes are recorded: lanes, limits, keys, tenants, secrets, definitions, bulk jobs.</Empty>}
+            <div aria-hidden className="flex gap-x-4 border-b border-line px-3 py-1.5 text-2xs font-medium text-faint max-md:hidden">
+              <span className="w-36">When</span>
+              <span className="w-32">Actor</span>
+              <span className="w-44">Action</span>
+              <span className="flex-1">Subject</span>
+              <span>Tenant</span>
+            </div>
             <ul aria-label="Audit entries" className="divide-y divide-line">
               {entries.map((entry) => (
                 <li key={entry.id}>

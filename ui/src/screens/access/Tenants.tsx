@@ -3,7 +3,7 @@ import { Pencil, Plus } from 'lucide-react'
 import { useState } from 'react'
 import { useApi } from '@/api/query'
 import { useTitle } from '@/app/inboxCount'
-import { formatCost, formatCount } from '@/format/number'
+import { formatCost, formatCount, plural } from '@/format/number'
 import { visible } from '@/format/text'
 import { field, FormAction, FormActionDialog, type FormValues } from '@/parts/action/FormAction'
 import { IconButton } from '@/parts/Button'
@@ -34,7 +34,7 @@ export function Tenants() {
   return (
     <Panel title="Tenants" flush actions={<FormAction small label="New tenant" icon={Plus} fields={[field('id', 'Id', { required: true }), field('name', 'Name')]} build={newTenantAction} />}>
       <Loaded query={query}>
-        {({ tenants }) => <Table<Tenant> inline name="tenants" label="Tenants" columns={COLUMNS} rows={tenants} id={(tenant) => tenant.id} dimmed={(tenant) => !tenant.enabled} actions={(tenant) => <IconButton label={`Change ${tenant.id}`} icon={Pencil} onClick={() => setChanging(tenant)} />} footer={<span>{tenants.length} tenants</span>} />}
+        {({ tenants }) => <Table<Tenant> inline name="tenants" label="Tenants" columns={COLUMNS} rows={tenants} id={(tenant) => tenant.id} dimmed={(tenant) => !tenant.enabled} actions={(tenant) => <IconButton label={`Change ${tenant.id}`} icon={Pencil} onClick={() => setChanging(tenant)} />} footer={<span>{plural(tenants.length, 'tenant')}</span>} />}
       </Loaded>
       {changing !== null && <FormActionDialog fields={TENANT_FIELDS} initial={changing as unknown as FormValues} build={(values) => changeTenantAction(changing, values)} onClose={() => setChanging(null)} />}
     </Panel>

@@ -33,6 +33,7 @@ export function NewConversation({ agent }: { agent: string | null }) {
               <Field label="Agent" hint={about?.description ? visible(about.description) : undefined}>
                 {(ids) => <Select {...ids} value={name} options={list.map((entry) => [entry.id, entry.name === entry.id ? entry.id : `${entry.name} (${entry.id})`])} onChange={(event) => setChosen(event.target.value)} />}
               </Field>
+              <p className="mt-3 text-soft">Each message is a durable run: it survives a restart of the server, and tool calls that need an approval are asked in place.</p>
             </div>
             <Composer agent={name} sessionId={null} onSent={(sent) => navigate(`/chat/${sent.session_id}`)} />
           </>

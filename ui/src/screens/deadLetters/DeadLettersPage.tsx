@@ -35,15 +35,15 @@ export function LetterState({ state }: { state: string }) {
 }
 
 const COLUMNS: Column<Letter>[] = [
-  { id: 'target', title: 'Target', width: 150, grow: true, fixed: true, render: (letter) => <Target target={letter.target} /> },
-  { id: 'state', title: 'State', width: 112, render: (letter) => <LetterState state={letter.state} /> },
-  { id: 'message', title: 'Error', width: 280, grow: true, render: (letter) => <span title={oneLine(letter.message, 500)}>{oneLine(letter.message, 200)}</span> },
-  { id: 'code', title: 'Code', width: 120, wideOnly: true, render: (letter) => <code className="font-mono text-xs text-soft">{letter.code}</code> },
-  { id: 'step', title: 'Step', width: 100, wideOnly: true, render: (letter) => <span className="text-soft">{letter.last_step ?? '–'}</span> },
-  { id: 'died', title: 'Died', width: 96, render: (letter) => <Time at={letter.died_at} style="relative" /> },
+  { id: 'target', title: 'Target', width: 140, fixed: true, render: (letter) => <Target target={letter.target} /> },
+  { id: 'state', title: 'State', width: 104, render: (letter) => <LetterState state={letter.state} /> },
+  { id: 'message', title: 'Error', width: 220, grow: true, render: (letter) => <span title={oneLine(letter.message, 500)}>{oneLine(letter.message, 200)}</span> },
+  { id: 'code', title: 'Code', width: 110, wideOnly: true, render: (letter) => <code className="font-mono text-xs text-soft">{letter.code}</code> },
+  { id: 'step', title: 'Step', width: 84, wideOnly: true, render: (letter) => <span className="text-soft">{letter.last_step ?? '–'}</span> },
+  { id: 'died', title: 'Died', width: 80, render: (letter) => <Time at={letter.died_at} style="relative" /> },
   { id: 'times', title: 'Times', width: 56, align: 'right', wideOnly: true, render: (letter) => <span className="tabular text-soft">{letter.times_died}</span> },
-  { id: 'owner', title: 'Owner', width: 110, wideOnly: true, render: (letter) => <span className="text-soft">{letter.assigned_to ?? ''}</span> },
-  { id: 'run', title: 'Run', width: 92, render: (letter) => <code title={letter.run_id} className="font-mono text-xs text-soft">{shortId(letter.run_id)}</code> },
+  { id: 'owner', title: 'Owner', width: 90, wideOnly: true, render: (letter) => <span className="text-soft">{letter.assigned_to ?? ''}</span> },
+  { id: 'run', title: 'Run', width: 84, render: (letter) => <code title={letter.run_id} className="font-mono text-xs text-soft">{shortId(letter.run_id)}</code> },
 ]
 
 const TEXT_FILTERS: [string, string][] = [['target', 'Target'], ['code', 'Code'], ['lane', 'Lane'], ['step', 'Step'], ['assigned_to', 'Owner'], ['text', 'Text']]

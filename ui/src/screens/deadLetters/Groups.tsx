@@ -35,17 +35,17 @@ function GroupCard({ group, address, filter, onAct }: { group: Group; address: A
         </div>
         <div className="text-right text-xs text-soft">
           <Sparkline values={group.daily} label={`Failures of the last ${group.daily.length} days`} />
-          <p>last <Time at={group.last_died_at} style="relative" />, first <Time at={group.first_failed_at} style="relative" /></p>
+          <p>last <Time at={group.last_died_at} style="relative" /> · first <Time at={group.first_failed_at} style="relative" /></p>
         </div>
       </div>
       <div className="flex flex-wrap items-center gap-1.5">
         {may('runs:write') &&
           (Object.keys(LETTER_ACTIONS) as LetterAction[]).map((action) => (
-            <Button key={action} small icon={LETTER_ACTIONS[action].icon} look={LETTER_ACTIONS[action].danger ? 'danger' : 'normal'} onClick={() => onAct(action, group)}>
-              {action === 'retry' ? `Replay all ${formatCount(group.count)}` : LETTER_ACTIONS[action].label}
+            <Button key={action} small icon={LETTER_ACTIONS[action].icon} look={action === 'retry' ? 'normal' : 'quiet'} onClick={() => onAct(action, group)}>
+              {action !== 'retry' ? LETTER_ACTIONS[action].label : group.count === 1 ? 'Replay' : `Replay all ${formatCount(group.count)}`}
             </Button>
           ))}
-        <ButtonLink small to={address.link({ fingerprint: group.fingerprint, view: 'list' })}>Show them</ButtonLink>
+        <ButtonLink small look="quiet" to={address.link({ fingerprint: group.fingerprint, view: 'list' })}>{group.count === 1 ? 'Show it' : 'Show them'}</ButtonLink>
         <Link href={`/dead-letters/${group.sample.run_id}`} className="text-xs text-accent underline">Sample {shortId(group.sample.run_id)} with traceback</Link>
         {filter.tenant === undefined && group.sample.tenant !== 'default' && <span className="text-xs text-faint">tenant {group.sample.tenant}</span>}
       </div>

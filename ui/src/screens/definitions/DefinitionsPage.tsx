@@ -5,7 +5,8 @@ import { useAddress } from '@/app/address'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
 import { asCli } from '@/format/command'
-import { oneLine, visible } from '@/format/text'
+import { formatPercent, formatShort, plural } from '@/format/number'
+import { oneLine, signatureText, visible } from '@/format/text'
 import { ButtonLink } from '@/parts/Button'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
@@ -16,20 +17,36 @@ import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Tabs } from '@/parts/Tabs'
 import { Time } from '@/parts/Time'
-import { isKind, type Kind, KINDS } from './kinds'
+import { isKind, type Kind, KINDS, targetOfDefinition } from './kinds'
+import { type TargetFigures, useTargetFigures } from './targetFigures'
 import { type Summary, useDefinitionList } from './useDefinitions'
 
-const COLUMNS: Column<Summary>[] = [
-  { id: 'id', title: 'Id', width: 180, grow: true, fixed: true, render: (row) => <span className="font-medium">{visible(row.id)}</span> },
-  { id: 'name', title: 'Name', width: 180, grow: true, render: (row) => visible(row.name) },
-  { id: 'about', title: 'Description', width: 260, grow: true, wideOnly: true, render: (row) => <span className="text-soft">{oneLine(row.description, 140)}</span> },
-  { id: 'version', title: 'Version', width: 90, render: (row) => <code className="font-mono text-xs text-soft" title={row.version}>{row.version.slice(0, 8)}</code> },
-  { id: 'updated', title: 'Changed', width: 100, render: (row) => <Time at={row.updated_at} style="relative" /> },
-  { id: 'source', title: 'Source', width: 120, wideOnly: true, render: (row) => <span className="text-soft" title={row.origin}>{row.source ?? row.origin}</span> },
+const BASE: Column<Summary>[] = [
+  { id: 'id', title: 'Id', width: 140, grow: true, fixed: true, render: (row) => <span className="font-medium">{visible(row.id)}</span> },
+  { id: 'name', title: 'Name', width: 140, grow: true, render: (row) => visible(row.name) },
+  { id: 'about', title: 'Description', width: 200, grow: true, wideOnly: true, render: (row) => <span className="text-soft">{oneLine(row.description, 140)}</span> },
+  { id: 'version', title: 'Version', width: 84, render: (row) => <code className="font-mono text-xs text-soft" title={row.version}>{row.version.slice(0, 8)}</code> },
+  { id: 'updated', title: 'Changed', width: 84, render: (row) => <Time at={row.updated_at} style="relative" /> },
+  { id: 'source', title: 'Source', width: 100, wideOnly: true, render: (row) => <span className="text-soft" title={row.origin}>{row.source ?? row.origin}</span> },
 ]
+
+/** With the runs of the last 24 hours, for kinds that runs execute. */
+function columnsOf(kind: Kind, runs: ReadonlyMap<string, TargetFigures> | null): Column<Summary>[] {
+  if (targetOfDefinition(kind, '') === null) return BASE
+  const figures: Column<Summary> = {
+    id: 'runs', title: 'Runs in 24 h', width: 120, align: 'right', wideOnly: true,
+    render: (row) => {
+      const found = runs?.get(targetOfDefinition(kind, row.id) ?? '')
+      if (found === undefined) return <span className="text-faint">–</span>
+      return <span className="tabular text-soft">{formatShort(found.accepted)}{found.failed > 0 && <span className="text-bad"> · {formatPercent(found.failed / Math.max(1, found.ended))} failed</span>}</span>
+    },
+  }
+  return [...BASE.slice(0, 3), figures, ...BASE.slice(3)]
+}
 
 function DefinitionTable({ kind, text }: { kind: Kind; text: string }) {
   const { query, rows, more } = useDefinitionList(kind)
+  const runs = useTargetFigures()
   const shown = rows.filter((row) => `${row.id} ${row.name} ${row.description}`.toLowerCase().includes(text.toLowerCase()))
   const { title, about, icon } = KINDS[kind]
   return (
@@ -42,7 +59,7 @@ function DefinitionTable({ kind, text }: { kind: Kind; text: string }) {
         ) : shown.length === 0 ? (
           <Empty title="No definition matches">Clear the search to see all {rows.length}.</Empty>
         ) : (
-          <Table<Summary> name={`definitions.${kind}`} label={title} columns={COLUMNS} rows={shown} id={(row) => row.id} link={(row) => `/definitions/${kind}/${encodeURIComponent(row.id)}`} footer={<span>{shown.length} of {rows.length}{more ? '; more exist' : ''}</span>} />
+          <Table<Summary> name={`definitions.${kind}`} label={title} columns={columnsOf(kind, runs)} rows={shown} id={(row) => row.id} link={(row) => `/definitions/${kind}/${encodeURIComponent(row.id)}`} footer={<span>{shown.length} of {rows.length}{more ? '; more exist' : ''}</span>} />
         )
       }
     </Loaded>
@@ -58,13 +75,13 @@ function Tasks({ text }: { text: string }) {
         if (shown.length === 0) return <Empty title={tasks.length === 0 ? 'The server has no tasks' : 'No task matches'} command="runlane serve app:app">A task is a Python function that is registered with @app.task. Pass the module to the server and the workers.</Empty>
         return (
           <Table<(typeof tasks)[number]>
-            name="definitions.tasks" label="Tasks" rows={shown} id={(task) => task.name} link={(task) => `/start?target=${encodeURIComponent(task.name)}`} footer={<span>{shown.length} tasks. A row starts a run.</span>}
+            name="definitions.tasks" label="Tasks" rows={shown} id={(task) => task.name} link={(task) => `/start?target=${encodeURIComponent(task.name)}`} footer={<span>{plural(shown.length, 'task')}. A row starts a run.</span>}
             columns={[
-              { id: 'name', title: 'Task', width: 160, grow: true, fixed: true, render: (task) => <span className="font-medium">{task.name}</span> },
-              { id: 'signature', title: 'Signature', width: 320, grow: true, render: (task) => <code className="font-mono text-xs text-soft">{oneLine(task.signature, 160)}</code> },
-              { id: 'lane', title: 'Lane', width: 110, render: (task) => <span className="text-soft">{task.lane}</span> },
+              { id: 'name', title: 'Task', width: 120, grow: true, fixed: true, render: (task) => <span className="font-medium">{task.name}</span> },
+              { id: 'signature', title: 'Signature', width: 280, grow: true, render: (task) => <code className="font-mono text-xs text-soft">{oneLine(signatureText(task.signature), 160)}</code> },
+              { id: 'lane', title: 'Lane', width: 90, render: (task) => <span className="text-soft">{task.lane}</span> },
               { id: 'attempts', title: 'Attempts', width: 80, align: 'right', wideOnly: true, render: (task) => <span className="tabular text-soft">{task.max_attempts}</span> },
-              { id: 'about', title: 'Description', width: 240, grow: true, wideOnly: true, render: (task) => <span className="text-soft">{oneLine(task.description, 120)}</span> },
+              { id: 'about', title: 'Description', width: 200, grow: true, wideOnly: true, render: (task) => <span className="text-soft">{oneLine(task.description, 120)}</span> },
             ]}
           />
         )

@@ -37,7 +37,7 @@ function QuestionRow({ question, href, active, selection }: { question: Question
           {oneLine(question.prompt ?? question.name, 160)}
         </Link>
         <span className="flex gap-2 text-xs text-faint">
-          <span className="min-w-0 truncate">{toolOf(question) ?? question.target}</span>
+          <span className="min-w-0 truncate" title={question.target}>{toolOf(question) ?? question.target.replace(/^\w+:/, '')}</span>
           <code className="font-mono">{shortId(question.run_id)}</code>
           {question.claimed_by !== null && <span className="truncate text-busy">{question.claimed_by} works on it</span>}
         </span>

@@ -15,6 +15,7 @@ import { Chip } from '@/parts/Meter'
 import { Time } from '@/parts/Time'
 import { Target } from '@/screens/runs/runColumns'
 import { argumentsOf, expiryText, keyOfQuestion, kindText, toolOf } from './kinds'
+import { MakeLink } from './MakeLink'
 import { QuestionForm } from './QuestionForm'
 
 function claimAction(question: Question, release: boolean): Action {
@@ -127,6 +128,7 @@ export function QuestionPane({ selected, first, onAnswered, back }: { selected: 
         {claimed && <Chip tone="busy"><UserCheck size={13} aria-hidden /> {question.claimed_by === me.name ? 'Claimed by you' : `${visible(question.claimed_by ?? '')} works on it`}</Chip>}
         <span className="ml-auto flex items-center gap-1">
           {open && may('runs:write') && <ActionButton small action={claimAction(question, claimed && question.claimed_by === me.name)} />}
+          {open && may('runs:write') && <MakeLink question={question} />}
           <CopyIconButton text={() => location.href} label="Copy the link to this question" />
         </span>
       </div>

@@ -18,6 +18,7 @@ import { Loaded } from '@/parts/Loading'
 import { Meter } from '@/parts/Meter'
 import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
+import { Throughput } from '@/screens/overview/Throughput'
 import { deleteLaneAction, enableAction, holdAction, releaseHoldAction, settingsAction } from './laneActions'
 import { LaneState } from './LanesPage'
 import { verdictOf } from './verdict'
@@ -137,6 +138,7 @@ function LaneView({ lane }: { lane: Lane }) {
           {may('audit:read') && <ButtonLink small to={`/access?tab=audit&subject=${encodeURIComponent(lane.name)}`}>Who changed it</ButtonLink>}
         </div>
       </Panel>
+      <Throughput lane={lane.name} />
       <Kinds lane={lane} manage={manage} />
     </>
   )

@@ -5,7 +5,7 @@ import type { Lane } from '@/api/types'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
 import { asCli } from '@/format/command'
-import { formatCount } from '@/format/number'
+import { formatCount, formatShort, plural } from '@/format/number'
 import { oneLine } from '@/format/text'
 import { request } from '@/parts/action/action'
 import { field, FormAction } from '@/parts/action/FormAction'
@@ -15,9 +15,11 @@ import { Empty } from '@/parts/Empty'
 import { Loaded } from '@/parts/Loading'
 import { Chip, Meter } from '@/parts/Meter'
 import { Page, PageHeader } from '@/parts/Panel'
+import { Sparkline } from '@/parts/Sparkline'
 import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
-import { Time } from '@/parts/Time'
+import { Duration, Time } from '@/parts/Time'
+import { type LaneFigures, useLaneFigures } from './laneFigures'
 import { type ServingWorker, verdictOf, workersOf } from './verdict'
 
 export function LaneState({ lane }: { lane: Lane }) {
@@ -26,19 +28,24 @@ export function LaneState({ lane }: { lane: Lane }) {
   return lane.max_slots === 0 ? <Chip tone="person">no slots</Chip> : <Chip tone="ok">starts runs</Chip>
 }
 
-function columns(workers: ServingWorker[] | undefined): Column<Lane>[] {
+function columns(workers: ServingWorker[] | undefined, figures: ReadonlyMap<string, LaneFigures> | null): Column<Lane>[] {
   return [
-    { id: 'name', title: 'Lane', width: 140, grow: true, fixed: true, render: (lane) => <span className="font-medium">{lane.name}</span> },
-    { id: 'state', title: 'State', width: 112, render: (lane) => <LaneState lane={lane} /> },
-    { id: 'slots', title: 'Slots', width: 150, render: (lane) => <Meter label={`Slots of ${lane.name}`} value={lane.running} max={lane.max_slots} tone={lane.max_slots !== null && lane.running >= lane.max_slots ? 'wait' : 'busy'} text={lane.max_slots === null ? `${formatCount(lane.running)}, no cap` : undefined} /> },
-    { id: 'queued', title: 'Queued', width: 80, align: 'right', render: (lane) => <span className={cx('tabular', lane.queued > 0 && 'text-wait')}>{formatCount(lane.queued)}</span> },
-    { id: 'oldest', title: 'Oldest', width: 96, render: (lane) => <Time at={lane.oldest_queued_at} style="relative" /> },
-    { id: 'verdict', title: 'Verdict', width: 240, grow: true, render: (lane) => {
+    { id: 'name', title: 'Lane', width: 120, grow: true, fixed: true, render: (lane) => <span className="font-medium">{lane.name}</span> },
+    { id: 'state', title: 'State', width: 104, render: (lane) => <LaneState lane={lane} /> },
+    { id: 'slots', title: 'Slots', width: 128, render: (lane) => <Meter label={`Slots of ${lane.name}`} value={lane.running} max={lane.max_slots} tone={lane.max_slots !== null && lane.running >= lane.max_slots ? 'wait' : 'busy'} text={lane.max_slots === null ? `${formatCount(lane.running)}, no cap` : undefined} /> },
+    { id: 'queued', title: 'Queued', width: 68, align: 'right', render: (lane) => <span className={cx('tabular', lane.queued > 0 && 'text-wait')}>{formatCount(lane.queued)}</span> },
+    { id: 'oldest', title: 'Oldest', width: 80, render: (lane) => <Time at={lane.oldest_queued_at} style="relative" /> },
+    { id: 'verdict', title: 'Verdict', width: 190, grow: true, render: (lane) => {
       const { text, tone } = verdictOf(lane, workers)
       return <span className={TONE_TEXT[tone]}>{text}</span>
     } },
-    { id: 'workers', title: 'Workers', width: 76, align: 'right', wideOnly: true, render: (lane) => <span className="tabular text-soft">{workers === undefined ? '–' : workersOf(lane.name, workers).length}</span> },
-    { id: 'kinds', title: 'Assigned kinds', width: 160, wideOnly: true, render: (lane) => <span className="text-soft" title={lane.kinds.join(', ')}>{oneLine(lane.kinds.join(', '), 60)}</span> },
+    { id: 'ended', title: 'Ended in 1 h', width: 120, wideOnly: true, render: (lane) => {
+      const found = figures?.get(lane.name)
+      return found === undefined ? <span className="text-faint">–</span> : <span className="flex items-center gap-2"><Sparkline tone="busy" width={60} height={16} values={found.ended} label={`Runs of ${lane.name} that ended in each five minutes`} /><span className="tabular text-soft">{formatShort(found.total)}</span></span>
+    } },
+    { id: 'wait', title: 'p95 wait', width: 76, align: 'right', wideOnly: true, render: (lane) => <Duration seconds={figures?.get(lane.name)?.wait} /> },
+    { id: 'workers', title: 'Workers', width: 70, align: 'right', wideOnly: true, render: (lane) => <span className="tabular text-soft">{workers === undefined ? '–' : workersOf(lane.name, workers).length}</span> },
+    { id: 'kinds', title: 'Assigned kinds', width: 160, optional: true, render: (lane) => <span className="text-soft" title={lane.kinds.join(', ')}>{oneLine(lane.kinds.join(', '), 60)}</span> },
     { id: 'poll', title: 'Poll', width: 76, align: 'right', optional: true, render: (lane) => <span className="tabular text-soft">{lane.poll_interval_ms} ms</span> },
     { id: 'fair', title: 'Order', width: 100, optional: true, render: (lane) => <span className="text-soft">{lane.fair ? 'fair' : 'first come'}</span> },
   ]
@@ -83,6 +90,7 @@ export default function LanesPage() {
   const { may } = useSession()
   const lanes = useApi('/api/v2/lanes', {}, { topics: ['lanes', 'runs'], pollMs: 10_000 })
   const workers = useApi('/api/v2/workers', {}, { topics: ['workers'], pollMs: 10_000 })
+  const figures = useLaneFigures()
   return (
     <Page fill>
       <PageHeader title="Lanes" note="A lane is a queue with its own slots. Caps hold in the whole cluster and change at run time.">
@@ -97,7 +105,7 @@ export default function LanesPage() {
                 A lane appears with the first run of a task that names it, or when you create it.
               </Empty>
             ) : (
-              <Table<Lane> name="lanes" label="Lanes" columns={columns(workers.data?.workers)} rows={list.lanes} id={(lane) => lane.name} link={(lane) => `/lanes/${encodeURIComponent(lane.name)}`} footer={<span>{list.lanes.length} lanes</span>} />
+              <Table<Lane> name="lanes" label="Lanes" columns={columns(workers.data?.workers, figures)} rows={list.lanes} id={(lane) => lane.name} link={(lane) => `/lanes/${encodeURIComponent(lane.name)}`} footer={<span>{plural(list.lanes.length, 'lane')}</span>} />
             )
           }
         </Loaded>

@@ -15,6 +15,7 @@ import { Select } from '@/parts/form/Field'
 import { Loaded } from '@/parts/Loading'
 import { Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
+import { MEMORY_LIVE } from './memoryLive'
 
 type Memory = components['schemas']['Memory']
 
@@ -22,7 +23,7 @@ function Document({ memory, name }: { memory: Memory; name: string }) {
   const { may } = useSession()
   const tenant = useTenantParam()
   const path = { memory_id: memory.id, name }
-  const query = useApi('/api/v2/memory/memories/{memory_id}/fragments/{name}', { path, query: tenant }, { pollMs: 5_000 })
+  const query = useApi('/api/v2/memory/memories/{memory_id}/fragments/{name}', { path, query: tenant }, MEMORY_LIVE)
   return (
     <Loaded query={query}>
       {(found) => (
@@ -57,7 +58,7 @@ function Document({ memory, name }: { memory: Memory; name: string }) {
 
 export function Documents({ memory }: { memory: Memory }) {
   const address = useAddress()
-  const query = useApi('/api/v2/memory/memories/{memory_id}/fragments', { path: { memory_id: memory.id }, query: useTenantParam() }, { pollMs: 5_000 })
+  const query = useApi('/api/v2/memory/memories/{memory_id}/fragments', { path: { memory_id: memory.id }, query: useTenantParam() }, MEMORY_LIVE)
   return (
     <Panel title="Documents">
       <Loaded query={query}>

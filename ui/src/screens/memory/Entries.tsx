@@ -11,6 +11,7 @@ import { Empty } from '@/parts/Empty'
 import { JsonView } from '@/parts/json/JsonView'
 import { Loaded } from '@/parts/Loading'
 import { Time } from '@/parts/Time'
+import { MEMORY_LIVE } from './memoryLive'
 
 export type Entry = components['schemas']['MemoryEntry']
 type Memory = components['schemas']['Memory']
@@ -48,8 +49,8 @@ export function Entries({ memory }: { memory: Memory }) {
     queryFn: ({ pageParam, signal }) =>
       call('get', '/api/v2/memory/memories/{memory_id}/entries', { path: { memory_id: memory.id }, query: { ...tenant, limit: PAGE, before: pageParam as number | undefined }, signal }),
     getNextPageParam: (page) => page.next_before ?? undefined,
-    refetchInterval: 5_000,
-    meta: {},
+    refetchInterval: MEMORY_LIVE.pollMs,
+    meta: { topics: MEMORY_LIVE.topics },
   })
   const entries = query.data?.pages.flatMap((page) => page.entries) ?? []
   return (

@@ -19,6 +19,7 @@ import { Page, PageHeader } from '@/parts/Panel'
 import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Time } from '@/parts/Time'
+import { MEMORY_LIVE } from './memoryLive'
 
 type Memory = components['schemas']['Memory']
 type Vault = components['schemas']['Vault']
@@ -42,8 +43,8 @@ export default function MemoriesPage() {
   const address = useAddress()
   const tenant = useTenantParam()
   const vault = address.get('vault') ?? ''
-  const vaults = usePages('/api/v2/memory/vaults', { query: tenant }, { pollMs: 5_000 }).pages.flatMap((page) => page.vaults)
-  const { query, pages } = usePages('/api/v2/memory/memories', { query: { ...tenant, vault_id: vault || undefined } }, { pollMs: 5_000 })
+  const vaults = usePages('/api/v2/memory/vaults', { query: tenant }, MEMORY_LIVE).pages.flatMap((page) => page.vaults)
+  const { query, pages } = usePages('/api/v2/memory/memories', { query: { ...tenant, vault_id: vault || undefined } }, MEMORY_LIVE)
   const memories = pages.flatMap((page) => page.memories)
   return (
     <Page fill>

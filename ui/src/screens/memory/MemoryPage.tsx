@@ -21,6 +21,7 @@ import { Time } from '@/parts/Time'
 import { Documents } from './Documents'
 import { Entries } from './Entries'
 import { MemorySearch } from './MemorySearch'
+import { MEMORY_LIVE } from './memoryLive'
 
 type Memory = components['schemas']['Memory']
 
@@ -47,7 +48,7 @@ function View({ memory }: { memory: Memory }) {
       <Panel>
         <Facts
           items={[
-            ['Id', <span className="inline-flex items-center gap-1" key="id"><code className="font-mono text-xs">{memory.id}</code><CopyIconButton text={memory.id} label="Copy the id" /></span>],
+            ['Id', <span className="flex min-w-0 items-center gap-1" key="id"><code className="truncate font-mono text-xs" title={memory.id}>{memory.id}</code><CopyIconButton text={memory.id} label="Copy the id" /></span>],
             ['Type', visible(memory.memory_type)],
             ['Operations', formatCount(memory.last_seq)],
             ['Created', <Time key="created" at={memory.created_at} style="relative" />],
@@ -62,7 +63,7 @@ function View({ memory }: { memory: Memory }) {
 
 export default function MemoryPage() {
   const { memoryId = '' } = useParams<{ memoryId: string }>()
-  const query = useApi('/api/v2/memory/memories/{memory_id}', { path: { memory_id: memoryId }, query: useTenantParam() }, { pollMs: 5_000 })
+  const query = useApi('/api/v2/memory/memories/{memory_id}', { path: { memory_id: memoryId }, query: useTenantParam() }, MEMORY_LIVE)
   useTitle(query.data?.title ?? 'Memory')
   return <Loaded query={query}>{(memory) => <View memory={memory} />}</Loaded>
 }

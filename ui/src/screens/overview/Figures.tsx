@@ -56,13 +56,25 @@ function WorkersFigure() {
   )
 }
 
+/** What the tenant on the page may spend in a day; null without a cap, or if the key may not see it. */
+function useDailyCap(): number | null {
+  const { may, me } = useSession()
+  const { tenant } = useTenantParam()
+  const tenants = useApi('/api/v2/tenants', {}, { topics: ['access'], staleMs: 60_000, enabled: may('keys:manage') })
+  return tenants.data?.tenants.find((entry) => entry.id === (tenant ?? me.tenant))?.max_cost_usd_per_day ?? null
+}
+
 function CostFigure() {
   const tenant = useTenantParam()
   const today = new Date(serverNow()).toISOString().slice(0, 10)
   const usage = useApi('/api/v2/usage', { query: { ...tenant, from: today, to: today, group: 'day' } }, { topics: ['runs'], staleMs: 10_000 })
   const total = usage.data?.total
   const tokens = (total?.tokens_in ?? 0) + (total?.tokens_out ?? 0)
-  return <Figure to="/usage" label="Cost today (UTC)" value={formatCost(total?.cost_usd ?? (total === undefined ? null : 0))} note={`${formatCount(total?.calls)} model calls, ${formatShort(tokens)} tokens`} />
+  const cost = total?.cost_usd ?? (total === undefined ? null : 0)
+  const cap = useDailyCap()
+  const near = cap !== null && cost !== null && cost >= 0.8 * cap
+  const note = cap === null ? `${formatCount(total?.calls)} model calls, ${formatShort(tokens)} tokens` : `of ${formatCost(cap)} for the day, ${formatShort(tokens)} tokens`
+  return <Figure to="/usage" label="Cost today (UTC)" value={formatCost(cost)} note={note} tone={near ? 'wait' : undefined} />
 }
 
 function LettersFigure() {
@@ -80,7 +92,7 @@ export function Figures({ counts }: { counts: StatusCount[] }) {
   const ready = countOf(counts, 'queued')
   const later = countOf(counts, 'scheduled', 'blocked')
   return (
-    <div className="grid grid-cols-[repeat(auto-fill,minmax(150px,1fr))] gap-2">
+    <div className="grid grid-cols-[repeat(auto-fill,minmax(132px,1fr))] gap-2">
       <Figure to="/runs?status=running&window=all" label="Running" value={running.text} tone={running.count > 0 ? 'busy' : undefined} note="now" />
       <Figure to="/runs?status=queued&window=all" label="Ready" value={ready.text} tone={ready.count > 0 ? 'wait' : undefined} note="wait for a slot" />
       <Figure to="/runs?status=scheduled&status=blocked&window=all" label="Later" value={later.text} note="due later or blocked" />

@@ -11,6 +11,7 @@ import { FirstSteps } from './FirstSteps'
 import { Figures } from './Figures'
 import { LanesNow } from './LanesNow'
 import { RecentRuns } from './RecentRuns'
+import { ScheduleWarnings } from './ScheduleWarnings'
 import { Throughput } from './Throughput'
 
 export function OverviewPage() {
@@ -29,6 +30,7 @@ export function OverviewPage() {
             <>
               <Figures counts={found} />
               {may('workers:view') && <BackingOff />}
+              <ScheduleWarnings />
               <Throughput />
               <div className="grid gap-3 lg:grid-cols-2">
                 {may('workers:view') && <LanesNow />}

@@ -5,7 +5,7 @@ import { useAddress } from '@/app/address'
 import { useTenantParam } from '@/app/tenant'
 import { formatDuration } from '@/format/duration'
 import { formatCost, formatCount, formatPercent } from '@/format/number'
-import { formatClock, serverNow } from '@/format/time'
+import { formatClock, formatExact, serverNow, type Zone } from '@/format/time'
 import { Select } from '@/parts/form/Field'
 import { Loaded } from '@/parts/Loading'
 import { Panel } from '@/parts/Panel'
@@ -20,20 +20,26 @@ const WINDOWS: Record<string, { label: string; seconds: number; step: number }> 
   '7d': { label: '7 days', seconds: 604_800, step: 10_800 },
 }
 
-function Bar({ point, step, most }: { point: Point; step: number; most: number }) {
+function Bar({ point, step, most, lane }: { point: Point; step: number; most: number; lane?: string }) {
   const zone = useZone()
   const total = point.completed + point.failed + point.cancelled
   const end = new Date(Date.parse(point.at) + step * 1_000).toISOString()
   const share = (count: number) => `${(count / most) * 100}%`
   const text = `${formatClock(point.at, zone)}: ${formatCount(point.accepted)} accepted, ${formatCount(point.completed)} completed, ${formatCount(point.failed)} failed, ${formatCount(point.cancelled)} cancelled`
   return (
-    <Link href={`/runs?from=${point.at}&before=${end}`} title={text} aria-label={text} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
+    <Link href={`/runs?from=${point.at}&before=${end}${lane === undefined ? '' : `&lane=${encodeURIComponent(lane)}`}`} title={text} aria-label={text} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
       <span className="bg-bad" style={{ height: share(point.failed) }} />
       <span className="bg-idle" style={{ height: share(point.cancelled) }} />
       <span className="bg-ok" style={{ height: share(point.completed) }} />
       {total === 0 && <span className="h-px bg-line" />}
     </Link>
   )
+}
+
+/** Both ends of an axis in one form: the time, and the date where the window has several days. */
+function axisText(iso: string, zone: Zone, seconds: number): string {
+  const exact = formatExact(iso, zone)
+  return seconds > 86_400 ? exact.slice(5, 16) : exact.slice(11, 16)
 }
 
 function Totals({ points }: { points: Point[] }) {
@@ -60,7 +66,8 @@ function Totals({ points }: { points: Point[] }) {
   )
 }
 
-export function Throughput() {
+/** Of one lane, or of all. */
+export function Throughput({ lane }: { lane?: string }) {
   const address = useAddress()
   const tenant = useTenantParam()
   const zone = useZone()
@@ -69,7 +76,7 @@ export function Throughput() {
   // Whole steps, so that the bars stay where they are and the answer can be kept.
   const to = Math.ceil(serverNow() / (step * 1_000)) * step * 1_000
   const from = new Date(to - seconds * 1_000).toISOString()
-  const query = useApi('/api/v2/runs/series', { query: { ...tenant, from, to: new Date(to).toISOString(), step } }, { topics: ['runs'], staleMs: 15_000, keep: true })
+  const query = useApi('/api/v2/runs/series', { query: { ...tenant, lane, from, to: new Date(to).toISOString(), step } }, { topics: ['runs'], staleMs: 15_000, keep: true })
   return (
     <Panel
       title="Ended runs"
@@ -79,17 +86,19 @@ export function Throughput() {
         {(series) => {
           const points = everyBucket(series.groups[0]?.points ?? [], Date.parse(from), to, series.step_seconds)
           const most = Math.max(1, ...points.map((point) => point.completed + point.failed + point.cancelled))
+          const nothing = points.every((point) => point.completed + point.failed + point.cancelled === 0)
           return (
             <div className="flex flex-col gap-2">
-              <div className="flex h-24 items-stretch gap-px border-b border-line">
+              <div className="relative flex h-24 items-stretch gap-px border-b border-line">
+                {nothing && <p className="pointer-events-none absolute inset-0 flex items-center justify-center text-faint">No run has ended in this window. A minute is counted after it has ended.</p>}
                 {points.map((point) => (
-                  <Bar key={point.at} point={point} step={series.step_seconds} most={most} />
+                  <Bar key={point.at} point={point} step={series.step_seconds} most={most} lane={lane} />
                 ))}
               </div>
               <div className="flex justify-between text-2xs text-faint">
-                <span>{formatClock(from, zone)}</span>
-                <span>at most {formatCount(most)} in {formatDuration(series.step_seconds)}</span>
-                <span>{formatClock(new Date(to).toISOString(), zone)}</span>
+                <span>{axisText(from, zone, seconds)}</span>
+                <span>{nothing ? `one bar is ${formatDuration(series.step_seconds)}` : `at most ${formatCount(most)} in ${formatDuration(series.step_seconds)}`}</span>
+                <span>{axisText(new Date(to).toISOString(), zone, seconds)}</span>
               </div>
               <Totals points={points} />
               {series.counted_until !== null && !series.complete && <p className="text-2xs text-faint">Counted until {formatClock(series.counted_until, zone)}; a minute is counted after it has ended.</p>}

@@ -12,8 +12,7 @@ import type { BulkFilter } from './filters'
 interface BulkBarProps {
   selection: Selection
   rows: RunSummary[]
-  /** Null if the filter cannot be used for a bulk job. */
-  filter: BulkFilter | null
+  filter: BulkFilter
 }
 
 export function BulkBar({ selection, rows, filter }: BulkBarProps) {
@@ -27,7 +26,7 @@ export function BulkBar({ selection, rows, filter }: BulkBarProps) {
   return (
     <div role="toolbar" aria-label="Selected runs" className="flex flex-wrap items-center gap-1.5 border-b border-line bg-selected px-3 py-1.5">
       <span className="mr-2 font-medium">{everything ? 'All runs that match the filter' : `${plural(selection.ids.size, 'run')} selected`}</span>
-      {!everything && filter !== null && selection.ids.size >= rows.length && (
+      {!everything && selection.ids.size >= rows.length && (
         <Button small look="quiet" onClick={() => setEverything(true)}>
           Select all that match the filter
         </Button>
@@ -43,7 +42,7 @@ export function BulkBar({ selection, rows, filter }: BulkBarProps) {
       {action !== null && (
         <BulkDialog
           action={action}
-          selected={everything && filter !== null ? { filter } : { ids: chosen.map((run) => run.run_id), statuses: chosen.map((run) => run.status) }}
+          selected={everything ? { filter } : { ids: chosen.map((run) => run.run_id), statuses: chosen.map((run) => run.status) }}
           onClose={() => setAction(null)}
           onStarted={clear}
         />

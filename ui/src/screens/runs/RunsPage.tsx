@@ -1,5 +1,5 @@
 /* The list of runs. */
-import { Activity, ArrowUp } from 'lucide-react'
+import { Activity, ArrowUp, Play } from 'lucide-react'
 import { useCallback, useEffect, useMemo, useRef } from 'react'
 import type { RunSummary } from '@/api/types'
 import { useAddress } from '@/app/address'
@@ -92,10 +92,11 @@ export function RunsPage() {
         <SavedViews />
         <ExportMenu query={query} rows={rows} />
         <ColumnMenu name="runs" columns={RUN_COLUMNS} />
+        {writes && <ButtonLink look="main" icon={Play} to="/start">Start a run</ButtonLink>}
       </PageHeader>
       <FilterBar filters={filters} onChange={onChange} />
       <section className="flex min-h-0 flex-1 flex-col overflow-hidden rounded-lg border border-line bg-surface">
-        {held && writes && <BulkBar selection={selection} rows={rows} filter={toBulkFilter(filters, serverNow())} />}
+        {held && writes && <BulkBar selection={selection} rows={rows} filter={toBulkFilter(filters, serverNow(), tenant)} />}
         {fresh > 0 && (
           <button type="button" onClick={showNew} className="flex h-7 shrink-0 items-center justify-center gap-1 border-b border-line bg-accent-soft font-medium text-accent">
             <ArrowUp size={14} aria-hidden />

@@ -130,11 +130,10 @@ export function toQuery(filters: RunFilters, now: number) {
   }
 }
 
-/** The same selection for a bulk job; null if it cannot be expressed there. */
-export function toBulkFilter(filters: RunFilters, now: number): BulkFilter | null {
-  const { key, tag, status, target, lane, text, schedule_id, accepted_from, accepted_before, ...others } = toQuery(filters, now)
-  if (Object.values(others).some((value) => value !== undefined)) return null
-  return { status, target, lane, text, schedule_id, accepted_from, accepted_before, ordering_key: key, tags: tag }
+/** The same selection for a bulk job, in the tenant that the list shows. */
+export function toBulkFilter(filters: RunFilters, now: number, tenant?: string): BulkFilter {
+  const { key, tag, ...shared } = toQuery(filters, now)
+  return { ...shared, ordering_key: key, tags: tag, tenant }
 }
 
 export interface SetFilter {

@@ -26,7 +26,8 @@ export function Tag({ name }: { name: string }) {
 }
 
 function Progress({ run }: { run: RunSummary }) {
-  if (run.progress === null && run.progress_note === null) return null
+  // The progress of a run that has ended says nothing that its status does not.
+  if (isEnded(run.status) || (run.progress === null && run.progress_note === null)) return null
   const share = Math.round((run.progress ?? 0) * 100)
   return (
     <span className="flex items-center gap-1.5" title={run.progress_note ?? undefined}>
@@ -41,19 +42,19 @@ function Progress({ run }: { run: RunSummary }) {
 }
 
 export const RUN_COLUMNS: Column<RunSummary>[] = [
-  { id: 'target', title: 'Target', width: 180, grow: true, fixed: true, render: (run) => <Target target={run.target} /> },
-  { id: 'status', title: 'Status', width: 136, fixed: true, render: (run) => <Status value={run.cancel_requested_at !== null && !isEnded(run.status) ? 'cancelling' : run.status} /> },
-  { id: 'id', title: 'Run', width: 92, render: (run) => <code title={run.run_id} className="font-mono text-xs text-soft">{shortId(run.run_id)}</code> },
-  { id: 'accepted', title: 'Accepted', width: 104, render: (run) => <Time at={run.accepted_at} style="relative" /> },
-  { id: 'duration', title: 'Duration', width: 88, align: 'right', render: (run) => <Elapsed from={run.started_at} to={run.ended_at} running={!isEnded(run.status)} /> },
+  { id: 'target', title: 'Target', width: 150, grow: true, fixed: true, render: (run) => <Target target={run.target} /> },
+  { id: 'status', title: 'Status', width: 132, fixed: true, render: (run) => <Status value={run.cancel_requested_at !== null && !isEnded(run.status) ? 'cancelling' : run.status} /> },
+  { id: 'id', title: 'Run', width: 84, render: (run) => <code title={run.run_id} className="font-mono text-xs text-soft">{shortId(run.run_id)}</code> },
+  { id: 'accepted', title: 'Accepted', width: 84, render: (run) => <Time at={run.accepted_at} style="relative" /> },
+  { id: 'duration', title: 'Duration', width: 80, align: 'right', render: (run) => <Elapsed from={run.started_at} to={run.ended_at} running={!isEnded(run.status)} /> },
   { id: 'waited', title: 'Waited', width: 88, align: 'right', optional: true, render: (run) => <Elapsed from={run.accepted_at} to={run.started_at ?? run.ended_at} running={!isEnded(run.status)} /> },
-  { id: 'lane', title: 'Lane', width: 100, wideOnly: true, render: (run) => <span className="text-soft">{run.lane}</span> },
-  { id: 'tries', title: 'Tries', width: 56, align: 'right', wideOnly: true, render: (run) => <span className={run.tries > 1 ? 'tabular text-wait' : 'tabular text-faint'}>{run.tries}</span> },
-  { id: 'cost', title: 'Cost', width: 76, align: 'right', wideOnly: true, render: (run) => <span className="tabular text-soft">{formatCost(run.total_cost_usd)}</span> },
+  { id: 'lane', title: 'Lane', width: 88, wideOnly: true, render: (run) => <span className="text-soft">{run.lane}</span> },
+  { id: 'tries', title: 'Tries', width: 50, align: 'right', wideOnly: true, render: (run) => <span className={run.tries > 1 ? 'tabular text-wait' : 'tabular text-faint'}>{run.tries}</span> },
+  { id: 'cost', title: 'Cost', width: 68, align: 'right', wideOnly: true, render: (run) => <span className="tabular text-soft">{formatCost(run.total_cost_usd)}</span> },
   { id: 'tokens', title: 'Tokens', width: 72, align: 'right', optional: true, render: (run) => <span className="tabular text-soft">{formatShort(run.total_tokens)}</span> },
   { id: 'key', title: 'Key', width: 120, optional: true, render: (run) => <span className="text-soft">{run.ordering_key === null ? '' : visible(run.ordering_key)}</span> },
-  { id: 'progress', title: 'Progress', width: 170, wideOnly: true, render: (run) => <Progress run={run} /> },
-  { id: 'tags', title: 'Tags', width: 150, wideOnly: true, render: (run) => run.tags.map((tag) => <Tag key={tag} name={tag} />) },
+  { id: 'progress', title: 'Progress', width: 136, wideOnly: true, render: (run) => <Progress run={run} /> },
+  { id: 'tags', title: 'Tags', width: 112, wideOnly: true, render: (run) => run.tags.map((tag) => <Tag key={tag} name={tag} />) },
   { id: 'tenant', title: 'Tenant', width: 110, optional: true, render: (run) => <span className="text-soft">{run.tenant}</span> },
   { id: 'priority', title: 'Priority', width: 64, align: 'right', optional: true, render: (run) => <span className="tabular text-soft">{run.priority}</span> },
   { id: 'worker', title: 'Worker', width: 100, optional: true, render: (run) => <code className="font-mono text-xs text-soft">{run.worker_id === null ? '' : shortId(run.worker_id)}</code> },

@@ -19,6 +19,11 @@ function useLater<T>(value: T, ms: number): T {
   return later
 }
 
+/** `2026-11-18 07:00:00 +01:00`: a time with its zone, as people read it. */
+function zonedText(iso: string): string {
+  return iso.replace('T', ' ').replace(/(?:\+00:00|Z)$/, ' UTC').replace(/([+-]\d\d:\d\d)$/, ' $1')
+}
+
 export function SlotList({ slots }: { slots: { slot: string; local: string; due_at: string }[] }) {
   if (slots.length === 0) return <p className="text-soft">No slot follows.</p>
   return (
@@ -28,7 +33,7 @@ export function SlotList({ slots }: { slots: { slot: string; local: string; due_
       </thead>
       <tbody>
         {slots.map((slot) => (
-          <tr key={slot.slot}><td className="tabular pr-6">{slot.local}</td><td className="pr-6"><Time at={slot.slot} style="exact" /></td><td><Time at={slot.slot} style="relative" /></td></tr>
+          <tr key={slot.slot}><td className="tabular pr-6" title={slot.local}>{zonedText(slot.local)}</td><td className="pr-6"><Time at={slot.slot} style="exact" /></td><td><Time at={slot.slot} style="relative" /></td></tr>
         ))}
       </tbody>
     </table>

@@ -27,15 +27,15 @@ export function ScheduleState({ schedule }: { schedule: Schedule }) {
 }
 
 const COLUMNS: Column<Schedule>[] = [
-  { id: 'id', title: 'Schedule', width: 150, grow: true, fixed: true, render: (schedule) => <span className="font-medium">{visible(schedule.name || schedule.id)}</span> },
+  { id: 'id', title: 'Schedule', width: 120, grow: true, fixed: true, render: (schedule) => <span className="font-medium">{visible(schedule.name || schedule.id)}</span> },
   { id: 'status', title: 'Status', width: 84, render: (schedule) => <ScheduleState schedule={schedule} /> },
-  { id: 'target', title: 'Starts', width: 150, render: (schedule) => <Target target={targetOf(schedule)} /> },
-  { id: 'times', title: 'Times', width: 220, grow: true, render: (schedule) => <span className="text-soft">{oneLine(schedule.description, 120)}</span> },
-  { id: 'next', title: 'Next', width: 104, render: (schedule) => <Time at={schedule.next_due_at} style="relative" /> },
-  { id: 'fired', title: 'Fired', width: 72, align: 'right', render: (schedule) => <span className="tabular text-soft">{formatCount(schedule.fired)}</span> },
-  { id: 'overlap', title: 'Overlap', width: 110, wideOnly: true, render: (schedule) => <span className="text-soft">{schedule.overlap.replaceAll('_', ' ')}</span> },
-  { id: 'source', title: 'Source', width: 90, wideOnly: true, render: (schedule) => <span className="text-soft">{schedule.source}</span> },
-  { id: 'warnings', title: 'Warnings', width: 180, wideOnly: true, render: (schedule) => <span className="text-wait" title={schedule.warnings.join('\n')}>{oneLine(schedule.warnings.join(' '), 80)}</span> },
+  { id: 'target', title: 'Starts', width: 120, render: (schedule) => <Target target={targetOf(schedule)} /> },
+  { id: 'times', title: 'Times', width: 180, grow: true, render: (schedule) => <span className="text-soft">{oneLine(schedule.description, 120)}</span> },
+  { id: 'next', title: 'Next', width: 80, render: (schedule) => <Time at={schedule.next_due_at} style="relative" /> },
+  { id: 'fired', title: 'Fired', width: 56, align: 'right', render: (schedule) => <span className="tabular text-soft">{formatCount(schedule.fired)}</span> },
+  { id: 'overlap', title: 'Overlap', width: 84, wideOnly: true, render: (schedule) => <span className="text-soft">{schedule.overlap.replaceAll('_', ' ')}</span> },
+  { id: 'source', title: 'Source', width: 76, wideOnly: true, render: (schedule) => <span className="text-soft">{schedule.source}</span> },
+  { id: 'warnings', title: 'Warnings', width: 150, wideOnly: true, render: (schedule) => <span className="text-wait" title={schedule.warnings.join('\n')}>{oneLine(schedule.warnings.join(' '), 80)}</span> },
 ]
 
 export default function SchedulesPage() {
@@ -53,7 +53,7 @@ export default function SchedulesPage() {
         <Loaded query={query}>
           {() =>
             schedules.length === 0 ? (
-              <Empty icon={CalendarClock} title="No schedule exists yet" command={'runlane schedules create nightly --task report --cron "0 7 * * *"'} actions={may('schedules:write') ? <NewSchedule /> : undefined}>
+              <Empty icon={CalendarClock} title="No schedule exists yet" command={'runlane schedules create nightly --task report --cron "0 7 * * *"'}>
                 A schedule starts a task, an orchestration or an agent by a cron expression, at an interval or once, in a time zone of your choice.
               </Empty>
             ) : (

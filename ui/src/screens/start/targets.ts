@@ -4,6 +4,7 @@ import { useApi } from '@/api/query'
 import { targetParts } from '@/api/types'
 import { useTenantParam } from '@/app/tenant'
 import type { JsonSchema } from '@/parts/form/schema'
+import { signatureText } from '@/format/text'
 
 export interface StartTarget {
   /** As runs name it: `orchestration:article`, `agent:helper`, or the name of a task. */
@@ -55,7 +56,7 @@ export function useInputForm(target: string | null): InputForm | undefined {
     const task = tasks.data?.tasks.find((candidate) => candidate.name === parts?.name)
     if (task === undefined) return undefined
     // A task whose arguments have no schema is filled in as JSON.
-    return { schema: task.input_schema as JsonSchema, message: 'none', note: task.signature }
+    return { schema: task.input_schema as JsonSchema, message: 'none', note: signatureText(task.signature) }
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [target, tasks.data, orchestration.data])
 }

@@ -5,12 +5,11 @@ import type { components } from '@/api/schema'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
 import { asCli } from '@/format/command'
-import { formatBytes, formatCount } from '@/format/number'
+import { formatBytes, formatCount, plural } from '@/format/number'
 import { shortId, visible } from '@/format/text'
 import { cx, TONE_TEXT } from '@/parts/classes'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
-import { JsonView } from '@/parts/json/JsonView'
 import { Loaded } from '@/parts/Loading'
 import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
@@ -24,11 +23,17 @@ const LEVELS: Record<string, { tone: Tone; icon: LucideIcon; word: string; rank:
 }
 const UNKNOWN = { tone: 'idle' as Tone, icon: Info, word: '', rank: 2 }
 
+/** How the process learns of changes by others. */
+function wakeUps(figures: Record<string, unknown>): string {
+  if (typeof figures.bus !== 'string' || figures.bus === 'none') return 'polling'
+  return figures.connected === true ? figures.bus : `${figures.bus}, not connected`
+}
+
 function Servers({ servers }: { servers: components['schemas']['ServerReplica'][] }) {
   return (
     <div role="region" aria-label="Serving processes" tabIndex={0} className="overflow-x-auto">
       <table className="w-full text-left">
-        <thead><tr className="border-b border-line text-2xs text-faint">{['Process', 'Host', 'Version', 'Up since', 'Seen', 'Figures'].map((title) => <th key={title} scope="col" className="px-3 py-1.5 font-medium">{title}</th>)}</tr></thead>
+        <thead><tr className="border-b border-line text-2xs text-faint">{['Process', 'Host', 'Version', 'Up since', 'Seen', 'Streams', 'Pages', 'Memory', 'Wake-ups', 'Executes runs'].map((title) => <th key={title} scope="col" className="px-3 py-1.5 font-medium">{title}</th>)}</tr></thead>
         <tbody>
           {servers.map((server) => (
             <tr key={server.id} className="border-b border-line last:border-b-0">
@@ -37,7 +42,11 @@ function Servers({ servers }: { servers: components['schemas']['ServerReplica'][
               <td className="px-3 py-1.5">{server.version}</td>
               <td className="px-3 py-1.5"><Time at={server.started_at} style="relative" /></td>
               <td className="px-3 py-1.5"><Time at={server.last_heartbeat} style="relative" /></td>
-              <td className="px-3 py-1.5 text-soft">{Object.entries(server.figures).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${String(value)}`).join(', ')}</td>
+              <td className="tabular px-3 py-1.5">{String(server.figures.followers ?? '–')}</td>
+              <td className="tabular px-3 py-1.5">{String(server.figures.pages ?? '–')}</td>
+              <td className="tabular px-3 py-1.5">{typeof server.figures.memory_mb === 'number' ? `${Math.round(server.figures.memory_mb)} MB` : '–'}</td>
+              <td className="px-3 py-1.5">{wakeUps(server.figures)}</td>
+              <td className="px-3 py-1.5">{server.figures.worker === true ? 'yes' : 'no'}</td>
             </tr>
           ))}
         </tbody>
@@ -75,6 +84,8 @@ function Checks() {
   )
 }
 
+const days = (count: number) => plural(count, 'day')
+
 export default function SystemPage() {
   useTitle('System')
   const { info, platformAdmin } = useSession()
@@ -98,7 +109,12 @@ export default function SystemPage() {
             ['Largest page', limits === null || limits === undefined ? '–' : formatCount(limits.page)],
           ]}
         />
-        {retention !== null && retention !== undefined && <div className="mt-3"><h3 className="mb-1 font-semibold">Retention</h3><JsonView value={retention} label="the retention" bare openDepth={3} /></div>}
+        {retention !== null && retention !== undefined && (
+          <div className="mt-4">
+            <h3 className="mb-1 font-semibold">Kept for</h3>
+            <Facts items={[['Runs', days(retention.runs_days)], ['Events of ended runs', retention.events_days === null ? 'as long as the run' : days(retention.events_days)], ['Audit log', days(retention.audit_days)], ['Webhook messages', days(retention.webhooks_days)]]} />
+          </div>
+        )}
       </Panel>
     </Page>
   )

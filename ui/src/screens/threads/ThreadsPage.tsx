@@ -16,6 +16,7 @@ import { Table } from '@/parts/table/Table'
 import { Tabs } from '@/parts/Tabs'
 import { Time } from '@/parts/Time'
 import { type Assistant, interruptsOf, PAGE, textOf, type Thread, useAgentServer } from './agentServer'
+import { asCurl } from '@/format/command'
 
 const STATUSES: [string, string][] = [['', 'Any status'], ['idle', 'Idle'], ['busy', 'Busy'], ['interrupted', 'Interrupted'], ['error', 'Error']]
 
@@ -58,7 +59,7 @@ function Threads() {
       </div>
       <Loaded query={query}>
         {(threads) => threads.length === 0 ? (
-          <Empty icon={Waypoints} title={status === '' ? 'No thread exists' : 'No thread has this status'} command={'curl -X POST localhost:8000/threads -H "Content-Type: application/json" -d "{}"'}>
+          <Empty icon={Waypoints} title={status === '' ? 'No thread exists' : 'No thread has this status'} command={asCurl('post', '/threads', {})}>
             A thread keeps the state of a graph or an agent over several runs, with a checkpoint after each step. LangGraph's clients create them.
           </Empty>
         ) : (

@@ -95,7 +95,7 @@ export function Deliveries({ endpointId, address }: { endpointId: string | null;
       }
     >
       <Loaded query={query}>
-        {() => (deliveries.length === 0 ? <Empty title="No delivery matches">Each message to an endpoint, or to the webhook URL of a run, is logged here with every attempt.</Empty> : <Table<Delivery> inline name="deliveries" label="Deliveries" columns={COLUMNS} rows={deliveries} id={(delivery) => delivery.id} link={(delivery) => address.link({ delivery: delivery.id })} footer={<PagesFooter query={query} count={deliveries.length} noun="delivery" many="deliveries" />} />)}
+        {() => (deliveries.length === 0 ? <Empty title={status === null ? 'No message has been sent yet' : 'No delivery has this status'}>Each message to an endpoint, or to the webhook URL of a run, is logged here with every attempt.</Empty> : <Table<Delivery> inline name="deliveries" label="Deliveries" columns={COLUMNS} rows={deliveries} id={(delivery) => delivery.id} link={(delivery) => address.link({ delivery: delivery.id })} footer={<PagesFooter query={query} count={deliveries.length} noun="delivery" many="deliveries" />} />)}
       </Loaded>
       {opened !== null && <DeliveryDialog id={opened} onClose={() => address.set({ delivery: null })} />}
     </Panel>

@@ -31,13 +31,13 @@ export function Health({ endpoint }: { endpoint: Endpoint }) {
 }
 
 const COLUMNS: Column<Endpoint>[] = [
-  { id: 'url', title: 'Endpoint', width: 260, grow: true, fixed: true, render: (endpoint) => <span className="font-medium" title={endpoint.url}>{oneLine(endpoint.url, 120)}</span> },
-  { id: 'health', title: 'Health', width: 100, render: (endpoint) => <Health endpoint={endpoint} /> },
-  { id: 'types', title: 'Messages', width: 180, grow: true, render: (endpoint) => <span className="text-soft">{endpoint.types.length === 0 ? 'all' : oneLine(endpoint.types.join(', '), 80)}</span> },
-  { id: 'failures', title: 'Failures in a row', width: 120, align: 'right', render: (endpoint) => <span className={endpoint.consecutive_failures > 0 ? 'tabular text-bad' : 'tabular text-soft'}>{endpoint.consecutive_failures}</span> },
-  { id: 'success', title: 'Last success', width: 110, render: (endpoint) => <Time at={endpoint.last_success_at} style="relative" /> },
-  { id: 'why', title: 'Disabled because', width: 160, wideOnly: true, render: (endpoint) => <span className="text-soft">{endpoint.disabled_reason === null ? '' : visible(endpoint.disabled_reason)}</span> },
-  { id: 'about', title: 'Description', width: 160, wideOnly: true, render: (endpoint) => <span className="text-soft">{oneLine(endpoint.description, 80)}</span> },
+  { id: 'url', title: 'Endpoint', width: 220, grow: true, fixed: true, render: (endpoint) => <span className="font-medium" title={endpoint.url}>{oneLine(endpoint.url, 120)}</span> },
+  { id: 'health', title: 'Health', width: 88, render: (endpoint) => <Health endpoint={endpoint} /> },
+  { id: 'types', title: 'Messages', width: 140, grow: true, render: (endpoint) => <span className="text-soft">{endpoint.types.length === 0 ? 'all' : oneLine(endpoint.types.join(', '), 80)}</span> },
+  { id: 'failures', title: 'Failures in a row', width: 112, align: 'right', render: (endpoint) => <span className={endpoint.consecutive_failures > 0 ? 'tabular text-bad' : 'tabular text-soft'}>{endpoint.consecutive_failures}</span> },
+  { id: 'success', title: 'Last success', width: 96, render: (endpoint) => <Time at={endpoint.last_success_at} style="relative" /> },
+  { id: 'why', title: 'Disabled because', width: 130, wideOnly: true, render: (endpoint) => <span className="text-soft">{endpoint.disabled_reason === null ? '' : visible(endpoint.disabled_reason)}</span> },
+  { id: 'about', title: 'Description', width: 140, wideOnly: true, render: (endpoint) => <span className="text-soft">{oneLine(endpoint.description, 80)}</span> },
 ]
 
 function NewEndpoint() {

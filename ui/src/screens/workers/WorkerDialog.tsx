@@ -6,7 +6,7 @@ import { Dialog } from '@/parts/Dialog'
 import { Chip } from '@/parts/Meter'
 import { Facts } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
-import { Heartbeat, lanesOf, TONES, type Worker } from './worker'
+import { cpuOf, Heartbeat, lanesOf, memoryOf, TONES, type Worker } from './worker'
 
 export function WorkerDialog({ worker, onClose }: { worker: Worker; onClose: () => void }) {
   const detail = useApi('/api/v2/workers/{worker_id}', { path: { worker_id: worker.worker_id } }, { topics: ['workers', 'runs'] })
@@ -23,6 +23,9 @@ export function WorkerDialog({ worker, onClose }: { worker: Worker; onClose: () 
           ['Heartbeat', <Heartbeat key="beat" worker={worker} />],
           ['Up since', <Time key="since" at={worker.started_at} style="exact" />],
           ['Ended', <Time key="ended" at={worker.ended_at} style="exact" />],
+          ['Memory', memoryOf(worker)],
+          ['CPU', cpuOf(worker)],
+          ['Python', worker.python ?? '–'],
           ['Health', worker.health_address ?? '–'],
           ['Lanes', lanesOf(worker)],
         ]}

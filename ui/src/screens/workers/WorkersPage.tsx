@@ -18,19 +18,21 @@ import { Page, PageHeader } from '@/parts/Panel'
 import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Time } from '@/parts/Time'
-import { drainAction, Heartbeat, isGone, lanesOf, TONES, type Worker } from './worker'
+import { cpuOf, drainAction, Heartbeat, isGone, lanesOf, memoryOf, TONES, type Worker } from './worker'
 import { WorkerDialog } from './WorkerDialog'
 
 const COLUMNS: Column<Worker>[] = [
-  { id: 'id', title: 'Worker', width: 110, fixed: true, render: (worker) => <code title={worker.worker_id} className="font-mono text-xs">{shortId(worker.worker_id)}</code> },
-  { id: 'status', title: 'Status', width: 96, render: (worker) => <Chip tone={TONES[worker.status] ?? 'idle'}>{worker.status}</Chip> },
-  { id: 'host', title: 'Host', width: 160, grow: true, render: (worker) => <span className="text-soft">{worker.hostname ?? '–'}{worker.pid === null ? '' : ` (${worker.pid})`}</span> },
-  { id: 'slots', title: 'Slots', width: 150, render: (worker) => <Meter label={`Slots of ${worker.worker_id}`} value={worker.active_jobs} max={worker.max_jobs} tone={worker.active_jobs >= worker.max_jobs ? 'wait' : 'busy'} /> },
-  { id: 'heartbeat', title: 'Heartbeat', width: 120, render: (worker) => <Heartbeat worker={worker} /> },
-  { id: 'version', title: 'Version', width: 90, render: (worker) => <span className="text-soft">{worker.version}</span> },
-  { id: 'lanes', title: 'Lanes', width: 140, wideOnly: true, render: (worker) => <span className="text-soft">{oneLine(lanesOf(worker), 60)}</span> },
-  { id: 'kinds', title: 'Kinds', width: 150, wideOnly: true, render: (worker) => <span className="text-soft" title={worker.targets?.join(', ')}>{worker.targets === null ? 'not reported' : oneLine(worker.targets.join(', '), 60)}</span> },
-  { id: 'since', title: 'Up since', width: 110, wideOnly: true, render: (worker) => <Time at={worker.started_at} style="relative" /> },
+  { id: 'id', title: 'Worker', width: 88, fixed: true, render: (worker) => <code title={worker.worker_id} className="font-mono text-xs">{shortId(worker.worker_id)}</code> },
+  { id: 'status', title: 'Status', width: 88, render: (worker) => <Chip tone={TONES[worker.status] ?? 'idle'}>{worker.status}</Chip> },
+  { id: 'host', title: 'Host', width: 140, grow: true, render: (worker) => <span className="text-soft">{worker.hostname ?? '–'}{worker.pid === null ? '' : ` (${worker.pid})`}</span> },
+  { id: 'slots', title: 'Slots', width: 132, render: (worker) => <Meter label={`Slots of ${worker.worker_id}`} value={worker.active_jobs} max={worker.max_jobs} tone={worker.active_jobs >= worker.max_jobs ? 'wait' : 'busy'} /> },
+  { id: 'heartbeat', title: 'Heartbeat', width: 92, render: (worker) => <Heartbeat worker={worker} /> },
+  { id: 'memory', title: 'Memory', width: 84, align: 'right', wideOnly: true, render: (worker) => <span className="tabular text-soft">{memoryOf(worker)}</span> },
+  { id: 'cpu', title: 'CPU', width: 64, align: 'right', wideOnly: true, render: (worker) => <span className="tabular text-soft" title="Processor time between its last two heartbeats; 100% is one core">{cpuOf(worker)}</span> },
+  { id: 'version', title: 'Version', width: 72, render: (worker) => <span className="text-soft">{worker.version}</span> },
+  { id: 'lanes', title: 'Lanes', width: 90, wideOnly: true, render: (worker) => <span className="text-soft">{oneLine(lanesOf(worker), 60)}</span> },
+  { id: 'kinds', title: 'Kinds', width: 150, optional: true, render: (worker) => <span className="text-soft" title={worker.targets?.join(', ')}>{worker.targets === null ? 'not reported' : oneLine(worker.targets.join(', '), 60)}</span> },
+  { id: 'since', title: 'Up since', width: 88, wideOnly: true, render: (worker) => <Time at={worker.started_at} style="relative" /> },
 ]
 
 function groupKey(worker: Worker, group: string): string {
@@ -67,7 +69,7 @@ export default function WorkersPage() {
   const versions = new Set((query.data?.workers ?? []).filter((worker) => !isGone(worker)).map((worker) => worker.version))
   return (
     <Page fill>
-      <PageHeader title="Workers" note="A worker is one process start that executes runs. A worker that dies is noticed in about a second, and its runs continue elsewhere.">
+      <PageHeader title="Workers" note="One process start each. If one dies, its runs continue elsewhere within seconds.">
         <Check label="Include ended workers" checked={gone} onChange={(event) => address.set({ gone: event.target.checked ? '1' : null })} />
         <Select aria-label="Group by" value={group} options={[['version', 'By version'], ['host', 'By host']]} onChange={(event) => address.set({ group: event.target.value })} />
         <CopyRead path="/api/v2/workers" cli={asCli('workers', ...(gone ? ['--all'] : []))} />
@@ -82,7 +84,7 @@ export default function WorkersPage() {
                 Runs are stored, and wait until a worker is started. A server started with --worker executes runs itself.
               </Empty>
             ) : (
-              <Table<Worker> name="workers" label="Workers" columns={COLUMNS} rows={workers} id={(worker) => worker.worker_id} link={(worker) => address.link({ worker: worker.worker_id })} dimmed={isGone} actions={manage ? (worker) => (isGone(worker) ? null : <ActionMenu label={`Actions of ${worker.worker_id}`} actions={[drainAction(worker)]} />) : undefined} footer={<span>{plural(workers.length, 'worker')} at {new Date(serverNow()).toLocaleTimeString()}</span>} />
+              <Table<Worker> name="workers" label="Workers" columns={COLUMNS} rows={workers} id={(worker) => worker.worker_id} link={(worker) => address.link({ worker: worker.worker_id })} dimmed={isGone} actions={manage ? (worker) => (isGone(worker) ? null : <ActionMenu label={`Actions of ${worker.worker_id}`} actions={[drainAction(worker)]} />) : undefined} footer={<span>{plural(workers.length, 'worker')} at <Time at={new Date(serverNow()).toISOString()} /></span>} />
             )
           }
         </Loaded>

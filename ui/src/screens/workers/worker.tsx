@@ -3,7 +3,7 @@ import { CirclePause, CirclePlay } from 'lucide-react'
 import type { components } from '@/api/schema'
 import { useNow } from '@/app/clock'
 import { asCli } from '@/format/command'
-import { plural } from '@/format/number'
+import { formatBytes, plural } from '@/format/number'
 import { shortId } from '@/format/text'
 import { type Action, request } from '@/parts/action/action'
 import { cx } from '@/parts/classes'
@@ -23,6 +23,14 @@ export function isGone(worker: Worker): boolean {
 
 export function lanesOf(worker: Worker): string {
   return worker.lanes.length === 0 || worker.lanes.includes('*') ? 'all' : worker.lanes.join(', ')
+}
+
+export function memoryOf(worker: Worker): string {
+  return worker.memory_bytes === null || worker.memory_bytes === undefined || isGone(worker) ? '–' : formatBytes(worker.memory_bytes)
+}
+
+export function cpuOf(worker: Worker): string {
+  return worker.cpu_percent === null || worker.cpu_percent === undefined || isGone(worker) ? '–' : `${Math.round(worker.cpu_percent)}%`
 }
 
 export function Heartbeat({ worker }: { worker: Worker }) {

@@ -12,7 +12,7 @@ from runlane.store.sql.schema.access import api_answers, api_keys, audit, roles,
 from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
 from runlane.store.sql.schema.compatibility import schema_compatibility
-from runlane.store.sql.schema.dashboard import browser_sessions, run_series, saved_views, servers
+from runlane.store.sql.schema.dashboard import action_links, browser_sessions, run_series, saved_views, servers
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
 from runlane.store.sql.schema.events import (
     dependency_work,
@@ -83,6 +83,7 @@ from runlane.store.sql.schema.webhooks import (
 from runlane.store.sql.schema.workers import lane_clocks, lane_holds, lane_kinds, lane_shares, lanes, workers
 
 __all__ = [
+    "action_links",
     "api_answers",
     "api_keys",
     "assistant_versions",

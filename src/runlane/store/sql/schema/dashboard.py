@@ -1,4 +1,4 @@
-"""The dashboard: signed-in browsers, saved views, the heartbeats of servers, and figures of runs over time."""
+"""The dashboard: browser sessions, action links, saved views, heartbeats of servers, and figures of runs over time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,26 @@ browser_sessions = Table(
     Column("agent", Text, nullable=False),
 )
 Index("browser_sessions_hash", browser_sessions.c.hash, unique=True)
+
+# Links that answer one question for one person. `hash` is the SHA-256 of the token; `opened_at` names the question.
+action_links = Table(
+    "action_links",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("hash", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("opened_at", BigInteger, nullable=False),
+    Column("response", Text, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+Index("action_links_hash", action_links.c.hash, unique=True)
+Index("action_links_expiry", action_links.c.expires_at)
 
 # `query` is the part of a page's address after the question mark.
 saved_views = Table(

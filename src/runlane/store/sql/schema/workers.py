@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, Table, Text, text
 
 from runlane.store.sql.schema.base import metadata
 
@@ -28,6 +28,10 @@ workers = Table(
     Column("health_address", Text),
     # Since when an operator wants it to claim no more runs.
     Column("drain_requested_at", BigInteger),
+    # Of its process, as the last heartbeat reported them; null before the first one.
+    Column("memory_bytes", BigInteger),
+    Column("cpu_percent", Float),
+    Column("python", Text),
 )
 
 lanes = Table(

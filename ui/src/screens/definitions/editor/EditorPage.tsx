@@ -19,10 +19,10 @@ import { Chip } from '@/parts/Meter'
 import { Page, PageHeader } from '@/parts/Panel'
 import { download } from '@/screens/runs/exportRows'
 import { useTargets } from '@/screens/start/targets'
-import { DefinitionGraph } from '../DefinitionGraph'
 import { EDITOR_SOURCE, isKind, type Kind, KINDS } from '../kinds'
 import { type Summary, useDefinition, useDefinitionList, type Version } from '../useDefinitions'
 import { vocabularyOf } from './complete'
+import { TextGraph } from './TextGraph'
 import { type Checked, useCheck } from './useCheck'
 
 const JsonEditor = lazy(() => import('./JsonEditor'))
@@ -128,7 +128,7 @@ function Editor({ kind, base, summary }: { kind: Kind; base: Version | null; sum
           <Findings checked={checked} onStep={setStep} />
         </div>
         <div className="min-h-[300px] overflow-hidden">
-          {kind === 'orchestrations' && base !== null ? <DefinitionGraph id={base.id} selected={step} onSelect={setStep} /> : <p className="p-3 text-soft">{kind === 'orchestrations' ? 'The graph appears after the first save.' : KINDS[kind].about}</p>}
+          {kind === 'orchestrations' ? <TextGraph checked={checked} selected={step} onSelect={setStep} /> : <p className="p-3 text-soft">{KINDS[kind].about}</p>}
         </div>
       </section>
       {saving && checked.definition !== null && <SaveDialog kind={kind} base={stored} definition={checked.definition} onClose={() => setSaving(false)} />}

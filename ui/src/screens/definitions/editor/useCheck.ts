@@ -10,11 +10,15 @@ import type { Finding } from './JsonEditor'
 
 type Answer = components['schemas']['Findings']
 
+export type Graph = NonNullable<Answer['graph']>
+
 export interface Checked {
   definition: Record<string, unknown> | null
   findings: Finding[]
   state: 'checking' | 'valid' | 'unchanged' | 'invalid' | 'broken' | 'unknown'
   problem: string | null
+  /** The graph of the text, if it is a valid orchestration. */
+  graph: Graph | null
 }
 
 function parse(text: string): Record<string, unknown> | null {
@@ -46,9 +50,9 @@ export function useCheck(kind: Kind, text: string): Checked {
     staleTime: 60_000,
   })
   const current = parse(text)
-  if (current === null) return { definition: null, findings: [], state: 'broken', problem: 'The text is not a JSON object.' }
-  if (settled !== text || query.isPending) return { definition: current, findings: [], state: 'checking', problem: null }
-  if (query.error !== null) return { definition: current, findings: [], state: 'unknown', problem: query.error.message }
+  if (current === null) return { definition: null, findings: [], state: 'broken', problem: 'The text is not a JSON object.', graph: null }
+  if (settled !== text || query.isPending) return { definition: current, findings: [], state: 'checking', problem: null, graph: null }
+  if (query.error !== null) return { definition: current, findings: [], state: 'unknown', problem: query.error.message, graph: null }
   const state = !query.data.valid ? 'invalid' : query.data.change === 'unchanged' ? 'unchanged' : 'valid'
-  return { definition: current, findings: findingsOf(query.data), state, problem: state === 'unchanged' ? 'Nothing is changed.' : null }
+  return { definition: current, findings: findingsOf(query.data), state, problem: state === 'unchanged' ? 'Nothing is changed.' : null, graph: query.data.graph ?? null }
 }

@@ -1,11 +1,13 @@
 /* The graph: positions are computed once, edges that the run has taken are emphasised. */
-import { Background, type Edge, MarkerType, type Node, ReactFlow, useReactFlow, ReactFlowProvider } from '@xyflow/react'
+import { Background, type Edge, MarkerType, type Node, Position, ReactFlow, useReactFlow, ReactFlowProvider } from '@xyflow/react'
 import '@xyflow/react/dist/base.css'
 import { Fullscreen, ZoomIn, ZoomOut } from 'lucide-react'
-import { useEffect, useMemo } from 'react'
+import { useCallback, useEffect, useMemo, useState } from 'react'
 import { IconButton } from '@/parts/Button'
 import { Skeleton } from '@/parts/Loading'
-import { END, type GraphEdgeInput } from './arrange'
+import { END, type GraphEdgeInput, type Place } from './arrange'
+import { type Box, firstView } from './firstView'
+import { RouteEdge } from './RouteEdge'
 import { EndNode, StepNode, type StepData } from './StepNode'
 import { type Standing, Standings, StandingsContext } from './standings'
 import { useArrangement } from './useArrangement'
@@ -30,9 +32,24 @@ interface GraphCanvasProps {
   onSelect?: (id: string) => void
   /** A link to the graph of an inner orchestration. */
   inner?: (step: GraphStep) => string | null
+  /** Keep the last layout until the next one is computed, for a graph that is edited. */
+  keep?: boolean
 }
 
 const NODE_TYPES = { step: StepNode, end: EndNode }
+const EDGE_TYPES = { route: RouteEdge }
+
+/** Sizes and the ends of edges are known, so that nothing in the page has to be measured before it is drawn. */
+function placed({ id, x, y, width, height, parent }: Place) {
+  const middle = { x: width / 2, width: 0, height: 0 }
+  return {
+    id, width, height, measured: { width, height }, position: { x, y }, parentId: parent ?? undefined, draggable: false, connectable: false,
+    handles: [
+      { ...middle, type: 'target' as const, position: Position.Top, y: 0 },
+      { ...middle, type: 'source' as const, position: Position.Bottom, y: height },
+    ],
+  }
+}
 
 function Tools() {
   const { zoomIn, zoomOut, fitView } = useReactFlow()
@@ -40,28 +57,31 @@ function Tools() {
     <div className="absolute top-2 right-2 z-10 flex rounded-md border border-line bg-surface">
       <IconButton label="Zoom in" icon={ZoomIn} onClick={() => void zoomIn()} />
       <IconButton label="Zoom out" icon={ZoomOut} onClick={() => void zoomOut()} />
-      <IconButton label="Show all" icon={Fullscreen} onClick={() => void fitView({ padding: 0.08 })} />
+      <IconButton label="Show all" icon={Fullscreen} onClick={() => void fitView({ padding: 0.08, maxZoom: 1.1 })} />
     </div>
   )
 }
 
-function Canvas({ id, nodes, edges, taken = [], steps, selected = null, onSelect, inner }: GraphCanvasProps) {
-  const arrangement = useArrangement(id, nodes, edges)
+function Canvas({ box, id, nodes, edges, taken = [], steps, selected = null, onSelect, inner, keep = false }: GraphCanvasProps & { box: Box }) {
+  const arranged = useArrangement(id, nodes, edges, keep)
+  const arrangement = arranged?.arrangement ?? null
   const standings = useMemo(() => new Standings(), [id]) // eslint-disable-line react-hooks/exhaustive-deps
   useEffect(() => {
     if (steps !== undefined) standings.update(steps)
   }, [steps, standings])
+  useEffect(() => standings.select(selected), [selected, standings])
   const flowNodes = useMemo<Node[]>(() => {
-    const byId = new Map(nodes.map((node) => [node.id, node]))
-    const containers = new Set(nodes.map((node) => node.container))
-    return (arrangement?.places ?? []).map((place) => {
+    if (arranged === null) return []
+    const byId = new Map(arranged.nodes.map((node) => [node.id, node]))
+    const containers = new Set(arranged.nodes.map((node) => node.container))
+    return arranged.arrangement.places.map((place) => {
       const step = byId.get(place.id)
-      const shared = { id: place.id, position: { x: place.x, y: place.y }, width: place.width, height: place.height, parentId: place.parent ?? undefined, draggable: false, connectable: false }
+      const shared = placed(place)
       if (step === undefined) return { ...shared, type: 'end', data: {} }
-      const data: StepData = { name: step.name, type: step.type, container: containers.has(step.id), inner: inner?.(step) ?? null, selected: selected === step.id }
+      const data: StepData = { name: step.name, type: step.type, container: containers.has(step.id), inner: inner?.(step) ?? null }
       return { ...shared, type: 'step', data, ariaLabel: `${step.type} ${step.name}` }
     })
-  }, [arrangement, nodes, selected, inner])
+  }, [arranged, inner])
   const takenKey = taken.join(',')
   const flowEdges = useMemo<Edge[]>(() => {
     const known = new Set(takenKey === '' ? [] : takenKey.split(',').map(Number))
@@ -72,13 +92,11 @@ function Canvas({ id, nodes, edges, taken = [], steps, selected = null, onSelect
         id: line.id,
         source: line.source,
         target: line.target,
-        label: line.label,
-        type: 'smoothstep',
+        data: { label: line.label },
+        type: 'route',
         focusable: false,
         markerEnd: { type: MarkerType.ArrowClosed, color: colour, width: 14, height: 14 },
         style: { stroke: colour, strokeWidth: used ? 2 : 1.2 },
-        labelStyle: { fill: 'var(--soft)', fontSize: 11 },
-        labelBgStyle: { fill: 'var(--surface)' },
       }
     })
   }, [arrangement, takenKey])
@@ -89,13 +107,13 @@ function Canvas({ id, nodes, edges, taken = [], steps, selected = null, onSelect
         nodes={flowNodes}
         edges={flowEdges}
         nodeTypes={NODE_TYPES}
+        edgeTypes={EDGE_TYPES}
         onNodeClick={(_event, node) => node.id !== END && onSelect?.(node.id)}
         nodesDraggable={false}
         nodesConnectable={false}
         edgesFocusable={false}
         zoomOnDoubleClick={false}
-        fitView
-        fitViewOptions={{ padding: 0.08, maxZoom: 1.1 }}
+        defaultViewport={firstView(arrangement, box)}
         minZoom={0.1}
         maxZoom={2}
       >
@@ -107,11 +125,15 @@ function Canvas({ id, nodes, edges, taken = [], steps, selected = null, onSelect
 }
 
 export default function GraphCanvas(props: GraphCanvasProps) {
+  const [box, setBox] = useState<Box | null>(null)
+  const measure = useCallback((element: HTMLDivElement | null) => setBox((known) => known ?? element?.getBoundingClientRect() ?? null), [])
   return (
-    <div className="relative h-full min-h-[420px] w-full">
-      <ReactFlowProvider>
-        <Canvas {...props} />
-      </ReactFlowProvider>
+    <div ref={measure} className="relative grid h-full min-h-[420px] w-full">
+      {box !== null && (
+        <ReactFlowProvider>
+          <Canvas box={box} {...props} />
+        </ReactFlowProvider>
+      )}
     </div>
   )
 }

@@ -1,5 +1,5 @@
 /* A step on the graph. Its size is fixed, so the layout never changes; its state is a class. */
-import { Handle, type Node, type NodeProps, Position } from '@xyflow/react'
+import type { Node, NodeProps } from '@xyflow/react'
 import { ArrowRight } from 'lucide-react'
 import { memo } from 'react'
 import { Link } from 'wouter'
@@ -9,7 +9,7 @@ import { cx } from '@/parts/classes'
 import { StatusIcon } from '@/parts/Status'
 import { STEP_ICONS } from '@/parts/stepIcons'
 import { statusText, type Tone } from '@/text/status'
-import { shownOutcome, useStanding } from './standings'
+import { shownOutcome, useSelected, useStanding } from './standings'
 
 export interface StepData extends Record<string, unknown> {
   name: string
@@ -17,7 +17,6 @@ export interface StepData extends Record<string, unknown> {
   container: boolean
   /** A link to the graph of an inner orchestration. */
   inner: string | null
-  selected: boolean
 }
 
 const BORDERS: Record<Tone, string> = {
@@ -29,17 +28,19 @@ const BORDERS: Record<Tone, string> = {
   idle: 'border-idle',
 }
 
-function Handles() {
+/** Where edges end. Plain elements: the library reads their places, and nothing can be connected. */
+function Ends() {
   return (
     <>
-      <Handle type="target" position={Position.Top} isConnectable={false} className="opacity-0!" />
-      <Handle type="source" position={Position.Bottom} isConnectable={false} className="opacity-0!" />
+      <span aria-hidden data-handlepos="top" className="target pointer-events-none absolute top-0 left-1/2 size-0" />
+      <span aria-hidden data-handlepos="bottom" className="source pointer-events-none absolute bottom-0 left-1/2 size-0" />
     </>
   )
 }
 
 export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<StepData>>) {
   const standing = useStanding(id)
+  const selected = useSelected(id)
   const outcome = shownOutcome(standing)
   const tone = outcome === null ? null : statusText(outcome).tone
   const Icon = STEP_ICONS[data.type]
@@ -51,10 +52,10 @@ export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<Step
         'flex h-full w-full flex-col rounded-md border px-2 py-1 text-left',
         data.container ? 'bg-[color-mix(in_srgb,var(--sunken)_55%,transparent)]' : 'justify-center bg-raised',
         tone === null ? 'border-dashed border-line-strong text-soft' : BORDERS[tone],
-        data.selected && 'outline-2 outline-offset-2 outline-focus',
+        selected && 'outline-2 outline-offset-2 outline-focus',
       )}
     >
-      <Handles />
+      <Ends />
       <div className="flex min-w-0 items-center gap-1.5">
         {Icon !== undefined && <Icon size={14} aria-label={data.type} className="shrink-0 text-faint" />}
         <span className="min-w-0 flex-1 truncate font-medium" title={`${data.name} (${data.type})`}>
@@ -82,7 +83,7 @@ export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<Step
 export const EndNode = memo(function EndNode() {
   return (
     <div className="flex h-full w-full items-center justify-center rounded-full border border-line-strong bg-sunken text-2xs text-soft">
-      <Handle type="target" position={Position.Top} isConnectable={false} className="opacity-0!" />
+      <Ends />
       end
     </div>
   )

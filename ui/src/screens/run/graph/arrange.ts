@@ -17,7 +17,7 @@ export interface GraphEdgeInput {
 export interface Place {
   id: string
   parent: string | null
-  /** Relative to the parent. */
+  /** Relative to the parent. Whole pixels, so that the size in the page is exactly this one. */
   x: number
   y: number
   width: number
@@ -102,7 +102,8 @@ export function arrange(nodes: GraphNodeInput[], edges: GraphEdgeInput[]): Arran
     const head = parent === null ? 0 : HEAD
     for (const member of members) {
       const node = graph.node(member.id)
-      places.set(member.id, { id: member.id, parent, x: node.x - node.width / 2, y: node.y - node.height / 2 + head, width: node.width, height: node.height })
+      const [width, height] = [Math.round(node.width), Math.round(node.height)]
+      places.set(member.id, { id: member.id, parent, x: Math.round(node.x - width / 2), y: Math.round(node.y - height / 2 + head), width, height })
     }
     const { width = NODE_WIDTH, height = NODE_HEIGHT } = graph.graph()
     return { width: Math.max(width, NODE_WIDTH), height: height + head }

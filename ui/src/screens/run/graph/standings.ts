@@ -1,4 +1,5 @@
-/* What the run has done with each step. Nodes subscribe to their own step, so an event repaints only what changed. */
+/* What the run has done with each step, and which step is selected. Nodes subscribe to their own step, so an event
+repaints only what changed. */
 import { createContext, use, useSyncExternalStore } from 'react'
 
 export interface Standing {
@@ -14,6 +15,7 @@ export interface Standing {
 
 export class Standings {
   private byId = new Map<string, Standing>()
+  private selected: string | null = null
   private listeners = new Map<string, Set<() => void>>()
 
   get(id: string): Standing | undefined {
@@ -26,6 +28,17 @@ export class Standings {
       this.byId.set(id, standing)
       for (const listener of this.listeners.get(id) ?? []) listener()
     }
+  }
+
+  isSelected(id: string): boolean {
+    return this.selected === id
+  }
+
+  select(id: string | null): void {
+    const before = this.selected
+    if (before === id) return
+    this.selected = id
+    for (const changed of [before, id]) for (const listener of this.listeners.get(changed ?? '') ?? []) listener()
   }
 
   subscribe(id: string, listener: () => void): () => void {
@@ -43,6 +56,14 @@ export function useStanding(id: string): Standing | undefined {
   return useSyncExternalStore(
     (listener) => standings.subscribe(id, listener),
     () => standings.get(id),
+  )
+}
+
+export function useSelected(id: string): boolean {
+  const standings = use(StandingsContext)
+  return useSyncExternalStore(
+    (listener) => standings.subscribe(id, listener),
+    () => standings.isSelected(id),
   )
 }
 

@@ -10,7 +10,7 @@ function Relation({ term, children }: { term: string; children: ReactNode }) {
   return (
     <div className="min-w-0">
       <dt className="text-2xs text-faint">{term}</dt>
-      <dd className="flex flex-wrap items-center gap-x-2">{children}</dd>
+      <dd className="flex min-h-5 flex-wrap items-center gap-x-2">{children}</dd>
     </div>
   )
 }

@@ -1,5 +1,5 @@
 /* The axis: times since the start. Dragging over it zooms to that part. */
-import { type PointerEvent, useState } from 'react'
+import { type PointerEvent, useCallback, useState } from 'react'
 import { formatDuration } from '@/format/duration'
 import type { Scale } from './scale'
 import type { View } from './useView'
@@ -14,6 +14,8 @@ interface TimeAxisProps {
 
 const TICKS = [0, 0.25, 0.5, 0.75, 1]
 const FEW_TICKS = [0, 1]
+/** A label and the space around it, in pixels. */
+const LABEL = 64
 
 function placeOf(event: PointerEvent<HTMLDivElement>): number {
   const box = event.currentTarget.getBoundingClientRect()
@@ -21,6 +23,13 @@ function placeOf(event: PointerEvent<HTMLDivElement>): number {
 }
 
 export function TimeAxis({ scale, view, template, narrow, start }: TimeAxisProps) {
+  const [width, setWidth] = useState(1_000)
+  const measure = useCallback((element: HTMLDivElement | null) => {
+    if (element === null) return
+    const observer = new ResizeObserver(() => setWidth(element.clientWidth))
+    observer.observe(element)
+    return () => observer.disconnect()
+  }, [])
   const [brush, setBrush] = useState<{ from: number; to: number } | null>(null)
   const down = (event: PointerEvent<HTMLDivElement>) => {
     event.currentTarget.setPointerCapture(event.pointerId)
@@ -34,13 +43,14 @@ export function TimeAxis({ scale, view, template, narrow, start }: TimeAxisProps
     <div style={{ gridTemplateColumns: template }} className="grid h-6 items-center border-b border-line text-2xs text-faint">
       <span className="px-3">Step</span>
       <div
+        ref={measure}
         className="relative h-full cursor-crosshair touch-none"
         title="Drag to zoom"
         onPointerDown={down}
         onPointerMove={(event) => brush !== null && setBrush({ ...brush, to: placeOf(event) })}
         onPointerUp={up}
       >
-        {(narrow ? FEW_TICKS : TICKS).map((place) => (
+        {(width < TICKS.length * LABEL ? FEW_TICKS : TICKS).map((place) => (
           <span
             key={place}
             className="tabular absolute top-1 px-0.5 whitespace-nowrap"

@@ -1,10 +1,12 @@
 /* The timeline: executions of steps as a tree, their time as bars, attempts as bands behind all. */
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { useMemo, useRef, useState } from 'react'
-import type { Run } from '@/api/types'
+import { hasSteps, type Run } from '@/api/types'
+import { useAddress } from '@/app/address'
 import { useNow } from '@/app/clock'
 import { useMedia } from '@/app/media'
 import { usePreference } from '@/app/preferences'
+import { ButtonLink } from '@/parts/Button'
 import { Empty } from '@/parts/Empty'
 import { isEnded } from '@/text/status'
 import type { RunStore } from '../model/store'
@@ -25,6 +27,19 @@ interface TimelineTabProps {
   store: RunStore
   selected: string | null
   onSelect: (span: string | null) => void
+}
+
+/** A task has no steps; what a reader looks for is in other tabs. */
+function NoSteps({ run, loading }: { run: Run; loading: boolean }) {
+  const address = useAddress()
+  if (loading) return <Empty title="Loading the events" />
+  if (hasSteps(run.target)) return <Empty title={isEnded(run.status) ? 'No step was executed' : 'No step has begun yet'}>Steps appear here as they begin.</Empty>
+  const tabs: [string, string][] = [['logs', 'Log lines'], ['io', 'Input and result'], ['attempts', 'Attempts'], ['events', 'Events']]
+  return (
+    <Empty title="A task has no steps" actions={tabs.map(([tab, label]) => <ButtonLink key={tab} small to={address.link({ tab })}>{label}</ButtonLink>)}>
+      It is executed as a whole. The bar above shows its attempts.
+    </Empty>
+  )
 }
 
 export function TimelineTab({ run, store, selected, onSelect }: TimelineTabProps) {
@@ -94,9 +109,7 @@ export function TimelineTab({ run, store, selected, onSelect }: TimelineTabProps
         className="relative min-h-0 flex-1 overflow-x-hidden overflow-y-auto"
       >
         {rows.length === 0 ? (
-          <Empty title={store.loading ? 'Loading the events' : open ? 'Nothing has been executed yet' : 'This run has no steps'}>
-            {store.loading ? null : 'A task is executed as a whole: its attempts are above, its log lines and events in the other tabs.'}
-          </Empty>
+          <NoSteps run={run} loading={store.loading} />
         ) : (
           <div role="rowgroup" style={{ height: virtualizer.getTotalSize(), position: 'relative' }}>
             <Bands scale={scale} view={view} template={template} narrow={narrow} />

@@ -1,0 +1,19 @@
+"""The options of commands that filter runs by what is checked run by run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runlane.cli.options import duration
+
+Parent = Annotated[str | None, typer.Option(help="Only runs that this run started as tools.")]
+Worker = Annotated[str | None, typer.Option(help="Only runs that this worker executed last.")]
+ChatSession = Annotated[str | None, typer.Option(help="Only runs of this chat session.")]
+ErrorCode = Annotated[str | None, typer.Option(help="Only runs with this error code or type.")]
+Roots = Annotated[bool, typer.Option("--roots", help="Without runs that other runs started as tools.")]
+Longer = Annotated[float | None, duration("Only runs that took at least this time.")]
+Shorter = Annotated[float | None, duration("Only runs that took at most this time.")]
+MinCost = Annotated[float | None, typer.Option(help="Only runs that cost at least this many dollars.")]
+MaxCost = Annotated[float | None, typer.Option(help="Only runs that cost at most this many dollars.")]

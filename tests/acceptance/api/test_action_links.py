@@ -1,0 +1,110 @@
+"""Action links: one answer to one question, for one person, without a key; opening one changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from runlane.api.services import WorkerOptions
+from runlane.settings import Settings
+from runlane.store.access.tenants import create_tenant
+from tests.acceptance.api.flows import ARTICLE, bring
+from tests.acceptance.api.serving import API, Api, copy_of, serving
+from tests.acceptance.api.shop import app as shop
+from tests.acceptance.api.test_orchestrations import ended, paused
+from tests.acceptance.api.test_runs import problem_of
+
+APPROVE = {"decision": "approve"}
+
+
+@pytest.fixture
+async def linking(settings: Settings) -> AsyncGenerator[Api]:
+    """A server with a worker that allows links."""
+    allowed = settings.model_copy(update={"action_links": True})
+    async with serving(copy_of(shop, allowed), worker=WorkerOptions()) as api:
+        await bring(api.parts.database, ARTICLE)
+        yield api
+
+
+async def make(api: Api, run_id: str, **fields: Any) -> dict[str, Any]:
+    body = {"run_id": run_id, "path": "ask", "person": "Ann <b>", "response": APPROVE, **fields}
+    answer = await api.post("/inbox/links", body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def page_of(link: dict[str, Any]) -> str:
+    return "/answer/" + link["url"].rpartition("/answer/")[2]
+
+
+async def test_a_link_gives_its_answer_by_its_button_alone(linking: Api) -> None:
+    run_id = await paused(linking, "article", message="<script>alert(1)</script>")
+    link = await make(linking, run_id)
+    assert link["url"].startswith("http")
+    anonymous = {"Authorization": ""}
+    for _ in range(2):
+        shown = await linking.client.get(page_of(link), headers=anonymous)
+        assert (shown.status_code, shown.headers["cache-control"]) == (200, "no-store")
+        assert "script-src 'self'" in shown.headers["content-security-policy"]
+        assert "<script>" not in shown.text
+        assert "Ann &lt;b&gt;" in shown.text
+    assert (await linking.get(f"/inbox/{run_id}/ask")).json()["state"] == "open"
+    given = await linking.client.post(page_of(link), headers=anonymous)
+    assert (given.status_code, "The question is answered" in given.text) == (200, True)
+    await ended(linking, run_id)
+    seen = (await linking.get(f"/inbox/{run_id}/ask")).json()
+    assert (seen["state"], seen["answer"]["decision"]) == ("answered", "approve")
+    assert seen["question"]["answered_by"].startswith("Ann <b> (link of ")
+    again = await linking.client.post(page_of(link), headers=anonymous)
+    assert "Answered by Ann &lt;b&gt;" in again.text
+    used = [entry for entry in (await linking.get("/audit")).json()["entries"] if entry["action"].startswith("link.")]
+    assert [entry["action"] for entry in used] == ["link.use", "link.create"]
+
+
+async def test_a_link_ends_with_its_key_and_its_time(linking: Api) -> None:
+    run_id = await paused(linking, "article")
+    created = (await linking.post("/keys", {"name": "mailer", "role": "operator"})).json()
+    mailer = {"Authorization": f"Bearer {created['key']}"}
+    body = {"run_id": run_id, "path": "ask", "person": "Ann", "response": APPROVE}
+    link = (await linking.post("/inbox/links", body, headers=mailer)).json()
+    assert (await linking.client.get(page_of(link))).status_code == 200
+    await linking.client.delete(f"{API}/keys/{created['id']}")
+    assert (await linking.client.post(page_of(link))).status_code == 404
+    expired = await make(linking, run_id)
+    await linking.parts.database.transact(_expire_links)
+    assert (await linking.client.post(page_of(expired))).status_code == 404
+    for wrong in ("/answer/x", "/answer/" + "a" * 43):
+        assert (await linking.client.get(wrong)).status_code == 404
+    assert (await linking.get(f"/inbox/{run_id}/ask")).json()["state"] == "open"
+
+
+async def test_a_link_is_made_only_for_a_valid_answer_to_an_own_question(linking: Api) -> None:
+    run_id = await paused(linking, "article")
+    body = {"run_id": run_id, "path": "ask", "person": "Ann", "response": APPROVE}
+    problem_of(await linking.post("/inbox/links", {**body, "response": {"decision": "maybe"}}), 422, "invalid_input")
+    problem_of(await linking.post("/inbox/links", {**body, "path": "draft"}), 404, "not_found")
+    problem_of(await linking.post("/inbox/links", {**body, "person": ""}), 422, "invalid_request")
+    await create_tenant(linking.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await linking.key('operator', tenant='acme')}"}
+    problem_of(await linking.post("/inbox/links", body, headers=acme), 404, "run_not_found")
+    viewer = {"Authorization": f"Bearer {await linking.key('viewer')}"}
+    problem_of(await linking.post("/inbox/links", body, headers=viewer), 403, "forbidden")
+
+
+async def test_links_are_off_by_default(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    run_id = await paused(api, "article")
+    body = {"run_id": run_id, "path": "ask", "person": "Ann", "response": APPROVE}
+    problem_of(await api.post("/inbox/links", body), 403, "forbidden")
+    assert (await api.client.get("/answer/" + "a" * 43)).status_code == 404
+
+
+async def _expire_links(session: Any) -> None:
+    from sqlalchemy import update
+
+    from runlane.store.sql.schema import action_links
+    from runlane.store.sql.statement import Statement
+
+    await session.fetch(Statement("expire_links", update(action_links).values(expires_at=1), purpose="For a test."))
