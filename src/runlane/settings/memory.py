@@ -40,7 +40,7 @@ class MemorySettings(SettingsGroup):
     memory_node_url: str = Field(
         default="",
         max_length=500,
-        description="The address of this process for other nodes, which they return for memories that it owns.",
+        description="The address of this process for other nodes, which send it changes of memories that it owns.",
     )
     memory_lease_seconds: float = Field(
         default=300.0,
