@@ -118,7 +118,6 @@ def build_api(
     if origins:
         api.cross_origin = CrossOrigin(origins, options.exposed_headers)
     handle_problems(api)
-    api.add_exception_handler(MemoryOwnedElsewhere, forward_to_owner)
     table = _include_routes(api)
     # The middleware added last runs first.
     api.add_middleware(AuthenticateFirst)
@@ -180,6 +179,7 @@ def _include_routes(api: FastAPI) -> RouteTable:
     for router in (openai_routes.router, response_routes.router):
         table.include(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
+    api.add_exception_handler(MemoryOwnedElsewhere, forward_to_owner)
     table.include(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
     table.include(dashboard_routes.router)
     table.include(a2a_routes.router, prefix=a2a_routes.PREFIX)

@@ -113,7 +113,9 @@ def _collect(records: ExportRecords, events: Sequence[Event]) -> None:
 @app.command(name="import")
 def import_memory(
     memory_id: MemoryId,
-    file: Annotated[str, typer.Argument(help="A file that `export` or `read-export` printed; - reads stdin.")],
+    exported: Annotated[
+        str, typer.Argument(help="A file that `export` or `read-export` printed; - reads stdin.", metavar="FILE")
+    ],
     key: Key = None,
     tenant: Tenant = None,
     url: Url = None,
@@ -122,10 +124,10 @@ def import_memory(
 ) -> None:
     """Start runs that add the entries of an exported memory, and write its fragments, in their order."""
     try:
-        given = import_of(from_json(MemoryExport, read_json_file(file)))
+        given = import_of(from_json(MemoryExport, read_json_file(exported)))
     except ValueError:
         raise InvalidRequest(
-            f"{file} is not the export of one memory. Make one: runlane memory export MEMORY"
+            f"{exported} is not the export of one memory. Make one: runlane memory export MEMORY"
         ) from None
 
     async def on_server(client: Client) -> list[str]:
