@@ -21,6 +21,7 @@ if typing.TYPE_CHECKING:
     from runlane.client.webhook_sources import SourceAccess, WebhookSources
     from runlane.client.webhooks import Webhooks
     from runlane.domain.access import ApiKey, AuditEntry, Role
+    from runlane.domain.action_link import ActionLink
     from runlane.domain.assistant import Assistant, AssistantVersion
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
     from runlane.domain.concurrency import SharedLimit
@@ -103,6 +104,7 @@ if typing.TYPE_CHECKING:
 
 __all__: list[str] = [
     "Accepted",
+    "ActionLink",
     "Administration",
     "AgentServerOptions",
     "AnswerResult",
@@ -227,6 +229,7 @@ __all__ += errors.__all__
 
 # The modules that define the names that are not errors.
 _HOMES = {
+    "ActionLink": "runlane.domain.action_link",
     "AnswerResult": "runlane.domain.wait",
     "InboxCount": "runlane.domain.wait",
     "OrchestrationGraph": "runlane.domain.graph_view",

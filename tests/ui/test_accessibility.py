@@ -29,7 +29,7 @@ def findings(page: Page) -> list[str]:
 
 # The path of each screen, with the name of a run in braces, and something that is visible once it is loaded.
 SCREENS = {
-    "overview": ("/", "Failures by cause"),
+    "overview": ("/", "was declined"),
     "runs": ("/runs", "no more match"),
     "runs-empty": ("/runs?lane=nowhere", "No run matches"),
     "run-timeline": ("/runs/{published}?step=plan", "Output"),

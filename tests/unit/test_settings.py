@@ -32,6 +32,7 @@ BAD = {
     "MEMORY_COPIES": ["0", "many"],
     "PGBOUNCER": ["maybe"],
     "UI": ["maybe"],
+    "ACTION_LINKS": ["maybe"],
     "UI_BASE_PATH": ["runlane", "/runlane/", "/a b", "/" + "x" * 200],
     "TRUSTED_PROXIES": ["proxy.example.com", "10.0.0.1/8", "10.0.0.0/8, x"],
     "PAUSED": ["maybe"],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -19,7 +19,7 @@ from runlane.api.body import BodyLimit
 from runlane.api.client_side import ProxyTrust
 from runlane.api.compat import lane_admin, memory_v0
 from runlane.api.cross_origin import CrossOrigin
-from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes, report_conflicts
+from runlane.api.custom_routes import CustomRoutes, CustomRoutesFirst, load_custom_routes, report_conflicts
 from runlane.api.dashboard import routes as dashboard_routes
 from runlane.api.dashboard.assets import load_dashboard
 from runlane.api.error_responses import handle_problems
@@ -100,26 +100,11 @@ def build_api(
 
     options = app.agent_server.http
     custom = load_custom_routes(options)
-
-    @asynccontextmanager
-    async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
-        parts = await start_parts(app, access, worker)
-        parts.mcp = McpGateway(parts, authenticate)
-        parts.forwarder = MemoryForwarder()
-        keep_parts(api, parts)
-        api.state.heartbeat = ServerHeartbeat(parts)
-        try:
-            async with api.state.heartbeat.beating(), nullcontext() if custom is None else custom.lifespan():
-                yield
-        finally:
-            await stop_parts(parts)
-            tracing.stop_tracing()
-
     api = StreamingApi(
         title="Runlane",
         description=_ABOUT,
         version=VERSION,
-        lifespan=lifespan,
+        lifespan=_lifespan(app, access, worker, custom),
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,
@@ -146,6 +131,26 @@ def build_api(
         api.add_middleware(LoopbackOnly, origins=origins)
     api.add_middleware(OpenAiErrors)
     return api
+
+
+def _lifespan(
+    app: App, access: RequestAccess, worker: WorkerOptions | None, custom: CustomRoutes | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
+        parts = await start_parts(app, access, worker)
+        parts.mcp = McpGateway(parts, authenticate)
+        parts.forwarder = MemoryForwarder()
+        keep_parts(api, parts)
+        api.state.heartbeat = ServerHeartbeat(parts)
+        try:
+            async with api.state.heartbeat.beating(), nullcontext() if custom is None else custom.lifespan():
+                yield
+        finally:
+            await stop_parts(parts)
+            tracing.stop_tracing()
+
+    return lifespan
 
 
 def _prepare_pages(api: StreamingApi, settings: Settings, *, ui: bool) -> None:

@@ -30,6 +30,9 @@ declare module '@tanstack/react-query' {
 
 const RETRY_DELAYS = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000]
 
+/** What was read within this time is not read again when another part of the page needs it. */
+const STALE_MS = 2_000
+
 export const queryClient = new QueryClient({
   defaultOptions: {
     queries: {
@@ -38,7 +41,7 @@ export const queryClient = new QueryClient({
       retryDelay: (count, error) =>
         (error instanceof ApiError && error.retryAfterSeconds !== null ? error.retryAfterSeconds * 1_000 : null) ??
         RETRY_DELAYS[Math.min(count, RETRY_DELAYS.length - 1)]!,
-      staleTime: 2_000,
+      staleTime: STALE_MS,
       gcTime: 5 * 60_000,
       refetchOnWindowFocus: true,
       networkMode: 'always',
@@ -75,6 +78,7 @@ export function useApi<P extends PathsWith<'get'>>(
     enabled: options.enabled,
     placeholderData: options.keep ? (keepPreviousData as never) : undefined,
     refetchInterval: options.pollMs,
-    staleTime: options.staleMs,
+    // Not undefined, which would replace the default by zero and read everything again that was read ahead.
+    staleTime: options.staleMs ?? STALE_MS,
   })
 }

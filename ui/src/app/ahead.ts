@@ -1,6 +1,7 @@
 /* What pages read first. It is asked for while their code loads, so that a cold page waits once and not in turns. */
-import { call, type Params, type PathsWith } from '@/api/client'
+import { call, type Params, type PathsWith, send } from '@/api/client'
 import { keyOf, queryClient } from '@/api/query'
+import { GraphCanvas } from '@/screens/run/graph/lazyCanvas'
 import { getPreference } from './preferences'
 
 type Ahead = (params: Record<string, string>, search: URLSearchParams) => void
@@ -8,6 +9,10 @@ type Ahead = (params: Record<string, string>, search: URLSearchParams) => void
 function read<P extends PathsWith<'get'>>(path: P, params: Pick<Params<P, 'get'>, 'path' | 'query'>): void {
   const queryFn = ({ signal }: { signal: AbortSignal }) => call('get', path, { ...params, signal } as Params<P, 'get'>)
   void queryClient.prefetchQuery({ queryKey: keyOf(path, params), queryFn })
+}
+
+function readUrl(url: string): void {
+  void queryClient.prefetchQuery({ queryKey: [url], queryFn: ({ signal }) => send('get', url, { signal }) })
 }
 
 /** By the path of the route. The parameters are those of the page, since they are part of the key of the cache. */
@@ -21,13 +26,16 @@ export const AHEAD: Record<string, Ahead> = {
   '/definitions/:kind/:id': ({ kind, id = '' }, search) => {
     if (kind !== 'orchestrations' || (search.get('tab') ?? 'graph') !== 'graph') return
     const tenant = getPreference<string | null>('tenant', null)
-    read('/api/v2/orchestrations/{name}/graph', { path: { name: id }, query: { version: search.get('version') ?? undefined, ...(tenant === null ? {} : { tenant }) } })
+    const version = search.get('version') ?? undefined
+    const words = new URLSearchParams({ ...(version === undefined ? {} : { version }), ...(tenant === null ? {} : { tenant }) }).toString()
+    readUrl(`/api/v2/orchestrations/${encodeURIComponent(id)}${words === '' ? '' : `?${words}`}`)
+    read('/api/v2/orchestrations/{name}/graph', { path: { name: id }, query: { version, ...(tenant === null ? {} : { tenant }) } })
     drawAhead()
   },
 }
 
 function drawAhead(): void {
-  void import('@/screens/run/graph/GraphCanvas')
+  GraphCanvas.load().catch(() => undefined)
 }
 
 /** The parameters of a path such as `/runs/:runId`; null if it does not match. */

@@ -1,52 +1,45 @@
 /* Addresses and their pages. Pages other than the lists are loaded when they are opened. */
-import { type ComponentType, lazy, type LazyExoticComponent, Suspense } from 'react'
+import type { ComponentType } from 'react'
 import { Route, Switch } from 'wouter'
 import { ErrorBoundary } from '@/parts/ErrorBoundary'
-import { Skeleton } from '@/parts/Loading'
+import { lazily } from '@/parts/lazily'
 import { OverviewPage } from '@/screens/overview/OverviewPage'
 import { RunsPage } from '@/screens/runs/RunsPage'
 import { AHEAD, match } from './ahead'
 import { NotFound } from './NotFound'
 import { Allowed } from './Allowed'
 
-type Load = () => Promise<{ default: ComponentType }>
-
-/** A page whose code is loaded when it is opened; `load` loads it ahead. */
-function paged(load: Load): LazyExoticComponent<ComponentType> & { load: Load } {
-  return Object.assign(lazy(load), { load })
-}
-
-const RunPage = paged(() => import('@/screens/run/RunPage'))
-const BulkJobPage = paged(() => import('@/screens/runs/BulkJobPage'))
-const StartPage = paged(() => import('@/screens/start/StartPage'))
-const InboxPage = paged(() => import('@/screens/inbox/InboxPage'))
-const ChatPage = paged(() => import('@/screens/chat/ChatPage'))
-const LanesPage = paged(() => import('@/screens/lanes/LanesPage'))
-const LanePage = paged(() => import('@/screens/lanes/LanePage'))
-const WorkersPage = paged(() => import('@/screens/workers/WorkersPage'))
-const DeadLettersPage = paged(() => import('@/screens/deadLetters/DeadLettersPage'))
-const DeadLetterPage = paged(() => import('@/screens/deadLetters/DeadLetterPage'))
-const SchedulesPage = paged(() => import('@/screens/schedules/SchedulesPage'))
-const SchedulePage = paged(() => import('@/screens/schedules/SchedulePage'))
-const WebhooksPage = paged(() => import('@/screens/webhooks/WebhooksPage'))
-const EndpointPage = paged(() => import('@/screens/webhooks/EndpointPage'))
-const DefinitionsPage = paged(() => import('@/screens/definitions/DefinitionsPage'))
-const DefinitionPage = paged(() => import('@/screens/definitions/DefinitionPage'))
-const EditorPage = paged(() => import('@/screens/definitions/editor/EditorPage'))
-const MemoriesPage = paged(() => import('@/screens/memory/MemoriesPage'))
-const MemoryPage = paged(() => import('@/screens/memory/MemoryPage'))
-const ThreadsPage = paged(() => import('@/screens/threads/ThreadsPage'))
-const ThreadPage = paged(() => import('@/screens/threads/ThreadPage'))
-const UsagePage = paged(() => import('@/screens/usage/UsagePage'))
-const SecretsPage = paged(() => import('@/screens/secrets/SecretsPage'))
-const AccessPage = paged(() => import('@/screens/access/AccessPage'))
-const SystemPage = paged(() => import('@/screens/system/SystemPage'))
+const RunPage = lazily(() => import('@/screens/run/RunPage'))
+const BulkJobPage = lazily(() => import('@/screens/runs/BulkJobPage'))
+const StartPage = lazily(() => import('@/screens/start/StartPage'))
+const InboxPage = lazily(() => import('@/screens/inbox/InboxPage'))
+const ChatPage = lazily(() => import('@/screens/chat/ChatPage'))
+const LanesPage = lazily(() => import('@/screens/lanes/LanesPage'))
+const LanePage = lazily(() => import('@/screens/lanes/LanePage'))
+const WorkersPage = lazily(() => import('@/screens/workers/WorkersPage'))
+const DeadLettersPage = lazily(() => import('@/screens/deadLetters/DeadLettersPage'))
+const DeadLetterPage = lazily(() => import('@/screens/deadLetters/DeadLetterPage'))
+const SchedulesPage = lazily(() => import('@/screens/schedules/SchedulesPage'))
+const SchedulePage = lazily(() => import('@/screens/schedules/SchedulePage'))
+const WebhooksPage = lazily(() => import('@/screens/webhooks/WebhooksPage'))
+const EndpointPage = lazily(() => import('@/screens/webhooks/EndpointPage'))
+const DefinitionsPage = lazily(() => import('@/screens/definitions/DefinitionsPage'))
+const DefinitionPage = lazily(() => import('@/screens/definitions/DefinitionPage'))
+const EditorPage = lazily(() => import('@/screens/definitions/editor/EditorPage'))
+const MemoriesPage = lazily(() => import('@/screens/memory/MemoriesPage'))
+const MemoryPage = lazily(() => import('@/screens/memory/MemoryPage'))
+const ThreadsPage = lazily(() => import('@/screens/threads/ThreadsPage'))
+const ThreadPage = lazily(() => import('@/screens/threads/ThreadPage'))
+const UsagePage = lazily(() => import('@/screens/usage/UsagePage'))
+const SecretsPage = lazily(() => import('@/screens/secrets/SecretsPage'))
+const AccessPage = lazily(() => import('@/screens/access/AccessPage'))
+const SystemPage = lazily(() => import('@/screens/system/SystemPage'))
 
 interface RouteEntry {
   path: string
   /** One of these permissions is needed. */
   needs: string[]
-  page: ComponentType & { load?: Load }
+  page: ComponentType & { load?: () => Promise<void> }
 }
 
 /** One line for each page. Parameters are read with useParams. */
@@ -86,7 +79,8 @@ export function readPageAhead(path: string, search: URLSearchParams): void {
   for (const route of ROUTES) {
     const params = match(route.path, path)
     if (params === null) continue
-    void route.page.load?.()
+    // A failure is shown by the page, which loads its code again.
+    route.page.load?.().catch(() => undefined)
     AHEAD[route.path]?.(params, search)
     return
   }
@@ -94,21 +88,19 @@ export function readPageAhead(path: string, search: URLSearchParams): void {
 
 export function Routes() {
   return (
-    <Suspense fallback={<Skeleton rows={8} />}>
-      <Switch>
-        {ROUTES.map(({ path, needs, page: Page }) => (
-          <Route key={path} path={path}>
-            <ErrorBoundary name="This page">
-              <Allowed needs={needs}>
-                <Page />
-              </Allowed>
-            </ErrorBoundary>
-          </Route>
-        ))}
-        <Route>
-          <NotFound />
+    <Switch>
+      {ROUTES.map(({ path, needs, page: Page }) => (
+        <Route key={path} path={path}>
+          <ErrorBoundary name="This page">
+            <Allowed needs={needs}>
+              <Page />
+            </Allowed>
+          </ErrorBoundary>
         </Route>
-      </Switch>
-    </Suspense>
+      ))}
+      <Route>
+        <NotFound />
+      </Route>
+    </Switch>
   )
 }

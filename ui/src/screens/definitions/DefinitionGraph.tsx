@@ -1,11 +1,9 @@
 /* The graph of a stored version. It is read-only: the definition is the source. */
-import { lazy, Suspense, useCallback } from 'react'
+import { useCallback } from 'react'
 import { useApi } from '@/api/query'
 import { useTenantParam } from '@/app/tenant'
-import { Loaded, Skeleton } from '@/parts/Loading'
-import type { GraphStep } from '@/screens/run/graph/GraphCanvas'
-
-const GraphCanvas = lazy(() => import('@/screens/run/graph/GraphCanvas'))
+import { Loaded } from '@/parts/Loading'
+import { GraphCanvas, type GraphStep } from '@/screens/run/graph/lazyCanvas'
 
 export function DefinitionGraph({ id, version, selected = null, onSelect }: { id: string; version?: string; selected?: string | null; onSelect?: (step: string) => void }) {
   const query = useApi('/api/v2/orchestrations/{name}/graph', { path: { name: id }, query: { version, ...useTenantParam() } }, { topics: ['definitions'], keep: true })
@@ -13,9 +11,7 @@ export function DefinitionGraph({ id, version, selected = null, onSelect }: { id
   return (
     <Loaded query={query}>
       {(graph) => (
-        <Suspense fallback={<Skeleton />}>
-          <GraphCanvas id={`${graph.orchestration_id}@${graph.version ?? ''}`} nodes={graph.nodes as GraphStep[]} edges={graph.edges} selected={selected} onSelect={onSelect} inner={inner} />
-        </Suspense>
+        <GraphCanvas id={`${graph.orchestration_id}@${graph.version ?? ''}`} nodes={graph.nodes as GraphStep[]} edges={graph.edges} selected={selected} onSelect={onSelect} inner={inner} />
       )}
     </Loaded>
   )

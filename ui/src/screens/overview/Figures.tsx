@@ -50,7 +50,7 @@ function WorkersFigure() {
       to="/workers"
       label="Workers"
       value={workers.data === undefined ? '–' : formatCount(list.length)}
-      note={`${formatCount(busy)} of ${formatCount(slots)} slots busy${draining > 0 ? `, ${draining} draining` : ''}`}
+      note={workers.data === undefined ? undefined : `${formatCount(busy)} of ${formatCount(slots)} slots busy${draining > 0 ? `, ${draining} draining` : ''}`}
       tone={workers.data !== undefined && list.length === 0 ? 'bad' : undefined}
     />
   )
@@ -73,7 +73,7 @@ function CostFigure() {
   const cost = total?.cost_usd ?? (total === undefined ? null : 0)
   const cap = useDailyCap()
   const near = cap !== null && cost !== null && cost >= 0.8 * cap
-  const note = cap === null ? `${formatCount(total?.calls)} model calls, ${formatShort(tokens)} tokens` : `of ${formatCost(cap)} for the day, ${formatShort(tokens)} tokens`
+  const note = total === undefined ? undefined : cap === null ? `${formatCount(total?.calls)} model calls, ${formatShort(tokens)} tokens` : `of ${formatCost(cap)} for the day, ${formatShort(tokens)} tokens`
   return <Figure to="/usage" label="Cost today (UTC)" value={formatCost(cost)} note={note} tone={near ? 'wait' : undefined} />
 }
 

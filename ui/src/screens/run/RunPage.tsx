@@ -1,6 +1,5 @@
 /* A run: what it is, why it waits, and everything that happened. */
 import { SearchX } from 'lucide-react'
-import { lazy, Suspense } from 'react'
 import { useParams } from 'wouter'
 import { useApi } from '@/api/query'
 import { hasSteps, type Run, targetParts } from '@/api/types'
@@ -11,7 +10,8 @@ import { shortId } from '@/format/text'
 import { ButtonLink } from '@/parts/Button'
 import { Empty } from '@/parts/Empty'
 import { ErrorBoundary } from '@/parts/ErrorBoundary'
-import { Loaded, Skeleton } from '@/parts/Loading'
+import { lazily } from '@/parts/lazily'
+import { Loaded } from '@/parts/Loading'
 import { type Tab, Tabs } from '@/parts/Tabs'
 import { AttemptsTab } from './attempts/AttemptsTab'
 import { ConversationTab } from './conversation/ConversationTab'
@@ -26,7 +26,7 @@ import { IncompleteBar, StreamBar, TruncatedBar } from './RunBars'
 import { StateTab } from './state/StateTab'
 import { TimelineTab } from './timeline/TimelineTab'
 
-const GraphTab = lazy(() => import('./graph/GraphTab'))
+const GraphTab = lazily(() => import('./graph/GraphTab'))
 
 function tabsOf(run: Run, store: RunStore): Tab[] {
   const steps = hasSteps(run.target)
@@ -75,9 +75,7 @@ function OpenRun({ run }: { run: Run }) {
       <div className="flex min-h-0 flex-1 max-md:flex-col">
         <section aria-label={tabs.find((tab) => tab.id === selected)?.label} className="min-h-0 min-w-0 flex-1 overflow-auto bg-surface max-md:min-h-[70dvh]">
           <ErrorBoundary key={selected} name="This view">
-            <Suspense fallback={<Skeleton />}>
-              <Body run={run} store={store} tab={selected} span={span} onSelect={onSelect} />
-            </Suspense>
+            <Body run={run} store={store} tab={selected} span={span} onSelect={onSelect} />
           </ErrorBoundary>
         </section>
         {span !== null && (selected === 'timeline' || selected === 'graph') && (

@@ -1,6 +1,6 @@
 /* Edit a definition as JSON, with the server's checks, beside its graph. */
 import { AlignLeft, CopyPlus, Download, Save } from 'lucide-react'
-import { lazy, Suspense, useMemo, useState } from 'react'
+import { useMemo, useState } from 'react'
 import { useLocation, useParams } from 'wouter'
 import { formatJson } from '@/api/json'
 import { useApi } from '@/api/query'
@@ -14,7 +14,8 @@ import { ActionDialog } from '@/parts/action/ActionDialog'
 import { Button, ButtonLink } from '@/parts/Button'
 import { cx } from '@/parts/classes'
 import { LineDiff } from '@/parts/diff/LineDiff'
-import { Loaded, Skeleton } from '@/parts/Loading'
+import { lazily } from '@/parts/lazily'
+import { Loaded } from '@/parts/Loading'
 import { Chip } from '@/parts/Meter'
 import { Page, PageHeader } from '@/parts/Panel'
 import { download } from '@/screens/runs/exportRows'
@@ -25,7 +26,7 @@ import { vocabularyOf } from './complete'
 import { TextGraph } from './TextGraph'
 import { type Checked, useCheck } from './useCheck'
 
-const JsonEditor = lazy(() => import('./JsonEditor'))
+const JsonEditor = lazily(() => import('./JsonEditor'), 10)
 
 const EMPTY: Record<Kind, object> = {
   orchestrations: { id: 'new_orchestration', name: 'New orchestration', steps: [{ id: 'say', type: 'print', print_content: 'Hello {state.user_input}.' }] },
@@ -124,7 +125,7 @@ function Editor({ kind, base, summary }: { kind: Kind; base: Version | null; sum
       {locked && <p role="status" className="rounded-md bg-wait-soft px-3 py-1.5 text-wait">The definition comes from the source "{owner}", such as files in Git; the next sync would overwrite a change made here. Change it there, or edit a copy.</p>}
       <section className="grid min-h-0 flex-1 overflow-hidden rounded-lg border border-line bg-surface lg:grid-cols-2">
         <div className="flex min-h-[300px] flex-col border-r border-line">
-          <div className="min-h-0 flex-1"><Suspense fallback={<Skeleton rows={10} />}><JsonEditor key={copied ? 'copy' : 'own'} text={text} onChange={setText} findings={checked.findings} vocabulary={vocabulary} readOnly={locked} step={step} onStep={setStep} /></Suspense></div>
+          <div className="min-h-0 flex-1"><JsonEditor key={copied ? 'copy' : 'own'} text={text} onChange={setText} findings={checked.findings} vocabulary={vocabulary} readOnly={locked} step={step} onStep={setStep} /></div>
           <Findings checked={checked} onStep={setStep} />
         </div>
         <div className="min-h-[300px] overflow-hidden">

@@ -1,11 +1,8 @@
 /* The graph of the text as it is written. While the text has errors, the last valid graph stays, greyed. */
-import { lazy, Suspense, useState } from 'react'
+import { useState } from 'react'
 import { cx } from '@/parts/classes'
-import { Skeleton } from '@/parts/Loading'
-import type { GraphStep } from '@/screens/run/graph/GraphCanvas'
+import { GraphCanvas, type GraphStep } from '@/screens/run/graph/lazyCanvas'
 import type { Checked, Graph } from './useCheck'
-
-const GraphCanvas = lazy(() => import('@/screens/run/graph/GraphCanvas'))
 
 export function TextGraph({ checked, selected, onSelect }: { checked: Checked; selected: string | null; onSelect: (step: string) => void }) {
   const [shown, setShown] = useState<Graph | null>(checked.graph)
@@ -20,9 +17,7 @@ export function TextGraph({ checked, selected, onSelect }: { checked: Checked; s
         </p>
       )}
       <div data-graph={old ? 'old' : 'current'} className={cx('h-full', old && 'opacity-45')}>
-        <Suspense fallback={<Skeleton />}>
-          <GraphCanvas keep id={`${shown.orchestration_id}@${shown.version ?? ''}`} nodes={shown.nodes as GraphStep[]} edges={shown.edges} selected={selected} onSelect={onSelect} />
-        </Suspense>
+        <GraphCanvas keep id={`${shown.orchestration_id}@${shown.version ?? ''}`} nodes={shown.nodes as GraphStep[]} edges={shown.edges} selected={selected} onSelect={onSelect} />
       </div>
     </div>
   )

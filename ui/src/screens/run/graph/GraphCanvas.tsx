@@ -2,7 +2,7 @@
 import { Background, type Edge, MarkerType, type Node, Position, ReactFlow, useReactFlow, ReactFlowProvider } from '@xyflow/react'
 import '@xyflow/react/dist/base.css'
 import { Fullscreen, ZoomIn, ZoomOut } from 'lucide-react'
-import { useCallback, useEffect, useMemo, useState } from 'react'
+import { useCallback, useDeferredValue, useEffect, useMemo, useState } from 'react'
 import { IconButton } from '@/parts/Button'
 import { Skeleton } from '@/parts/Loading'
 import { END, type GraphEdgeInput, type Place } from './arrange'
@@ -38,6 +38,7 @@ interface GraphCanvasProps {
 
 const NODE_TYPES = { step: StepNode, end: EndNode }
 const EDGE_TYPES = { route: RouteEdge }
+const NO_EDGES: Edge[] = []
 
 /** Sizes and the ends of edges are known, so that nothing in the page has to be measured before it is drawn. */
 function placed({ id, x, y, width, height, parent }: Place) {
@@ -100,12 +101,14 @@ function Canvas({ box, id, nodes, edges, taken = [], steps, selected = null, onS
       }
     })
   }, [arrangement, takenKey])
+  // The steps are painted first, the edges right after them.
+  const shownEdges = useDeferredValue(flowEdges, NO_EDGES)
   if (arrangement === null) return <Skeleton rows={6} />
   return (
     <StandingsContext value={standings}>
       <ReactFlow
         nodes={flowNodes}
-        edges={flowEdges}
+        edges={shownEdges}
         nodeTypes={NODE_TYPES}
         edgeTypes={EDGE_TYPES}
         onNodeClick={(_event, node) => node.id !== END && onSelect?.(node.id)}

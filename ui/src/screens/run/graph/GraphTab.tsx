@@ -1,14 +1,12 @@
 /* The graph of the version that the run is pinned to, with the state of the run on it. */
 import { ChevronRight } from 'lucide-react'
-import { lazy, Suspense, useCallback } from 'react'
+import { useCallback } from 'react'
 import { Link } from 'wouter'
 import { useApi } from '@/api/query'
 import type { Run } from '@/api/types'
 import { useAddress } from '@/app/address'
-import { Loaded, Skeleton } from '@/parts/Loading'
-import type { GraphStep } from './GraphCanvas'
-
-const GraphCanvas = lazy(() => import('./GraphCanvas'))
+import { Loaded } from '@/parts/Loading'
+import { GraphCanvas, type GraphStep } from './lazyCanvas'
 
 interface GraphTabProps {
   run: Run
@@ -56,18 +54,16 @@ export default function GraphTab({ run, selected, onSelect }: GraphTabProps) {
         <div className="flex h-full min-h-0 flex-col">
           {path !== '' && <Crumbs path={path} link={link} />}
           <div className="min-h-0 flex-1">
-            <Suspense fallback={<Skeleton />}>
-              <GraphCanvas
-                id={`${graph.orchestration_id}@${graph.version ?? ''}`}
-                nodes={graph.nodes as GraphStep[]}
-                edges={graph.edges}
-                taken={taken}
-                steps={steps as never}
-                selected={Object.entries(steps).find(([, standing]) => standing.last_path === selected)?.[0] ?? selected}
-                onSelect={(id) => onSelect(steps[id]?.last_path || id)}
-                inner={inner}
-              />
-            </Suspense>
+            <GraphCanvas
+              id={`${graph.orchestration_id}@${graph.version ?? ''}`}
+              nodes={graph.nodes as GraphStep[]}
+              edges={graph.edges}
+              taken={taken}
+              steps={steps as never}
+              selected={Object.entries(steps).find(([, standing]) => standing.last_path === selected)?.[0] ?? selected}
+              onSelect={(id) => onSelect(steps[id]?.last_path || id)}
+              inner={inner}
+            />
           </div>
         </div>
       )}
