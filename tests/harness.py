@@ -31,7 +31,7 @@ from runlane.store.queue.workers import register
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.statement import Statement
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 TABLES = (
     "runs", "run_inputs", "run_results", "run_attempts", "run_steps", "run_calls", "run_waits", "run_events",
     "idempotency_keys", "dead_letters", "workers", "lanes", "lane_kinds", "tenants", "api_keys", "roles", "audit",

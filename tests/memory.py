@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Any
 from runlane.domain.memory import MemoryEntry, NewEntry
 from runlane.memory.opening import OpenMemory, open_memory
 from runlane.memory.service import MemoryService
+from runlane.settings import Settings
 from runlane.store.sql.database import Database, open_database
+from runlane.store.sql.migrate import upgrade
 from tests.harness import settings_for
 
 TENANT = "default"
@@ -21,6 +25,8 @@ async def local_memory(folder: Path, **settings: Any) -> AsyncGenerator[OpenMemo
     """The memory of a process without Postgres."""
     path = folder / "runlane.db"
     loaded = settings_for(f"sqlite:///{path}", **{"memory_submit_seconds": 0.1, **settings})
+    if not path.exists():
+        await _create_database(loaded, path)
     database = await open_database(loaded)
     opened = await open_memory(loaded, database)
     try:
@@ -28,6 +34,29 @@ async def local_memory(folder: Path, **settings: Any) -> AsyncGenerator[OpenMemo
     finally:
         await opened.close()
         await database.close()
+
+
+# A database of runs without content. Migrations take longer than most tests.
+_migrated: list[bytes] = []
+
+
+async def _create_database(settings: Settings, path: Path) -> None:
+    if _migrated:
+        _write(path)
+        return
+    await upgrade(settings)
+    _keep(path)
+
+
+def _keep(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma wal_checkpoint(truncate)")
+    _migrated.append(path.read_bytes())
+
+
+def _write(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_migrated[0])
 
 
 @asynccontextmanager

@@ -127,7 +127,9 @@ def image() -> Generator[Image]:
     uv = shutil.which("uv") or str(ROOT / ".uv/bin/uv")
     _buildah("copy", "-q", container, uv, "/uv")
     _buildah("commit", "-q", "--rm", container, "localhost/uv")
-    cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    # A cache of its own: what a build deletes there must not be missing elsewhere.
+    cache = BASE / "uv-cache"
+    cache.mkdir(exist_ok=True)
     _buildah(
         "bud", "--layers=false", "--build-arg", "PYTHON_IMAGE=localhost/python-base",
         "--build-arg", "BUILD_IMAGE=localhost/build-base", "--build-arg", "NODE_IMAGE=localhost/node",

@@ -57,6 +57,8 @@ POINTS: Final = (
     "replicate.before_commit",
     "replicate.committed",
     "replicate.marked",
+    "memory.embedded",
+    "memory.indexed",
     "drain.begun",
     "sign_off.committed",
 )

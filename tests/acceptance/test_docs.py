@@ -224,7 +224,7 @@ def test_shell_blocks_with_a_server_run(page: Path, tmp_path: Path) -> None:
                     env=environment(**variables),
                     capture_output=True,
                     text=True,
-                    timeout=250,
+                    timeout=500,
                     check=False,
                 )
                 assert done.returncode == 0, f"{block}: {line}\n{done.stdout}{done.stderr}"
@@ -460,7 +460,7 @@ def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=500,
         check=False,
     )
 

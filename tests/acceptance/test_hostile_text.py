@@ -480,7 +480,8 @@ def test_memory(folder: Path, database: Mapping[str, str]) -> None:
         ("memory", "manifest", memory), ("memory", "search", memory, "owned"), ("memory", "await-commit", memory),
         ("memory", "await-consistency", memory), ("memory", "get-prompts"), ("memory", "status"),
         ("memory", "correct-entry", memory, entry, EVIL), ("memory", "tag-entry", memory, entry, "--tag", f"a={EVIL}"),
-        ("memory", "export", memory), ("memory", "reindex", memory),
+        ("memory", "export", memory), ("memory", "reindex", memory), ("memory", "start-export", memory),
+        ("memory", "read-export", EVIL), ("memory", "import", memory, EVIL), ("memory", "purge", memory),
         ("memory", "discard", memory), ("memory", "delete-entry", memory, entry),
         ("memory", "delete-memory", memory), ("memory", "delete-vault", EVIL), ("memory", "delete-all"),
     ):  # fmt: skip

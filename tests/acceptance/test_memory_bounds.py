@@ -102,7 +102,6 @@ async def outcome(app: App, poison: dict[str, Any], worker: subprocess.Popen[byt
     return dict(ends[0].error or {})
 
 
-@pytest.mark.timeout(240)
 async def test_six_branches_that_render_64_million_characters_each(
     settings: Settings, worker: subprocess.Popen[bytes]
 ) -> None:
@@ -115,7 +114,6 @@ async def test_six_branches_that_render_64_million_characters_each(
     assert peak_mb(worker) < 300
 
 
-@pytest.mark.timeout(240)
 async def test_a_loop_that_writes_without_end(settings: Settings, worker: subprocess.Popen[bytes]) -> None:
     async with App(settings) as app:
         error = await outcome(app, LONG, worker)

@@ -108,7 +108,7 @@ def _pytest(folder: Path, *arguments: str, **variables: str) -> str:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     return done.stdout + done.stderr

@@ -40,7 +40,6 @@ def most_at_once(cluster: Cluster, spans: Sequence[Span]) -> int:
     return most
 
 
-@pytest.mark.timeout(480)
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_no_key_runs_more_than_its_number_while_workers_die(make_cluster: MakeCluster, kind: str) -> None:
     cluster = await make_cluster(kind)

@@ -242,5 +242,7 @@ def test_no_point_is_forgotten() -> None:
         # In tests/chaos/test_memory.py.
         "memory.before_commit", "memory.committed",
         "replicate.read", "replicate.before_commit", "replicate.committed", "replicate.marked",
+        # In tests/chaos/test_memory_index.py.
+        "memory.embedded", "memory.indexed",
     }  # fmt: skip
     assert tested == set(POINTS)

@@ -64,7 +64,6 @@ async def check_pairs(cluster: Cluster, events: int) -> None:
     )
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_each_event_starts_one_run_per_trigger_while_evaluators_are_killed(
     make_cluster: MakeCluster, kind: str
@@ -104,7 +103,6 @@ async def test_an_evaluator_that_dies_at_the_worst_moment(make_cluster: MakeClus
     await check_pairs(cluster, 4)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_no_run_begins_before_its_parents_have_ended(make_cluster: MakeCluster, kind: str) -> None:
     cluster = await make_cluster(kind)

@@ -24,7 +24,6 @@ async def ranks(cluster: Cluster) -> dict[str, tuple[int, int]]:
     return {row["id"]: (row["rank"], row["start_tag"]) for row in rows}
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_ten_runs_get_their_share_although_workers_are_killed(make_cluster: MakeCluster, kind: str) -> None:
     cluster = await make_cluster(kind)

@@ -36,7 +36,6 @@ async def inputs(cluster: Cluster, target: str) -> list[dict[str, Any]]:
     return [{**row, "input": load_json(row["input"])} for row in rows]
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_every_rule_holds_although_processes_are_killed(make_cluster: MakeCluster, kind: str) -> None:
     cluster = await make_cluster(kind)

@@ -228,6 +228,8 @@ async def test_two_nodes_fight_for_a_memory(postgres_url: str, tmp_path: Path, m
     if waiting:
         assert any(line.startswith("parked") for line in lines)
         connection = sqlite3.connect(tmp_path / "memory.db")
-        kept = [row[0] for row in connection.execute("select payload from memory_ops where state <> 'applied'")]
+        kept = connection.execute(
+            "select e.text from memory_ops o join memory_entries e using (memory_id, seq) where o.state <> 'applied'"
+        ).fetchall()
         connection.close()
-        assert {json.loads(payload)["text"] for payload in kept} >= set(waiting)
+        assert {row[0] for row in kept} >= set(waiting)

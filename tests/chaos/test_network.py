@@ -17,7 +17,6 @@ from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.proxy import Proxy
 
 
-@pytest.mark.timeout(480)
 async def test_lost_answers_to_commits_double_nothing_and_cost_no_worker_its_runs(cluster: Cluster) -> None:
     async with Proxy(cluster.url) as proxy:
         await cluster.start_workers(2, concurrency=8, environment={"RUNLANE_DATABASE_URL": proxy.url})

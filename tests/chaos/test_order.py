@@ -70,7 +70,6 @@ async def accepted_by_key(cluster: Cluster) -> dict[str, list[str]]:
     return accepted
 
 
-@pytest.mark.timeout(480)
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster: MakeCluster, kind: str) -> None:
     cluster = await make_cluster(kind)

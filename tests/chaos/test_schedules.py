@@ -95,7 +95,6 @@ async def check_slots(cluster: Cluster, schedules: int, slots: int) -> None:
     assert len(firings) == len(runs) == schedules * slots
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_one_firing_and_one_run_per_slot_with_kills_and_a_restart(
     make_cluster: MakeCluster, chaos_postgres: PostgresServer, kind: str

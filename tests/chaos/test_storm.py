@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import asyncpg
-import pytest
 
 from runlane.errors import Unavailable
 from runlane.testing import PostgresServer
@@ -53,7 +52,6 @@ async def check_everything(cluster: Cluster, run_ids: list[str]) -> None:
     assert await cluster.rows("select * from dead_letters") == []
 
 
-@pytest.mark.timeout(480)
 async def test_many_runs_on_postgres_with_kills_and_a_restart(
     make_cluster: MakeCluster, chaos_postgres: PostgresServer
 ) -> None:
@@ -77,7 +75,6 @@ async def test_many_runs_on_postgres_with_kills_and_a_restart(
     await check_everything(cluster, [run.run_id for run in runs])
 
 
-@pytest.mark.timeout(480)
 async def test_many_runs_on_one_sqlite_file_with_kills(make_cluster: MakeCluster) -> None:
     cluster = await make_cluster("sqlite")
     chance = random.Random(21)
@@ -102,7 +99,6 @@ async def insist(ask: Callable[[], Awaitable[Any]]) -> Any:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.timeout(480)
 async def test_everything_at_once(make_cluster: MakeCluster, chaos_postgres: PostgresServer) -> None:
     """Mixed kinds of runs, cancels, workers that are killed behind a network that loses answers, and a server crash."""
     cluster = await make_cluster(shipped_defaults=True)

@@ -107,7 +107,6 @@ async def stored(cluster: Cluster) -> dict[str, list[tuple[int, bytes]]]:
     return expected
 
 
-@pytest.mark.timeout(480)
 async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeCluster, chaos_redis: RedisServer) -> None:
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
     dice = chance()

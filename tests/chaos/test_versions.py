@@ -186,7 +186,6 @@ async def both_complete_runs(*beside: Release) -> None:
     await eventually(enough, f"{RUNS_BESIDE} runs of each version")
 
 
-@pytest.mark.timeout(480)
 async def test_both_versions_run_side_by_side_and_roll_in_both_directions(releases: tuple[Release, Release]) -> None:
     old, new = releases
     await old.run("db", "upgrade")

@@ -78,7 +78,7 @@ async def test_a_renewal_makes_the_survey_in_its_transaction(store: Store) -> No
     worker = await store.worker()
     await store.add(delay_us=1)
     survey = HeartbeatSurvey(SILENCE_SECONDS)
-    assert await renew(store.database, worker, 60.0, 0, survey.job()) == []
+    assert await renew(store.database, worker, 60.0, 0, then=survey.job()) == []
     assert survey.latest is not None
     assert survey.latest.due == {MaintenanceService.TIMERS}
     survey.failed()
@@ -94,7 +94,7 @@ async def test_many_workers_take_turns(store: Store) -> None:
     worker = await store.worker()
     made: list[bool] = []
     for _ in range(6):
-        await renew(store.database, worker, 60.0, 0, survey.job())
+        await renew(store.database, worker, 60.0, 0, then=survey.job())
         made.append(survey.latest is not None)
     assert made == [True, False, False, True, False, False]
 

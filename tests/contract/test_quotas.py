@@ -188,7 +188,7 @@ async def test_the_use_of_every_quota_with_a_limit_is_shown(store: Store, apps: 
         store.settings.events_per_minute, 0, "minute",
     )  # fmt: skip
     unlimited = {item.name: item.used for item in found.values() if item.limit is None}
-    names = (RUNS_PER_DAY, "cost_usd_per_day", CHAT_SESSIONS, STORED_BYTES, COLLECTING_KEYS, "triggers")
+    names = (RUNS_PER_DAY, "cost_usd_per_day", CHAT_SESSIONS, STORED_BYTES, COLLECTING_KEYS, "memories", "triggers")
     assert unlimited == dict.fromkeys(names)
 
 

@@ -24,6 +24,7 @@ ANSWER = json.dumps({"type": "about:blank", "title": "No", "status": 401, "code"
 # Arguments by name, where a word is not enough.
 GIVEN = {
     "file": "bundle.json",
+    "exported": "memory.json",
     "credential": "openai",
     "value": "1",
     "max_running": "1",
@@ -91,6 +92,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     agents.mkdir(parents=True)
     (agents / "writer.json").write_text('{"id": "writer"}')
     (tmp_path / "bundle.json").write_text('{"runlane_export": true, "openapi": "3.0.0", "paths": {}}')
+    memory = {"id": "mem_1", "tenant": "default", "vault_id": "vault_1", "title": "notes", "memory_type": "notes"}
+    memory |= {"description": "", "created_at": "2026-01-31T12:00:00Z", "last_seq": 1}
+    fragment = {"name": "context", "content": "x", "sha256": "", "size": 1, "updated_at": "2026-01-31T12:00:00Z"}
+    exported = {"memory": memory, "entries": [], "fragments": [{**fragment, "seq": 1}]}
+    (tmp_path / "memory.json").write_text(json.dumps(exported))
     for variable in ("RUNLANE_DATABASE_URL", "RUNLANE_URL", "RUNLANE_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     return tmp_path

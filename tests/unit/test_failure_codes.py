@@ -49,6 +49,7 @@ NOT_OF_STEPS = {
     "memory_busy",
     "memory_file_broken",
     "memory_owned_elsewhere",
+    "memory_owner_unreachable",
     "missing_extra",
     "storage_full",
     "paused",

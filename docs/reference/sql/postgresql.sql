@@ -6161,8 +6161,7 @@ UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=
 
 -- memory_block_ops
 -- Keep the operations after a rejected one from being replicated.
-UPDATE memory_ops SET state=$1::VARCHAR WHERE memory_ops.memory_id = $2::VARCHAR AND memory_ops.state != 'applied' AND
-    memory_ops.state = 'pending';
+UPDATE memory_ops SET state=$1::VARCHAR WHERE memory_ops.memory_id = $2::VARCHAR AND memory_ops.state = 'pending';
 
 -- memory_by_title
 -- Read a memory by its title.
@@ -6248,6 +6247,12 @@ UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, correcte
 -- Count copies.
 SELECT count(*) AS copies
 FROM memories;
+
+-- memory_count_of_tenant
+-- Count the memories of a tenant in a memory file.
+SELECT count(*) AS used
+FROM memories
+WHERE memories.tenant = $1::VARCHAR;
 
 -- memory_create
 -- Create a memory.
@@ -6338,22 +6343,21 @@ WHERE memories.tenant = $1::VARCHAR AND memories.vault_id = memory_vaults.id));
 -- memory_discard_op
 -- Replace a rejected operation by one that does nothing.
 UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.memory_id = $3::VARCHAR AND
-    memory_ops.state != 'applied' AND memory_ops.state = 'rejected' RETURNING memory_ops.memory_id, memory_ops.seq,
-    memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error,
-    memory_ops.created_at;
+    memory_ops.state = 'rejected' RETURNING memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.kind,
+    memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error, memory_ops.created_at;
 
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
-DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
-FROM memory_ops, unnest($1::TEXT[], $2::BIGINT[]) AS batch(memory_id, seq)
-WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
-    memory_ops.fingerprint = '');
+DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
+FROM unnest($1::TEXT[], $2::BIGINT[]) AS batch(memory_id, seq) JOIN memory_ops AS logged ON logged.memory_id =
+    batch.memory_id AND logged.seq <= batch.seq
+WHERE logged.state != 'applied' AND logged.fingerprint = '');
 
 -- memory_drop_ops (one member)
-DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
-FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch
-WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
-    memory_ops.fingerprint = '');
+DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
+FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq) AS batch JOIN memory_ops AS logged ON logged.memory_id =
+    batch.memory_id AND logged.seq <= batch.seq
+WHERE logged.state != 'applied' AND logged.fingerprint = '');
 
 -- memory_drop_vectors
 -- Delete the embeddings of deleted entries.
@@ -6436,11 +6440,14 @@ DELETE FROM memory_fragments WHERE memory_fragments.memory_id = $1::VARCHAR;
 DELETE FROM memory_ops WHERE memory_ops.memory_id = $1::VARCHAR;
 
 -- memory_expired_entries
--- Find entries whose time is over.
+-- Find replicated entries whose time is over.
 SELECT memory_entries.id
 FROM memory_entries
 WHERE memory_entries.expires_at IS NOT NULL AND memory_entries.expires_at <= (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint ORDER BY memory_entries.expires_at
+    1000000)::bigint AND (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.id = memory_entries.memory_id AND memories.applied_seq >= memory_entries.changed_seq)) ORDER BY
+    memory_entries.expires_at
 LIMIT $1::INTEGER;
 
 -- memory_fragment
@@ -6523,10 +6530,8 @@ UPDATE memory_entries SET text=$1::VARCHAR, summary=$2::VARCHAR, metadata=$3::VA
 -- Find copies of memories that were not used for long and are replicated.
 SELECT memories.id
 FROM memories
-WHERE memories.used_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::BIGINT AND NOT (EXISTS (SELECT
-    memory_ops.seq
-FROM memory_ops
-WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+WHERE memories.used_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::BIGINT AND memories.last_seq <=
+    memories.applied_seq ORDER BY memories.used_at
 LIMIT $2::INTEGER;
 
 -- memory_index_state
@@ -6590,6 +6595,16 @@ FROM memory_entries
 WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
     NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
 
+-- memory_keep_added
+-- Store in the log what was added, before the row of an entry changes that is not replicated.
+UPDATE memory_ops SET payload=batch.payload FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[]) AS batch(memory_id, seq,
+    payload) WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq = batch.seq AND memory_ops.payload IS NULL;
+
+-- memory_keep_added (one member)
+UPDATE memory_ops SET payload=batch.payload FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS
+    payload) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq = batch.seq AND memory_ops.payload
+    IS NULL;
+
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
 SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
@@ -6602,6 +6617,10 @@ SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.finger
     memory_ops.subject
 FROM memory_ops, (SELECT $1::VARCHAR AS memory_id, $2::VARCHAR AS op_id) AS batch
 WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
+
+-- memory_last_row
+-- Read after which row of a file the entries of a batch are added.
+select coalesce(max(rowid), 0) as last from memory_entries;
 
 -- memory_last_seq_of_copy
 -- Check that nothing was written to a copy while it was read again.
@@ -6663,6 +6682,12 @@ WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part
 FROM memories
 WHERE memories.id = $1::VARCHAR FOR UPDATE OF memories;
 
+-- memory_log_rows
+-- Log the entries that a batch has added to a file.
+insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) select
+    e.memory_id, e.seq, e.id, '', 'add_entry', e.id, case when m.parked then 'blocked' else 'pending' end, 0,
+    e.created_at from memory_entries e join memories m on m.id = e.memory_id where e.rowid > $1::BIGINT;
+
 -- memory_manifest
 -- Read the fragments of a memory without their content.
 SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
@@ -6717,9 +6742,7 @@ LIMIT $6::INTEGER;
 -- Find the replicated copies that were not used for longest.
 SELECT memories.id
 FROM memories
-WHERE NOT (EXISTS (SELECT memory_ops.seq
-FROM memory_ops
-WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+WHERE memories.last_seq <= memories.applied_seq ORDER BY memories.used_at
 LIMIT $1::INTEGER;
 
 -- memory_oldest_entries
@@ -6747,7 +6770,8 @@ SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.finger
     memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
     memory_ops.created_at
 FROM memory_ops
-WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.seq > $2::BIGINT ORDER BY memory_ops.seq
+WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.seq > $2::BIGINT AND memory_ops.fingerprint != '' ORDER BY
+    memory_ops.seq
 LIMIT $3::INTEGER;
 
 -- memory_owner
@@ -6764,13 +6788,16 @@ WHERE memories.id = $1::VARCHAR;
 UPDATE memories SET parked=$1::INTEGER WHERE memories.id = $2::VARCHAR;
 
 -- memory_pending_ops
--- Read operations that wait for replication, oldest first.
+-- Read operations that wait for replication, by memory, in their order.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
-    memory_ops.created_at
-FROM memory_ops
-WHERE memory_ops.state != 'applied' AND memory_ops.state = 'pending' ORDER BY rowid
-LIMIT $1::INTEGER;
+    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
+    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
+FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
+    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
+    memory_entries.seq = memory_ops.seq
+WHERE memories.last_seq > memories.applied_seq AND NOT memories.parked AND memories.id > $1::VARCHAR ORDER BY
+    memories.id, memory_ops.seq
+LIMIT $2::INTEGER;
 
 -- memory_prune_ops
 -- Delete the ids of operations that are older than repeated requests are recognised.
@@ -6816,8 +6843,9 @@ UPDATE memory_ops SET state=$1::VARCHAR, attempts=(memory_ops.attempts + $2::INT
 -- Read the operations that the database rejected.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state,
     memory_ops.attempts, memory_ops.error, memory_ops.created_at
-FROM memory_ops
-WHERE memory_ops.state != 'applied' AND memory_ops.state = 'rejected' ORDER BY memory_ops.memory_id;
+FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq
+WHERE memories.last_seq > memories.applied_seq AND memories.parked AND memory_ops.state = 'rejected' AND
+    (CAST($1::VARCHAR AS TEXT) IS NULL OR memories.id = $1::VARCHAR) ORDER BY memory_ops.memory_id;
 
 -- memory_release
 -- Give memories back.
@@ -6934,17 +6962,21 @@ LIMIT $2::INTEGER;
 
 -- memory_waiting_counts
 -- Count the operations that are not replicated.
-SELECT memory_ops.memory_id, count(*) AS waiting, min(memory_ops.created_at) AS oldest
+SELECT memories.id, memories.last_seq - memories.applied_seq AS waiting, (SELECT memory_ops.created_at
 FROM memory_ops
-WHERE memory_ops.state != 'applied' GROUP BY memory_ops.memory_id;
+WHERE memory_ops.memory_id = memories.id AND memory_ops.seq = memories.applied_seq + $1::BIGINT) AS oldest
+FROM memories
+WHERE memories.last_seq > memories.applied_seq;
 
 -- memory_waiting_ops
 -- Read the operations of a memory that are not replicated.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
-    memory_ops.created_at
-FROM memory_ops
-WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
+    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
+    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
+FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
+    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
+    memory_entries.seq = memory_ops.seq
+WHERE memories.id = $1::VARCHAR ORDER BY memory_ops.seq;
 
 -- messages_before_run
 -- Read how many messages a thread had before a run.

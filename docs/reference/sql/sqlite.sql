@@ -5112,8 +5112,7 @@ FROM json_each(?) AS batch_members) AS batch WHERE memories.id = batch.id;
 
 -- memory_block_ops
 -- Keep the operations after a rejected one from being replicated.
-UPDATE memory_ops SET state=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' AND memory_ops.state =
-    'pending';
+UPDATE memory_ops SET state=? WHERE memory_ops.memory_id = ? AND memory_ops.state = 'pending';
 
 -- memory_by_title
 -- Read a memory by its title.
@@ -5169,6 +5168,12 @@ FROM json_each(?) AS batch_members) AS batch WHERE memory_entries.id = batch.cor
 -- Count copies.
 SELECT count(*) AS copies
 FROM memories;
+
+-- memory_count_of_tenant
+-- Count the memories of a tenant in a memory file.
+SELECT count(*) AS used
+FROM memories
+WHERE memories.tenant = ?;
 
 -- memory_create
 -- Create a memory.
@@ -5243,16 +5248,16 @@ WHERE memories.tenant = ? AND memories.vault_id = memory_vaults.id));
 
 -- memory_discard_op
 -- Replace a rejected operation by one that does nothing.
-UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' AND
-    memory_ops.state = 'rejected' RETURNING memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
+UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state = 'rejected' RETURNING
+    memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
 
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
-DELETE FROM memory_ops WHERE rowid IN (SELECT memory_ops.rowid
-FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq
-FROM json_each(?) AS batch_members) AS batch
-WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq <= batch.seq AND memory_ops.state != 'applied' AND
-    memory_ops.fingerprint = '');
+DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq
+FROM json_each(?) AS batch_members) AS batch JOIN memory_ops AS logged ON logged.memory_id = batch.memory_id AND
+    logged.seq <= batch.seq
+WHERE logged.state != 'applied' AND logged.fingerprint = '');
 
 -- memory_drop_vectors
 -- Delete the embeddings of deleted entries.
@@ -5331,10 +5336,13 @@ DELETE FROM memory_fragments WHERE memory_fragments.memory_id = ?;
 DELETE FROM memory_ops WHERE memory_ops.memory_id = ?;
 
 -- memory_expired_entries
--- Find entries whose time is over.
+-- Find replicated entries whose time is over.
 SELECT memory_entries.id
 FROM memory_entries
-WHERE memory_entries.expires_at IS NOT NULL AND memory_entries.expires_at <= now_us() ORDER BY memory_entries.expires_at
+WHERE memory_entries.expires_at IS NOT NULL AND memory_entries.expires_at <= now_us() AND (EXISTS (SELECT memories.id
+FROM memories
+WHERE memories.id = memory_entries.memory_id AND memories.applied_seq >= memory_entries.changed_seq)) ORDER BY
+    memory_entries.expires_at
 LIMIT ? OFFSET ?;
 
 -- memory_fragment
@@ -5415,9 +5423,7 @@ UPDATE memory_entries SET text=?, summary=?, metadata=?, tags=?, deleted_at=memo
 -- Find copies of memories that were not used for long and are replicated.
 SELECT memories.id
 FROM memories
-WHERE memories.used_at < now_us() - ? AND NOT (EXISTS (SELECT memory_ops.seq
-FROM memory_ops
-WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+WHERE memories.used_at < now_us() - ? AND memories.last_seq <= memories.applied_seq ORDER BY memories.used_at
 LIMIT ? OFFSET ?;
 
 -- memory_index_state
@@ -5454,6 +5460,13 @@ FROM memory_entries
 WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.memory_id AND memory_entries.deleted_at IS
     NULL) ON CONFLICT (entry_id) DO UPDATE SET vector = excluded.vector;
 
+-- memory_keep_added
+-- Store in the log what was added, before the row of an entry changes that is not replicated.
+UPDATE memory_ops SET payload=batch.payload FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value,
+    '$[1]') AS seq, json_extract(value, '$[2]') AS payload
+FROM json_each(?) AS batch_members) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq = batch.seq
+    AND memory_ops.payload IS NULL;
+
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
 SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.fingerprint, memory_ops.kind,
@@ -5461,6 +5474,10 @@ SELECT memory_ops.memory_id, memory_ops.op_id, memory_ops.seq, memory_ops.finger
 FROM memory_ops, (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS op_id
 FROM json_each(?) AS batch_members) AS batch
 WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id AND memory_ops.fingerprint != '';
+
+-- memory_last_row
+-- Read after which row of a file the entries of a batch are added.
+select coalesce(max(rowid), 0) as last from memory_entries;
 
 -- memory_last_seq_of_copy
 -- Check that nothing was written to a copy while it was read again.
@@ -5521,6 +5538,12 @@ WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) 
 FROM memories
 WHERE memories.id = ?;
 
+-- memory_log_rows
+-- Log the entries that a batch has added to a file.
+insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) select
+    e.memory_id, e.seq, e.id, '', 'add_entry', e.id, case when m.parked then 'blocked' else 'pending' end, 0,
+    e.created_at from memory_entries e join memories m on m.id = e.memory_id where e.rowid > ?;
+
 -- memory_manifest
 -- Read the fragments of a memory without their content.
 SELECT memory_fragments.name, memory_fragments.sha256, memory_fragments.size, memory_fragments.updated_at,
@@ -5566,9 +5589,7 @@ LIMIT ? OFFSET ?;
 -- Find the replicated copies that were not used for longest.
 SELECT memories.id
 FROM memories
-WHERE NOT (EXISTS (SELECT memory_ops.seq
-FROM memory_ops
-WHERE memory_ops.memory_id = memories.id AND memory_ops.state != 'applied')) ORDER BY memories.used_at
+WHERE memories.last_seq <= memories.applied_seq ORDER BY memories.used_at
 LIMIT ? OFFSET ?;
 
 -- memory_oldest_entries
@@ -5595,7 +5616,7 @@ SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.finger
     memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
     memory_ops.created_at
 FROM memory_ops
-WHERE memory_ops.memory_id = ? AND memory_ops.seq > ? ORDER BY memory_ops.seq
+WHERE memory_ops.memory_id = ? AND memory_ops.seq > ? AND memory_ops.fingerprint != '' ORDER BY memory_ops.seq
 LIMIT ? OFFSET ?;
 
 -- memory_owner
@@ -5612,19 +5633,23 @@ WHERE memories.id = ?;
 UPDATE memories SET parked=? WHERE memories.id = ?;
 
 -- memory_pending_ops
--- Read operations that wait for replication, oldest first.
+-- Read operations that wait for replication, by memory, in their order.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
-    memory_ops.created_at
-FROM memory_ops
-WHERE memory_ops.state != 'applied' AND memory_ops.state = 'pending' ORDER BY rowid
+    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
+    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
+FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
+    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
+    memory_entries.seq = memory_ops.seq
+WHERE memories.last_seq > memories.applied_seq AND memories.parked = 0 AND memories.id > ? ORDER BY memories.id,
+    memory_ops.seq
 LIMIT ? OFFSET ?;
 
 -- memory_prune_ops
 -- Delete the ids of operations that are older than repeated requests are recognised.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT memory_ops.memory_id, memory_ops.seq
 FROM memory_ops
-WHERE memory_ops.created_at < now_us() - ? AND memory_ops.state = 'applied' ORDER BY memory_ops.created_at
+WHERE memory_ops.created_at < now_us() - ? AND memory_ops.state = 'applied' AND memory_ops.fingerprint != '' ORDER BY
+    memory_ops.created_at
 LIMIT ? OFFSET ?) RETURNING seq;
 
 -- memory_purge_expired
@@ -5657,8 +5682,9 @@ UPDATE memory_ops SET state=?, attempts=(memory_ops.attempts + ?), error=? WHERE
 -- Read the operations that the database rejected.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.kind, memory_ops.subject, memory_ops.state,
     memory_ops.attempts, memory_ops.error, memory_ops.created_at
-FROM memory_ops
-WHERE memory_ops.state != 'applied' AND memory_ops.state = 'rejected' ORDER BY memory_ops.memory_id;
+FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq
+WHERE memories.last_seq > memories.applied_seq AND memories.parked = 1 AND memory_ops.state = 'rejected' AND (CAST(? AS
+    TEXT) IS NULL OR memories.id = ?) ORDER BY memory_ops.memory_id;
 
 -- memory_release
 -- Give memories back.
@@ -5765,17 +5791,21 @@ LIMIT ? OFFSET ?;
 
 -- memory_waiting_counts
 -- Count the operations that are not replicated.
-SELECT memory_ops.memory_id, count(*) AS waiting, min(memory_ops.created_at) AS oldest
+SELECT memories.id, memories.last_seq - memories.applied_seq AS waiting, (SELECT memory_ops.created_at
 FROM memory_ops
-WHERE memory_ops.state != 'applied' GROUP BY memory_ops.memory_id;
+WHERE memory_ops.memory_id = memories.id AND memory_ops.seq = memories.applied_seq + ?) AS oldest
+FROM memories
+WHERE memories.last_seq > memories.applied_seq;
 
 -- memory_waiting_ops
 -- Read the operations of a memory that are not replicated.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
-    memory_ops.created_at
-FROM memory_ops
-WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied' ORDER BY memory_ops.seq;
+    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
+    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
+FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
+    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
+    memory_entries.seq = memory_ops.seq
+WHERE memories.id = ? ORDER BY memory_ops.seq;
 
 -- messages_before_run
 -- Read how many messages a thread had before a run.

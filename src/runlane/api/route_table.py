@@ -1,15 +1,16 @@
-"""The routers of the API by the distinctive part of their paths, so that a request is compared with few routes.
+"""The routes of the API by the distinctive part of their paths, so that a request is compared with few of them.
 
-FastAPI tries one route after another, and prepares the routes of a router when it first tries them. With hundreds of
-routes that would be milliseconds for each request, and seconds for the first ones of a process.
+FastAPI tries one route after another, and prepares the routes of an included router again when it first tries them.
+With hundreds of routes that would be milliseconds for each request, and seconds for the first ones of a process.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Final
 
 from fastapi import APIRouter, FastAPI
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute, compile_path
 from starlette.types import Receive, Scope, Send
 
 from runlane.api.serializers import ROOT
@@ -33,10 +34,12 @@ class RouteTable:
         """Add the routes of a router. The first route that fits a request gets it."""
         # The application itself describes the routes.
         self._api.include_router(router, prefix=prefix)
-        for key in {_key_of(f"{prefix}{getattr(route, 'path', '')}") for route in router.routes}:
+        for route in router.routes:
+            placed = _place(route, prefix)
+            key = _key_of(placed.path)
             if "{" in key:
                 raise ValueError(f"A route of {prefix or '/'} begins with a parameter: {key}. Begin it with a name.")
-            self._routers.setdefault(key, APIRouter(redirect_slashes=False)).include_router(router, prefix=prefix)
+            self._routers.setdefault(key, APIRouter(redirect_slashes=False)).routes.append(placed)
 
     def has(self, scope: Scope) -> bool:
         """Return whether a route has the path of a request, with any method."""
@@ -50,6 +53,16 @@ class RouteTable:
 
     def _routes_for(self, scope: Scope) -> APIRouter:
         return self._routers.get(_key_of(scope["path"].removeprefix(scope.get("root_path", ""))), self._others)
+
+
+def _place(route: BaseRoute, prefix: str) -> Route | WebSocketRoute:
+    """Return a route below a prefix. It shares what FastAPI has prepared for the route."""
+    if not isinstance(route, Route | WebSocketRoute):
+        raise TypeError(f"{route!r} has no path of its own. Add its routes to the router.")
+    placed = copy(route)
+    placed.path = f"{prefix}{route.path}"
+    placed.path_regex, placed.path_format, placed.param_convertors = compile_path(placed.path)
+    return placed
 
 
 def _key_of(path: str) -> str:

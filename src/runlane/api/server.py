@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -19,13 +19,14 @@ from runlane.api.body import BodyLimit
 from runlane.api.client_side import ProxyTrust
 from runlane.api.compat import lane_admin, memory_v0
 from runlane.api.cross_origin import CrossOrigin
-from runlane.api.custom_routes import CustomRoutesFirst, load_custom_routes, report_conflicts
+from runlane.api.custom_routes import CustomRoutes, CustomRoutesFirst, load_custom_routes, report_conflicts
 from runlane.api.dashboard import routes as dashboard_routes
 from runlane.api.dashboard.assets import load_dashboard
 from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
 from runlane.api.mcp import routes as mcp_routes
 from runlane.api.mcp.gateway import McpGateway
+from runlane.api.memory_forwarding import MemoryForwarder, forward_to_owner
 from runlane.api.openai import response_routes
 from runlane.api.openai import routes as openai_routes
 from runlane.api.openai.errors import PREFIX as OPENAI_PREFIX
@@ -55,6 +56,7 @@ from runlane.api.routes import (
     live,
     memory,
     memory_operations,
+    memory_runs,
     memory_vaults,
     orchestrations,
     run_views,
@@ -76,6 +78,7 @@ from runlane.api.server_heartbeat import ServerHeartbeat
 from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_parts
 from runlane.api.sse import StreamingApi
 from runlane.app import App
+from runlane.errors import MemoryOwnedElsewhere
 from runlane.observability import tracing
 from runlane.settings import Settings
 from runlane.version import VERSION
@@ -97,25 +100,11 @@ def build_api(
 
     options = app.agent_server.http
     custom = load_custom_routes(options)
-
-    @asynccontextmanager
-    async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
-        parts = await start_parts(app, access, worker)
-        parts.mcp = McpGateway(parts, authenticate)
-        keep_parts(api, parts)
-        api.state.heartbeat = ServerHeartbeat(parts)
-        try:
-            async with api.state.heartbeat.beating(), nullcontext() if custom is None else custom.lifespan():
-                yield
-        finally:
-            await stop_parts(parts)
-            tracing.stop_tracing()
-
     api = StreamingApi(
         title="Runlane",
         description=_ABOUT,
         version=VERSION,
-        lifespan=lifespan,
+        lifespan=_lifespan(app, access, worker, custom),
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,
@@ -144,6 +133,26 @@ def build_api(
     return api
 
 
+def _lifespan(
+    app: App, access: RequestAccess, worker: WorkerOptions | None, custom: CustomRoutes | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
+        parts = await start_parts(app, access, worker)
+        parts.mcp = McpGateway(parts, authenticate)
+        parts.forwarder = MemoryForwarder()
+        keep_parts(api, parts)
+        api.state.heartbeat = ServerHeartbeat(parts)
+        try:
+            async with api.state.heartbeat.beating(), nullcontext() if custom is None else custom.lifespan():
+                yield
+        finally:
+            await stop_parts(parts)
+            tracing.stop_tracing()
+
+    return lifespan
+
+
 def _prepare_pages(api: StreamingApi, settings: Settings, *, ui: bool) -> None:
     """Give the application what the pages of the dashboard and their proxies need."""
     api.state.proxy_trust = ProxyTrust(settings)
@@ -170,6 +179,7 @@ def _include_routes(api: FastAPI) -> RouteTable:
     for router in (openai_routes.router, response_routes.router):
         table.include(router, prefix=OPENAI_PREFIX)
     handle_openai_problems(api)
+    api.add_exception_handler(MemoryOwnedElsewhere, forward_to_owner)
     table.include(ag_ui_routes.router, prefix=ag_ui_routes.PREFIX)
     table.include(dashboard_routes.router)
     table.include(a2a_routes.router, prefix=a2a_routes.PREFIX)
@@ -250,6 +260,7 @@ def _routers() -> list[APIRouter]:
         ui.router,
         memory.router,
         memory_operations.router,
+        memory_runs.router,
         memory_vaults.router,
         stream_tokens.router,
     ]

@@ -32,6 +32,7 @@ from runlane.worker.worker import Worker
 
 if TYPE_CHECKING:
     from runlane.api.mcp.gateway import McpGateway
+    from runlane.api.memory_forwarding import MemoryForwarder
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +57,7 @@ class Services:
     sign_ins: SignInLimit = field(default_factory=SignInLimit)
     auth_module: AuthModule | None = None
     mcp: McpGateway | None = None
+    forwarder: MemoryForwarder | None = None
     stopping: bool = False
 
     @property
@@ -163,6 +165,8 @@ async def stop_parts(parts: Services) -> None:
     parts.end_streams()
     if parts.mcp is not None:
         await parts.mcp.stop()
+    if parts.forwarder is not None:
+        await parts.forwarder.close()
     await parts.tail.stop()
     await parts.live.stop()
     await parts.revocation.stop()

@@ -35,7 +35,7 @@ _COMMANDS: Final = {
     "tools": ("tools", "Generate tools from an OpenAPI description."),
     "mcp": ("mcp", "Serve Runlane to MCP clients on stdio; check other MCP servers."),
     "secrets": ("secrets", "Manage the secrets that definitions refer to as {secret.NAME}."),
-    "memory": ("memory_operations", "Vaults, memories, entries and search; replication and export of memory."),
+    "memory": ("memory_archive", "Vaults, memories, entries and search; replication and export of memory."),
     "worker": ("worker:worker", "Execute runs until SIGTERM, then drain."),
     "serve": ("serve:serve", "Serve the HTTP API and the dashboard until SIGTERM."),
     "health": ("health:health", "Ask a server or worker on this machine whether it is alive."),

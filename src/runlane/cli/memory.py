@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from runlane.cli.backend import on_server_or_app
+from runlane.cli.backend import audit_actor, on_server_or_app
 from runlane.cli.json_input import read_bytes
 from runlane.cli.options import ApiKey, Json, Tenant, Url
 from runlane.cli.output import format_count, format_time, print_json, print_result, print_rows, shorten
@@ -66,8 +67,11 @@ def call(
 
     async def on_app(own: App) -> T:
         from runlane.memory.tenant_memory import TenantMemory
+        from runlane.store.memory.auditing import audit_memory
 
-        return await work(TenantMemory(await own.memory(), tenant or DEFAULT_TENANT))
+        database, owner = await own.database(), tenant or DEFAULT_TENANT
+        audit = partial(audit_memory, database, audit_actor(), owner)
+        return await work(TenantMemory(await own.memory(), owner, audit))
 
     return on_server_or_app(url, api_key, on_server, on_app, creates=creates)
 

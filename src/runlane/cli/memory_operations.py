@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runlane.cli.backend import on_server_or_app
 from runlane.cli.memory import (
     Committed,
     EntryId,
@@ -24,13 +23,10 @@ from runlane.cli.output import format_time, print_json, print_result, print_rows
 from runlane.cli.terminal import write_cells, write_line
 from runlane.domain.memory import MAX_COMMIT_WAIT_SECONDS, MAX_ENTRY_CHARACTERS, CommitState, NewEntry
 from runlane.domain.memory_prompts import default_prompts
-from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.wire import to_dict
 
 if TYPE_CHECKING:
-    from runlane.app import App
     from runlane.cli.memory import MemoryVerbs
-    from runlane.client import Client
 
 _NOT_COMMITTED = 4
 
@@ -57,24 +53,6 @@ def search(
     for hit in hits:
         write_cells([f"{hit.score:.3g}", hit.entry.id, ",".join(hit.found_by), shorten(hit.entry.text, 100)])
     write_line(f"Total: {len(hits)}")
-
-
-@app.command(name="reindex")
-def reindex(
-    memory_id: MemoryId, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
-) -> None:
-    """Start a run that computes all embeddings of a memory again."""
-
-    async def on_server(client: Client) -> str:
-        return await client.memory_of(tenant).reindex(memory_id)
-
-    async def on_app(own: App) -> str:
-        from runlane.submit.memory_runs import start_reindex
-
-        return (await start_reindex(await own.connect(), tenant or DEFAULT_TENANT, memory_id)).run_id
-
-    run_id = on_server_or_app(url, api_key, on_server, on_app)
-    print_result({"run_id": run_id}, f"Started: {run_id}", json=json)
 
 
 @app.command(name="get-entry")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runlane.cli.backend import audit_actor, on_server_or_database
+from runlane.cli.backend import audit_actor, on_server_or_app
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_rows
 from runlane.domain.tenant import DEFAULT_TENANT
@@ -15,9 +15,9 @@ from runlane.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from runlane.app import App
     from runlane.client import Client
     from runlane.domain.quota import QuotaUse
-    from runlane.store.sql.database import Database
 
 app = typer.Typer()
 
@@ -31,7 +31,7 @@ def list_quotas(tenant: OfTenant = None, url: Url = None, api_key: ApiKey = None
     async def on_server(client: Client) -> Sequence[QuotaUse]:
         return await client.quotas(tenant=tenant)
 
-    _print(on_server_or_database(url, api_key, on_server, lambda database: _read(database, tenant)), json=json)
+    _print(on_server_or_app(url, api_key, on_server, lambda own: _read(own, tenant)), json=json)
 
 
 @app.command(name="set")
@@ -51,20 +51,21 @@ def set_quota(
     async def on_server(client: Client) -> Sequence[QuotaUse]:
         return await client.set_quota(name, limit, tenant=tenant)
 
-    async def on_database(database: Database) -> Sequence[QuotaUse]:
+    async def on_app(own: App) -> Sequence[QuotaUse]:
         from runlane.store.access.quotas import set_quota
 
-        await set_quota(database, tenant or DEFAULT_TENANT, name, limit, actor=audit_actor())
-        return await _read(database, tenant)
+        await set_quota(await own.database(), tenant or DEFAULT_TENANT, name, limit, actor=audit_actor())
+        return await _read(own, tenant)
 
-    _print(on_server_or_database(url, api_key, on_server, on_database), json=json)
+    _print(on_server_or_app(url, api_key, on_server, on_app), json=json)
 
 
-async def _read(database: Database, tenant: str | None) -> Sequence[QuotaUse]:
-    from runlane.settings import load_settings
+async def _read(own: App, tenant: str | None) -> Sequence[QuotaUse]:
     from runlane.store.access.quotas import read_quotas, server_quotas
 
-    return await read_quotas(database, tenant or DEFAULT_TENANT, server_quotas(load_settings()))
+    connection, owner = await own.connect(), tenant or DEFAULT_TENANT
+    uses = await read_quotas(connection.database, owner, server_quotas(own.settings))
+    return await connection.memory_opener.with_use(owner, uses)
 
 
 def _print(quotas: Sequence[QuotaUse], *, json: bool) -> None:

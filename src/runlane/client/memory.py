@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from runlane.client.http import PREFIX, Http, part
+from runlane.client.memory_archive import read_export
 from runlane.client.wire import parse
 from runlane.domain.memory import (
     DEFAULT_MEMORY_TYPE,
@@ -26,6 +27,7 @@ from runlane.domain.memory import (
     NewEntry,
     Vault,
 )
+from runlane.domain.memory_archive import MemoryImport, entry_json, import_json
 from runlane.domain.time_zones import DEFAULT_ZONE
 from runlane.domain.timestamps import format_timestamp
 
@@ -100,13 +102,13 @@ class MemoryCalls:
     async def add_entry(self, memory_id: str, entry: NewEntry, *, idempotency_key: str | None = None) -> MemoryEntry:
         """Add an entry. It is stored when this returns, once, even if the request was sent again."""
         path = _memory(memory_id, "entries")
-        return parse(MemoryEntry, await self._change("POST", path, _entry(entry), idempotency_key))
+        return parse(MemoryEntry, await self._change("POST", path, entry_json(entry), idempotency_key))
 
     async def add_entries(
         self, memory_id: str, entries: Sequence[NewEntry], *, idempotency_key: str | None = None
     ) -> Sequence[MemoryEntry]:
         """Add at most 100 entries, all or none."""
-        body = {"entries": [_entry(entry) for entry in entries]}
+        body = {"entries": [entry_json(entry) for entry in entries]}
         answer = await self._change("POST", _memory(memory_id, "entries/batch"), body, idempotency_key)
         return parse(EntryPage, answer).entries
 
@@ -115,7 +117,7 @@ class MemoryCalls:
     ) -> MemoryEntry:
         """Add an entry that corrects another one."""
         path = _memory(memory_id, f"entries/{part(entry_id)}/correct")
-        body = {**_entry(entry), "reason": reason}
+        body = {**entry_json(entry), "reason": reason}
         return parse(MemoryEntry, await self._change("POST", path, body, idempotency_key))
 
     async def delete_entry(self, memory_id: str, entry_id: str, *, idempotency_key: str | None = None) -> None:
@@ -197,6 +199,33 @@ class MemoryCalls:
         """Start a run that computes all embeddings of a memory again; return its id."""
         return str((await self._change("POST", _memory(memory_id, "reindex")))["run_id"])
 
+    async def start_export(self, memory_id: str) -> str:
+        """Start a run that writes everything of a memory to its log; return its id. For memories of any size."""
+        return str((await self._change("POST", _memory(memory_id, "export")))["run_id"])
+
+    async def read_export(self, run_id: str) -> MemoryExport:
+        """Return what the completed run of an export has written."""
+        return await read_export(self._http, run_id)
+
+    async def start_import(
+        self, memory_id: str, given: MemoryImport, *, idempotency_key: str | None = None
+    ) -> Sequence[str]:
+        """Start the runs that add entries and write fragments; return their ids. They run in this order.
+
+        With a key, a repeated call starts no run twice.
+        """
+        started: list[str] = []
+        for number, piece in enumerate(given.parts()):
+            key = None if idempotency_key is None else f"{idempotency_key}.{number}"
+            answer = await self._change("POST", _memory(memory_id, "import"), import_json(piece), key)
+            started.append(str(answer["run_id"]))
+        return started
+
+    async def start_purge(self, memory_id: str, *, before_us: int | None = None) -> str:
+        """Start a run that deletes the content of all entries, or of those before a time; return its id."""
+        body = {"before": None if before_us is None else format_timestamp(before_us)}
+        return str((await self._change("POST", _memory(memory_id, "purge"), body))["run_id"])
+
     async def export_memory(self, memory_id: str) -> MemoryExport:
         """Return everything of a memory."""
         return parse(MemoryExport, await self._read(_memory(memory_id, "export")))
@@ -228,13 +257,3 @@ class MemoryCalls:
 
 def _memory(memory_id: str, rest: str = "") -> str:
     return f"/memories/{part(memory_id)}{f'/{rest}' if rest else ''}"
-
-
-def _entry(entry: NewEntry) -> dict[str, Any]:
-    return {
-        "text": entry.text,
-        "summary": entry.summary,
-        "metadata": dict(entry.metadata),
-        "tags": dict(entry.tags),
-        "expires_at": None if entry.expires_at_us is None else format_timestamp(entry.expires_at_us),
-    }

@@ -23,6 +23,7 @@ WEBHOOK_ENDPOINTS: Final = "webhook_endpoints"
 TRIGGERS: Final = "triggers"
 EVENTS_PER_MINUTE: Final = "events_per_minute"
 COLLECTING_KEYS: Final = "collecting_keys"
+MEMORIES: Final = "memories"
 
 Period = Literal["second", "minute", "day"]
 

@@ -37,6 +37,7 @@ RunlaneError
 │   ├── BacklogFull           as many runs wait as the target's flow control allows
 │   └── MemoryBusy            the shard of the memory is full
 ├── Unavailable               the database cannot be reached; try again
+│   └── MemoryOwnerUnreachable    the node that owns the memory did not answer
 ├── StorageFull               the disk of a memory node is full
 ├── Paused                    the process only reads
 ├── OutboundError             another server could not be called

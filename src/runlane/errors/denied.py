@@ -240,6 +240,7 @@ class MemoryOwnedElsewhere(Conflict):
     code = "memory_owned_elsewhere"
 
     def __init__(self, memory_id: str, owner: str, owner_url: str) -> None:
+        self.memory_id = memory_id
         self.owner = owner
         self.owner_url = owner_url
         where = f" at {owner_url}" if owner_url else ""

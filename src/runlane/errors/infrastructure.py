@@ -12,6 +12,7 @@ __all__ = [
     "GraphNotLoaded",
     "InvalidSettings",
     "MemoryFileBroken",
+    "MemoryOwnerUnreachable",
     "MissingExtra",
     "NoSecretKey",
     "OutboundError",
@@ -41,6 +42,22 @@ class Unavailable(RunlaneError):
     @property
     def public_message(self) -> str:
         return "The database is not available. Try again later."
+
+
+class MemoryOwnerUnreachable(Unavailable):
+    """The node that owns a memory did not answer in time. A change may be stored there."""
+
+    code = "memory_owner_unreachable"
+
+    def __init__(self, memory_id: str, owner: str) -> None:
+        super().__init__(
+            f'The node {owner}, which owns the memory "{memory_id}", did not answer in time. Retry; a change may be '
+            "stored, so repeat it with the same Idempotency-Key."
+        )
+
+    @property
+    def public_message(self) -> str:
+        return str(self)
 
 
 class StorageFull(RunlaneError):

@@ -15,6 +15,7 @@ import structlog
 
 from runlane.domain.memory import MemoryEntry, MemoryHit
 from runlane.errors import Fail, Retry
+from runlane.failpoints import failpoint
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.models import ModelFailed
 from runlane.rate_limits.limiter import ClusterLimiter
@@ -78,8 +79,10 @@ class MemoryIndex:
         count = tokens = 0
         while batch := await vectors.entries_to_embed(self.database, memory_id, position, EMBEDDED_AT_ONCE):
             found, cost = await self._embed_entries(state.tenant, memory_id, batch)
+            failpoint("memory.embedded")
             position = batch[-1].seq
             await vectors.store_vectors(self.database, memory_id, self.model, found, position)
+            failpoint("memory.indexed")
             count, tokens = count + len(found), tokens + cost
             await progress(min(1.0, position / max(1, state.last_seq)))
         # Numbers after the last entry belong to other operations, up to what was read before the first batch.

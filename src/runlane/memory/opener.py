@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from runlane.domain.quota import MEMORIES, QuotaUse
 from runlane.settings import Settings
 from runlane.store.sql.database import Database
 
@@ -36,6 +37,15 @@ class MemoryOpener:
     async def index(self) -> MemoryIndex | None:
         """Return the index of embeddings, or None if no embedding model is set."""
         return (await self._open()).places.index
+
+    async def with_use(self, tenant: str, uses: Sequence[QuotaUse]) -> Sequence[QuotaUse]:
+        """Return the quotas of a tenant with what is counted in the memory file, if that is the only copy."""
+        limited = any(use.name == MEMORIES and use.limit is not None for use in uses)
+        if not limited or self._settings.memory_mode_in_force != "local":
+            return uses
+        from runlane.store.memory.quotas import with_file_use
+
+        return await with_file_use(uses, (await self._open()).places.reader, tenant)
 
     async def _open(self) -> OpenMemory:
         async with self._lock:

@@ -90,6 +90,7 @@ async def open_memory(settings: Settings, database: Database, secrets: Values | 
             opened = await _open_local(settings, settings.memory_file)
         case "replicated":
             opened = await _open_replicated(settings, settings.memory_file, database)
+    opened.places.runs = database
     if settings.memory_embedding_model is not None:
         models = EmbeddingModels(settings, secrets or _no_secrets)
         # The limits are in the database of runs, which a memory file is not.

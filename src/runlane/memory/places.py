@@ -67,6 +67,8 @@ class MemoryPlaces:
     node: OwnerNode | None = None
     index: MemoryIndex | None = None
     path: str | None = None
+    # The database of runs and quotas; the same as `shared` unless memory is in a file alone.
+    runs: Database | None = None
 
     async def barrier(self, memory_id: str) -> None:
         """Wait for the changes of a memory that were accepted before this call."""

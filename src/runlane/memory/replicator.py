@@ -25,6 +25,7 @@ from runlane.store.memory.replication import MemoryVerdict, Verdict, replicate
 log = structlog.get_logger(__name__)
 
 BATCH_OPS: Final = 2000
+_LANES: Final = 2
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _LONGEST_BACKOFF_SECONDS: Final = 5.0
 # A wake-up that was lost, such as one of a retry by another component, costs at most this.
@@ -39,6 +40,11 @@ class Replicator:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._reading = asyncio.Lock()
+        # The memory after which the next batch is read, so that all memories have their turn.
+        self._after = ""
+        # Memories of the batches that are being sent: the order of a memory needs one batch at a time.
+        self._sending: set[str] = set()
 
     def wake(self) -> None:
         """Note that there are new operations."""
@@ -90,14 +96,49 @@ class Replicator:
         await asyncio.sleep(full * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
 
     async def round(self) -> bool:
-        """Send one batch; return whether there was one."""
-        ops = await local_log.pending_ops(self._node.reader, BATCH_OPS)
-        if not ops:
+        """Send what waits; return whether there was anything.
+
+        While the database applies one batch, the next one is read and sent over another connection.
+        """
+        first = await self._next()
+        if not first:
             return False
-        failpoint("replicate.read")
-        owned = await self._owned(ops)
-        await self._send(owned)
+        lanes = [self._drain(first)]
+        if len(first) >= BATCH_OPS:
+            lanes += [self._drain(()) for _ in range(_LANES - 1)]
+        results = await asyncio.gather(*lanes, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
         return True
+
+    async def _drain(self, ops: Sequence[PlannedOp]) -> None:
+        """Send a batch, then further ones while they are full."""
+        while ops := ops or await self._next():
+            full = len(ops) >= BATCH_OPS
+            try:
+                failpoint("replicate.read")
+                await self._send(await self._owned(ops))
+            finally:
+                self._sending.difference_update({op.memory_id for op in ops})
+            if not full:
+                return
+            ops = ()
+
+    async def _next(self) -> Sequence[PlannedOp]:
+        """Return a batch of memories of which none is being sent."""
+        async with self._reading:
+            ops = await local_log.pending_ops(self._node.reader, self._after, BATCH_OPS)
+            if len(ops) < BATCH_OPS and self._after:
+                # The end of the list: continue at its beginning.
+                ops = [*ops, *await local_log.pending_ops(self._node.reader, "", BATCH_OPS - len(ops))]
+            found: dict[tuple[str, int], PlannedOp] = {}
+            for op in ops:
+                if op.memory_id not in self._sending:
+                    found[op.memory_id, op.seq] = op
+            self._after = ops[-1].memory_id if ops else ""
+            self._sending.update(memory_id for memory_id, _ in found)
+            return list(found.values())
 
     async def _owned(self, ops: Sequence[PlannedOp]) -> list[PlannedOp]:
         """Return the operations of memories that this node owns, acquiring those that it does not."""

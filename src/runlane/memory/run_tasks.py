@@ -1,6 +1,6 @@
-"""Work on memories that workers execute as runs. A worker with an embedding model has these tasks.
+"""Work on memories that workers execute as runs: embeddings, export, import and purge.
 
-Only Runlane starts them.
+Only Runlane starts them. A worker without an embedding model has no task for embeddings.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from runlane.memory.indexing import MemoryIndex
 
 INDEX_TASK: Final = "runlane.memory.index"
+EXPORT_TASK: Final = "runlane.memory.export"
+IMPORT_TASK: Final = "runlane.memory.import"
+PURGE_TASK: Final = "runlane.memory.purge"
 
 
 class RunContext(Protocol):
@@ -32,9 +35,38 @@ class RunContext(Protocol):
 
 def memory_tasks(settings: Settings, opener: MemoryOpener) -> Mapping[str, Task]:
     """Return the tasks of a worker whose memory is opened by `opener`, by name."""
-    if settings.memory_embedding_model is None:
-        return {}
+    tasks = _archive_tasks(opener)
+    if settings.memory_embedding_model is not None:
+        tasks.append(_index_task(opener))
+    return {task.name: task for task in tasks}
 
+
+def _archive_tasks(opener: MemoryOpener) -> list[Task]:
+    async def export(ctx: Any, memory_id: str) -> dict[str, int]:
+        """Write everything of a memory to the log of the run."""
+        from runlane.memory import archiving
+
+        return await archiving.with_retries(archiving.export_memory(ctx, await opener.service(), memory_id))
+
+    async def import_(
+        ctx: Any, memory_id: str, entries: list[dict[str, Any]], fragments: list[dict[str, Any]]
+    ) -> dict[str, int]:
+        """Add entries and fragments to a memory."""
+        from runlane.memory import archiving
+
+        service = await opener.service()
+        return await archiving.with_retries(archiving.import_memory(ctx, service, memory_id, entries, fragments))
+
+    async def purge(ctx: Any, memory_id: str, before_us: int | None = None) -> dict[str, int]:
+        """Delete the content of the entries of a memory."""
+        from runlane.memory import archiving
+
+        return await archiving.with_retries(archiving.purge_memory(ctx, await opener.service(), memory_id, before_us))
+
+    return [make_task(export, EXPORT_TASK), make_task(import_, IMPORT_TASK), make_task(purge, PURGE_TASK)]
+
+
+def _index_task(opener: MemoryOpener) -> Task:
     async def index(ctx: Any, memory_id: str, seq: int, reset: bool = False) -> dict[str, int]:
         """Compute the embeddings that the entries of a memory need up to this number."""
         found = await _index_of(opener)
@@ -44,8 +76,7 @@ def memory_tasks(settings: Settings, opener: MemoryOpener) -> Mapping[str, Task]
             await context.checkpoint({"reset": True})
         return await found.index(memory_id, context.progress)
 
-    made = make_task(index, INDEX_TASK)
-    return {made.name: made}
+    return make_task(index, INDEX_TASK)
 
 
 async def _index_of(opener: MemoryOpener) -> MemoryIndex:

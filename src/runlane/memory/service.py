@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
-from runlane.domain.ids import new_id
+from runlane.domain.ids import new_id, new_ids
 from runlane.domain.memory import (
     MAX_ENTRY_PAGE,
     MAX_QUERY_CHARACTERS,
@@ -77,7 +77,7 @@ class MemoryService(MemoryVaults):
         now = self._clock()
         checked = bounds.check_entries(tuple(entries), now)
         # Ids are made here and not by the writer: both threads would wait for the lock of their source.
-        ids = tuple([new_id("entry") for _ in checked])
+        ids = tuple(new_ids("entry", len(checked)))
         keys = _keys(idempotency_key, ids[0], "add", checked)
         answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked, ids))
         return cast("tuple[MemoryEntry, ...]", answer)

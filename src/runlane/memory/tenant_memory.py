@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from runlane.domain.memory import (
@@ -31,11 +31,14 @@ _PAGE: Final = 1000
 
 
 class TenantMemory:
-    """Memory of one tenant, in this process."""
+    """Memory of one tenant, in this process. `audit` records operations on whole memories, by their names."""
 
-    def __init__(self, service: MemoryService, tenant: str) -> None:
+    def __init__(
+        self, service: MemoryService, tenant: str, audit: Callable[[str, str], Awaitable[None]] | None = None
+    ) -> None:
         self._service = service
         self._tenant = tenant
+        self._audit = audit or _unrecorded
 
     async def create_user(
         self, user_id: str, email: str, *, display_name: str = "", time_zone: str = DEFAULT_ZONE
@@ -100,6 +103,8 @@ class TenantMemory:
 
     async def delete_memory(self, memory_id: str) -> None:
         """Delete a memory with everything in it."""
+        await self._service.get_memory(self._tenant, memory_id)
+        await self._audit("memory.delete", memory_id)
         await self._service.delete_memory(self._tenant, memory_id)
 
     async def add_entry(self, memory_id: str, entry: NewEntry, *, idempotency_key: str | None = None) -> MemoryEntry:
@@ -186,6 +191,7 @@ class TenantMemory:
 
     async def discard_parked(self, memory_id: str) -> MemoryOp:
         """Drop the rejected operation of a parked memory."""
+        await self._audit("memory.discard", memory_id)
         return await self._service.discard_parked(self._tenant, memory_id)
 
     async def export_memory(self, memory_id: str) -> MemoryExport:
@@ -206,4 +212,9 @@ class TenantMemory:
         """Delete every vault, memory and user of the tenant, which `confirm` names."""
         if confirm != self._tenant:
             raise InvalidRequest(f'confirm="{confirm}" does not name the tenant "{self._tenant}". Nothing was deleted.')
+        await self._audit("memory.delete_all", self._tenant)
         await self._service.delete_tenant(self._tenant)
+
+
+async def _unrecorded(_action: str, _subject: str) -> None:
+    """Record nothing: a program that opens memory by itself has no actor."""

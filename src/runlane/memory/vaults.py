@@ -13,6 +13,7 @@ from runlane.errors import Conflict, Unavailable
 from runlane.memory import bounds
 from runlane.memory.places import MemoryPlaces
 from runlane.store.memory import administration
+from runlane.store.memory.quotas import room_for_memory
 from runlane.store.sql.database import Database
 
 _DELETED_AT_ONCE: Final = 100
@@ -86,7 +87,8 @@ class MemoryVaults:
         vault = await (self._default_vault(tenant) if vault_id is None else self.get_vault(tenant, vault_id))
         now = self._clock()
         new = Memory(new_id("mem"), tenant, vault.id, title, memory_type, description, now, 1)
-        created = await administration.create_memory(self._shared, new)
+        check = await room_for_memory(self._places.runs or self._shared, self._shared, tenant)
+        created = await administration.create_memory(self._shared, new, check)
         self.on_change(tenant, created.id)
         return created
 

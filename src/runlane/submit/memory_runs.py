@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,12 +11,15 @@ import orjson
 import structlog
 
 from runlane.domain.lane import DEFAULT_LANE
+from runlane.domain.memory_archive import MemoryImport, import_json
 from runlane.domain.options import RunOptions
 from runlane.domain.run import Accepted
-from runlane.errors import InvalidRequest, RunlaneError
+from runlane.errors import InputTooLarge, InvalidRequest, RunlaneError
 from runlane.maintenance.service import PeriodicService
-from runlane.memory.run_tasks import INDEX_TASK
+from runlane.memory.bounds import check_entry, check_fragment
+from runlane.memory.run_tasks import EXPORT_TASK, IMPORT_TASK, INDEX_TASK, PURGE_TASK
 from runlane.resources import Resources
+from runlane.store.memory.auditing import audit_memory
 from runlane.store.queue.accept import NewRun
 from runlane.submit.tasks import new_run
 
@@ -51,6 +55,52 @@ async def start_reindex(connection: Resources, tenant: str, memory_id: str) -> A
         )
     given = {"seq": memory.last_seq, "reset": True}
     (accepted,) = await connection.accept([memory_run(connection, INDEX_TASK, tenant, memory_id, given)])
+    return accepted
+
+
+async def start_export(connection: Resources, tenant: str, memory_id: str, *, actor: str) -> Accepted:
+    """Start a run that writes everything of a memory to its log."""
+    return await _start(connection, EXPORT_TASK, tenant, memory_id, {}, actor=actor)
+
+
+async def start_import(
+    connection: Resources, tenant: str, memory_id: str, given: MemoryImport, *, actor: str, key: str | None = None
+) -> Accepted:
+    """Start a run that adds entries and fragments to a memory. Runs of one memory are executed in their order."""
+    now = time.time_ns() // 1000
+    for entry in given.entries:
+        check_entry(entry, now)
+    for fragment in given.fragments:
+        check_fragment(fragment.name, fragment.content)
+    return await _start(connection, IMPORT_TASK, tenant, memory_id, import_json(given), actor=actor, key=key)
+
+
+async def start_purge(
+    connection: Resources, tenant: str, memory_id: str, before_us: int | None, *, actor: str
+) -> Accepted:
+    """Start a run that deletes the content of the entries of a memory, or of those before a time."""
+    return await _start(connection, PURGE_TASK, tenant, memory_id, {"before_us": before_us}, actor=actor)
+
+
+async def _start(
+    connection: Resources,
+    target: str,
+    tenant: str,
+    memory_id: str,
+    given: Mapping[str, Any],
+    *,
+    actor: str,
+    key: str | None = None,
+) -> Accepted:
+    await (await connection.memory_opener.service()).get_memory(tenant, memory_id)
+    run = memory_run(connection, target, tenant, memory_id, given, key)
+    if len(run.input) > connection.settings.max_input_bytes:
+        raise InputTooLarge(
+            f"The content has {len(run.input)} bytes; at most {connection.settings.max_input_bytes} are allowed "
+            "(RUNLANE_MAX_INPUT_BYTES). Import it in several runs."
+        )
+    await audit_memory(connection.database, actor, tenant, target.removeprefix("runlane."), memory_id)
+    (accepted,) = await connection.accept([run])
     return accepted
 
 

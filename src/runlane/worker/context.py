@@ -65,6 +65,11 @@ class Context:
         return self._claimed.attempt
 
     @property
+    def tenant(self) -> str:
+        """The tenant of the run."""
+        return self._claimed.tenant
+
+    @property
     def idempotency_key(self) -> str:
         """The same for every attempt of the run: pass it to other systems so that they act once."""
         return self._claimed.run_id

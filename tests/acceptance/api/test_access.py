@@ -202,8 +202,17 @@ def _needs(dependant: Dependant) -> Iterator[RequiredPermission]:
         yield from _needs(inner)
 
 
+_endpoints: list[Endpoint] = []
+
+
 def endpoints(application: FastAPI) -> list[Endpoint]:
-    """Return every route but the public ones, with the permission it declares."""
+    """Return every route but the public ones, with the permission it declares. All applications have the same ones."""
+    if not _endpoints:
+        _endpoints.extend(_endpoints_of(application))
+    return _endpoints
+
+
+def _endpoints_of(application: FastAPI) -> list[Endpoint]:
     found: list[Endpoint] = []
     for context in iter_route_contexts(application.routes):
         path = str(context.path)

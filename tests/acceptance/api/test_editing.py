@@ -33,7 +33,7 @@ async def test_problems_have_their_place_in_the_text(idle_api: Api) -> None:
     assert 'did you mean "two"' in finding["message"]
     valid = await check(idle_api, HELLO)
     assert (valid["valid"], valid["change"]) == (True, "added")
-    # The graph of what is not stored yet, as it will be drawn.
+    # The graph of a definition that is not stored.
     assert [node["id"] for node in valid["graph"]["nodes"]] == [step["id"] for step in HELLO["steps"]]
     assert valid["graph"]["version"] == valid["version"]
     assert (await idle_api.get("/orchestrations")).json()["orchestrations"] == []

@@ -9,6 +9,7 @@ import pytest
 
 from runlane import Client, Conflict, MemoryBusy, NotFound
 from runlane.domain.memory import CommitState, NewEntry
+from runlane.domain.memory_archive import MemoryImport, NewFragment
 from runlane.errors import InvalidRequest
 from runlane.store.access.roles import set_role
 from runlane.store.access.tenants import create_tenant
@@ -248,3 +249,36 @@ async def test_a_full_shard_answers_429_and_stores_nothing(idle_api: Api) -> Non
     page = await service.list_entries("default", memory_id, limit=500)
     assert len(page.entries) == 128
     assert not any(entry.text == "too much" for entry in page.entries)
+
+
+async def test_runs_on_a_memory_are_started_by_keys_that_may(api: Api) -> None:
+    memory_id = await new_memory(api, "archive")
+    path = f"/memory/memories/{memory_id}"
+    async with Client(api.url, await api.key()) as client:
+        memory = client.memory
+        given = MemoryImport([NewEntry("one"), NewEntry("two")], [NewFragment("context", "Imported.")])
+        runs = await memory.start_import(memory_id, given, idempotency_key="import-1")
+        assert await memory.start_import(memory_id, given, idempotency_key="import-1") == runs
+        for run_id in runs:
+            assert (await client.wait(run_id, 60)).status == "completed"
+        exported = await memory.start_export(memory_id)
+        assert (await client.wait(exported, 60)).result == {"records": 4, "entries": 2, "fragments": 1}
+        assert await memory.read_export(exported) == await memory.export_memory(memory_id)
+        with pytest.raises(NotFound):
+            await memory.read_export(runs[0])
+        purged = await memory.start_purge(memory_id)
+        assert (await client.wait(purged, 60)).result == {"deleted": 2}
+        assert (await memory.get_fragment(memory_id, "context")).content == "Imported."
+        # There is no embedding model.
+        with pytest.raises(InvalidRequest, match="RUNLANE_MEMORY_EMBEDDING_MODEL"):
+            await memory.reindex(memory_id)
+        await memory.delete_memory(memory_id)
+        actions = {entry.action for entry in await client.admin.audit(limit=100)}
+        assert {"memory.import", "memory.export", "memory.purge", "memory.delete"} <= actions
+    problem_of(await api.post(f"{path}/purge", {}), 404, "not_found")
+    other = await new_memory(api, "other")
+    problem_of(await api.post(f"/memory/memories/{other}/import", {}), 422, "invalid_request")
+    writer = {"Authorization": f"Bearer {await api.key('developer')}"}
+    for name in ("purge", "export", "reindex"):
+        answer = await api.client.post(f"{MEMORY}/memories/{other}/{name}", json={}, headers=writer)
+        problem_of(answer, 403, "forbidden")

@@ -14,7 +14,7 @@ from runlane.api.auth import Anyone, MemoryAdmin, MemoryRead, MemoryWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.compat import memory_v0_schemas as shapes
 from runlane.api.error_responses import answers
-from runlane.api.routes.memory_vaults import memory_of
+from runlane.api.routes.memory_vaults import audited, memory_of
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, moment_us
 from runlane.api.serializers import JsonBody, moment
 from runlane.domain.memory import CONTEXT_FRAGMENT, DEFAULT_CONTEXT, MAX_FRAGMENT_CHARACTERS, MAX_SEARCH_HITS, Memory
@@ -113,6 +113,7 @@ async def delete_memory(request: Request, principal: MemoryAdmin, vault_id: Vaul
     """Delete a memory with everything in it."""
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    await audited(request, principal, principal.tenant, "memory.delete", found.id)
     await memory.delete_memory(principal.tenant, found.id)
     return Response(status_code=204)
 

@@ -93,7 +93,8 @@ async def put_quota(
 
 
 async def _quotas(parts: Services, tenant: str) -> Sequence[QuotaUse]:
-    return await read_quotas(parts.database, tenant, server_quotas(parts.app.settings))
+    uses = await read_quotas(parts.database, tenant, server_quotas(parts.app.settings))
+    return await parts.connection.memory_opener.with_use(tenant, uses)
 
 
 @router.get("/usage", response_model=UsageReport, responses=answers(404))

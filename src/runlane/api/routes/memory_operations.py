@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from runlane.access.policy import may_see, require_platform, tenant_to_use
 from runlane.api.auth import MemoryAdmin
 from runlane.api.error_responses import answers
-from runlane.api.routes.memory_vaults import MemoryId, Tenant, memory_of
+from runlane.api.routes.memory_vaults import MemoryId, Tenant, audited, memory_of
 from runlane.api.schemas.fields import Name
 from runlane.api.schemas.memory import DeletedBody, MemoryRunBody, RetriedBody
 from runlane.api.serializers import JsonBody, ValueBody
@@ -43,6 +43,7 @@ async def discard_parked(
 ) -> ValueBody:
     """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first one."""
     owner = tenant_to_use(principal, tenant)
+    await audited(request, principal, owner, "memory.discard", memory_id)
     return ValueBody(await (await memory_of(request)).discard_parked(owner, memory_id))
 
 
@@ -87,5 +88,6 @@ async def delete_tenant(
     """Delete every vault, memory and user of a tenant. `confirm` has to name the tenant."""
     if not may_see(principal, confirm):
         raise InvalidRequest(f'confirm="{confirm}" does not name the tenant of the key. Nothing was deleted.')
+    await audited(request, principal, confirm, "memory.delete_all", confirm)
     await (await memory_of(request)).delete_tenant(confirm)
     return JsonBody({"deleted": confirm})

@@ -21,8 +21,10 @@ from runlane.api.schemas.memory import (
 )
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
+from runlane.domain.access import Principal
 from runlane.domain.memory import Memory, MemoryUser, Vault
 from runlane.memory.service import MemoryService
+from runlane.store.memory.auditing import audit_memory
 
 router = APIRouter(prefix="/memory", tags=["memory"])
 
@@ -36,6 +38,11 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 async def memory_of(request: Request) -> MemoryService:
     """Return the memory of the process that received the request."""
     return await parts_of(request).app.memory()
+
+
+async def audited(request: Request, principal: Principal, tenant: str, action: str, subject: str) -> None:
+    """Record an operation on a whole memory before it begins."""
+    await audit_memory(parts_of(request).database, principal.actor, tenant, action, subject)
 
 
 @router.post("/users", status_code=201, response_model=MemoryUser, responses=answers(404, 409))
@@ -138,5 +145,8 @@ async def delete_memory(
     request: Request, principal: MemoryAdmin, memory_id: MemoryId, tenant: Tenant = None
 ) -> JsonBody:
     """Delete a memory with everything in it."""
-    await (await memory_of(request)).delete_memory(tenant_to_use(principal, tenant), memory_id)
+    owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
+    await memory.get_memory(owner, memory_id)
+    await audited(request, principal, owner, "memory.delete", memory_id)
+    await memory.delete_memory(owner, memory_id)
     return JsonBody({"deleted": memory_id})

@@ -18,6 +18,7 @@ from runlane.domain.quota import (
     COLLECTING_KEYS,
     DAY_US,
     EVENTS_PER_MINUTE,
+    MEMORIES,
     RUNS_PER_DAY,
     STORED_BYTES,
     TRIGGERS,
@@ -46,6 +47,7 @@ from runlane.store.sql.schema import (
     chat_sessions,
     definitions,
     lanes,
+    memories,
     runs,
     schedules,
     secrets,
@@ -131,6 +133,7 @@ QUOTAS: Final = (
         default=DEFAULT_MAX_SCHEDULES,
     ),
     QuotaRule(COLLECTING_KEYS, "Keys with a debounced run or a batch that is not due yet.", COUNT_COLLECTING),
+    QuotaRule(MEMORIES, "Memories.", _count_of(MEMORIES, memories.c.tenant == _tenant)),
     QuotaRule(
         TRIGGERS,
         "Triggers.",
@@ -283,6 +286,12 @@ async def check_one_more(session: Session, tenant: str, name: str, default: int 
     if refusal is not None:
         raise refusal
     await warn_of_quota(session, tenant, name, limit, used, used + count)
+
+
+async def stored_limit(database: Database, tenant: str, name: str) -> int | None:
+    """Return the limit of a quota that is counted elsewhere, or None without one."""
+    rows = await database.query(_FIND, tenant=tenant, name=name)
+    return rows[0]["most"] if rows else None
 
 
 async def use_of(session: Session, name: str, tenant: str) -> int:

@@ -6,7 +6,7 @@ database, or in the file if no other copy exists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 
 from sqlalchemy import BigInteger, FromClause, Integer, Text, bindparam, delete, insert, literal_column, select, update
@@ -291,8 +291,8 @@ async def delete_vault(database: Database, tenant: str, vault_id: str) -> None:
     await database.transact(work)
 
 
-async def create_memory(database: Database, new: Memory) -> Memory:
-    """Create a memory with its context. Conflict if the title is taken in the vault."""
+async def create_memory(database: Database, new: Memory, check: Callable[[Session], Awaitable[None]]) -> Memory:
+    """Create a memory with its context. Conflict if the title is taken in the vault. `check` may refuse it."""
     content = DEFAULT_CONTEXT.encode()
     context = {
         "content": DEFAULT_CONTEXT,
@@ -303,6 +303,7 @@ async def create_memory(database: Database, new: Memory) -> Memory:
     op = PlannedOp(new.id, 1, new_id("op"), "", MemoryOpKind.PUT_FRAGMENT, CONTEXT_FRAGMENT, context, new.created_at_us)
 
     async def work(session: Session) -> Memory:
+        await check(session)
         rows = await session.fetch(
             _CREATE_MEMORY,
             id=new.id,

@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, bindparam, 
 from sqlalchemy.sql.base import Executable
 
 from runlane.store.memory.operations import PUT_FRAGMENTS
+from runlane.store.memory.rows import UNKEYED
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import upsert
 from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_ops
@@ -40,7 +41,7 @@ _FRAGMENTS = Statement(
 _OPS = Statement(
     "memory_ops_to_copy",
     select(memory_ops)
-    .where(memory_ops.c.memory_id == _memory, memory_ops.c.seq > _after)
+    .where(memory_ops.c.memory_id == _memory, memory_ops.c.seq > _after, memory_ops.c.fingerprint != UNKEYED)
     .order_by(memory_ops.c.seq)
     .limit(_limit),
     purpose="Read the operations of a memory for a copy, which recognises repeated requests by them.",

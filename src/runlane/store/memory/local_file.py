@@ -6,21 +6,27 @@ identity of the node. `pragma user_version` is the version of this layout.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
+from sqlalchemy import Table
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, StorageFull
-from runlane.store.sql.schema.memory import MEMORY_TABLES, memory_indexes, memory_vectors
+from runlane.store.sql.database import Session
+from runlane.store.sql.schema.memory import MEMORY_TABLES, memory_indexes, memory_ops, memory_vectors
 from runlane.store.sql.sqlite import SqliteDatabase
 
-VERSION: Final = 2
+VERSION: Final = 3
 Synchronous = Literal["full", "normal"]
+T = TypeVar("T")
 
 _WORDS_TABLE: Final = (
     "create virtual table memory_words using fts5("
@@ -42,9 +48,12 @@ _TRIGGERS: Final = {
     f"null begin {_DROP_WORDS}; end",
     "memory_words_removed": f"delete on memory_entries when old.deleted_at is null begin {_DROP_WORDS}; end",
 }
-# An index of all operation ids would be written at random places for each operation; requests without an idempotency
-# key are not looked up.
+# What each operation writes bounds how many are acknowledged, so the log is one tree: its key is (memory_id, seq), and
+# its indexes have the operations with an idempotency key alone. Memories with operations that wait have an index.
 _KEYED_OPS: Final = "create unique index memory_ops_id on memory_ops (memory_id, op_id) where fingerprint <> ''"
+_OLD_OPS: Final = "create index memory_ops_created on memory_ops (created_at) where fingerprint <> ''"
+_UNREPLICATED: Final = "create index memories_unreplicated on memories (id) where last_seq > applied_seq"
+_OPS_INDEXES: Final = frozenset({"memory_ops_id", "memory_ops_created", "memory_ops_waiting"})
 # Checkpoints are made by another connection; this bounds the log if that one does not keep up.
 _CHECKPOINT_PAGES: Final = 16_384
 
@@ -53,6 +62,7 @@ class LocalFile(SqliteDatabase):
     """A connection to a memory file. One of them writes, others read."""
 
     node_id: str = ""
+    _synchronous: Synchronous = "full"
 
     @classmethod
     async def open_writer(
@@ -73,6 +83,7 @@ class LocalFile(SqliteDatabase):
 
     def _prepare(self, synchronous: Synchronous, copies: bool) -> str:
         connection = self._open_connection()
+        self._synchronous = synchronous
         connection.execute(f"pragma synchronous={synchronous}")
         # Pages of deleted content are overwritten, so that deleting an entry removes it from the disk.
         connection.execute("pragma secure_delete=on")
@@ -87,8 +98,8 @@ class LocalFile(SqliteDatabase):
                 )
             if version == 0:
                 _create(connection, copies=copies)
-            elif version < VERSION:
-                _upgrade(connection)
+            else:
+                _upgrade(connection, version)
             row = connection.execute("select id from memory_identity").fetchone()
             connection.execute("commit")
         except BaseException:
@@ -96,6 +107,21 @@ class LocalFile(SqliteDatabase):
                 connection.execute("rollback")
             raise
         return str(row["id"])
+
+    async def transact_lazily(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Run a transaction that a crash of the process does not undo, but a power failure may.
+
+        It does not wait for the disk. A later transaction that does makes it durable as well.
+        """
+        return await asyncio.shield(self._thread.submit(lambda: self._transact_lazily(work)))
+
+    def _transact_lazily(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        connection = self._open_connection()
+        connection.execute("pragma synchronous=normal")
+        try:
+            return self._transact(work)[0]
+        finally:
+            connection.execute(f"pragma synchronous={self._synchronous}")
 
     async def checkpoint(self) -> None:
         """Copy the write-ahead log to the file as far as no reader needs it. Does not wait for the writer."""
@@ -121,16 +147,13 @@ class LocalFile(SqliteDatabase):
 
 
 def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
-    dialect = sqlite_dialect.dialect()
     for table in MEMORY_TABLES:
-        connection.execute(str(CreateTable(table).compile(dialect=dialect)))
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            # A copy of a memory that was deleted or moved must not keep another one from having its title.
-            title = copies and index.name == "memories_title"
-            if title or index.dialect_options["postgresql"]["using"] or index.name == "memory_ops_id":
-                continue
-            connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
-    connection.execute(_KEYED_OPS)
+        if table is memory_ops:
+            _create_log(connection)
+            continue
+        # A copy of a memory that was deleted or moved must not keep another one from having its title.
+        _create_table(connection, table, without={"memories_title"} if copies else set())
+    connection.execute(_UNREPLICATED)
     connection.execute(_WORDS_TABLE)
     for name, body in _TRIGGERS.items():
         connection.execute(f"create trigger {name} after {body}")
@@ -139,15 +162,37 @@ def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
     connection.execute(f"pragma user_version={VERSION}")
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    connection.execute("drop index memory_ops_id")
-    connection.execute(_KEYED_OPS)
-    connection.execute("delete from memory_ops where state = 'applied' and fingerprint = ''")
+def _create_table(connection: sqlite3.Connection, table: Table, without: AbstractSet[str]) -> None:
     dialect = sqlite_dialect.dialect()
-    for table in (memory_vectors, memory_indexes):
-        connection.execute(str(CreateTable(table).compile(dialect=dialect)))
-        for index in table.indexes:
+    connection.execute(str(CreateTable(table).compile(dialect=dialect)))
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        if index.name not in without and not index.dialect_options["postgresql"]["using"]:
             connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
+
+
+def _create_log(connection: sqlite3.Connection) -> None:
+    definition = str(CreateTable(memory_ops).compile(dialect=sqlite_dialect.dialect()))
+    connection.execute(f"{definition} without rowid")
+    connection.execute(_KEYED_OPS)
+    connection.execute(_OLD_OPS)
+
+
+def _upgrade(connection: sqlite3.Connection, version: int) -> None:
+    if version < 2:
+        for table in (memory_vectors, memory_indexes):
+            _create_table(connection, table, without=frozenset())
+    if version < 3:
+        names = ", ".join(column.name for column in memory_ops.c)
+        for index in _OPS_INDEXES:
+            connection.execute(f"drop index if exists {index}")
+        connection.execute("alter table memory_ops rename to memory_ops_before")
+        _create_log(connection)
+        connection.execute(
+            f"insert into memory_ops ({names}) select {names} from memory_ops_before "  # noqa: S608 - constants
+            "where state <> 'applied' or fingerprint <> ''"
+        )
+        connection.execute("drop table memory_ops_before")
+        connection.execute(_UNREPLICATED)
     connection.execute(f"pragma user_version={VERSION}")
 
 

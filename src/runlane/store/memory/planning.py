@@ -7,6 +7,7 @@ cannot be accepted raises and leaves no trace, so the others of its batch are no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from runlane.domain.memory import (
 )
 from runlane.domain.text import dump_json
 from runlane.errors import Conflict, InvalidRequest, NotFound
-from runlane.store.memory.operations import PlannedOp
+from runlane.store.memory.operations import EntryRow, PlannedOp, entry_row
 from runlane.store.memory.requests import (
     AddEntries,
     CorrectEntry,
@@ -46,12 +47,24 @@ class MemoryHead:
 
 @dataclass(slots=True)
 class PlanFacts:
-    """What a batch of requests depends on. An entry that is deleted is None."""
+    """What a batch of requests depends on. An entry that is deleted is None.
+
+    Entries that requests without an idempotency key add are in `rows`; every other change is in `ops`. `touched` has
+    the memories that change. `kept` has memory, number and payload of entries that the batch may change and that are
+    not replicated; `kept_rows` has those of `rows` that it changes.
+    """
 
     heads: dict[str, MemoryHead]
     entries: dict[str, MemoryEntry | None]
     fragments: dict[str, set[str]]
     applied_at_once: bool
+    kept: Sequence[tuple[str, int, str]] = ()
+    targets: AbstractSet[str] = frozenset()
+    now_us: int = 0
+    touched: set[str] = field(default_factory=set[str])
+    rows: list[EntryRow] = field(default_factory=list[EntryRow])
+    rows_by_id: dict[str, EntryRow] = field(default_factory=dict[str, EntryRow])
+    kept_rows: list[EntryRow] = field(default_factory=list[EntryRow])
     ops: list[PlannedOp] = field(default_factory=list[PlannedOp])
     keyed_ops: list[PlannedOp] = field(default_factory=list[PlannedOp])
 
@@ -93,11 +106,6 @@ def plan(request: MemoryRequest, facts: PlanFacts) -> MemoryAnswer:
             raise TypeError(f"{type(request).__name__} is not a request of a memory")
 
 
-def op_id_of(op_id: str, index: int) -> str:
-    """Return the id of the operation for an entry of a request that adds several."""
-    return op_id if index == 0 else f"{op_id}.{index}"
-
-
 def _op(
     request: MemoryRequest,
     facts: PlanFacts,
@@ -107,6 +115,7 @@ def _op(
     change: Mapping[str, Any],
 ) -> int:
     head.last_seq += 1
+    entry = entry_row(head.id, head.last_seq, change) if kind is MemoryOpKind.CORRECT else None
     op = PlannedOp(
         head.id,
         head.last_seq,
@@ -116,14 +125,19 @@ def _op(
         subject,
         change,
         request.now_us,
+        entry,
     )
     facts.ops.append(op)
+    facts.touched.add(head.id)
+    facts.now_us = request.now_us
     if request.keyed:
         facts.keyed_ops.append(op)
+    if subject in facts.rows_by_id:
+        facts.kept_rows.append(facts.rows_by_id.pop(subject))
     return head.last_seq
 
 
-def _entry_change(entry_id: str, entry: NewEntry, now_us: int, corrects: str | None) -> dict[str, Any]:
+def _correcting(entry_id: str, entry: NewEntry, now_us: int, corrects: str) -> dict[str, Any]:
     return {
         "id": entry_id,
         "text": entry.text,
@@ -157,35 +171,41 @@ def _added(
 
 
 def _add(request: AddEntries, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
-    # The hot path of memory: each entry costs one operation, one value and no further call.
-    memory_id, now_us, fingerprint, synced = head.id, request.now_us, request.fingerprint, facts.applied_at_once
-    ops: list[PlannedOp] = []
+    # The hot path of memory: without an idempotency key, an entry costs a row and the value that is returned.
+    memory_id, now_us, synced = head.id, request.now_us, facts.applied_at_once
+    rows: list[EntryRow] = []
     added: list[MemoryEntry] = []
     seq = head.last_seq
-    for index, (entry, entry_id) in enumerate(zip(request.entries, request.ids, strict=True)):
+    for entry, entry_id in zip(request.entries, request.ids, strict=True):
         seq += 1
-        change = _entry_change(entry_id, entry, now_us, None)
-        op_id = op_id_of(request.op_id, index)
-        ops.append(PlannedOp(memory_id, seq, op_id, fingerprint, MemoryOpKind.ADD, entry_id, change, now_us))
-        value = MemoryEntry(
-            entry_id,
-            memory_id,
-            seq,
-            entry.text,
-            entry.summary,
-            entry.metadata,
-            entry.tags,
-            now_us,
-            entry.expires_at_us,
-            synced=synced,
+        text, summary, given, tags = entry.text, entry.summary, entry.metadata, entry.tags
+        expires_at = entry.expires_at_us
+        metadata, tagged = dump_json(given) if given else "{}", dump_json(tags) if tags else "{}"
+        rows.append((entry_id, memory_id, seq, text, summary, metadata, tagged, now_us, expires_at, None))
+        added.append(
+            MemoryEntry(
+                entry_id, memory_id, seq, text, summary, given, tags, now_us, expires_at, None, None, None, None, synced
+            )
         )
-        added.append(value)
-        facts.entries[entry_id] = value
     head.last_seq = seq
-    facts.ops += ops
+    facts.touched.add(memory_id)
+    facts.now_us = now_us
     if request.keyed:
+        ops = [_keyed_add(request, index, row) for index, row in enumerate(rows)]
+        facts.ops += ops
         facts.keyed_ops += ops
+    else:
+        facts.rows += rows
+    if not facts.targets.isdisjoint(request.ids):
+        facts.entries.update((value.id, value) for value in added)
+        if not request.keyed:
+            facts.rows_by_id.update((row[0], row) for row in rows)
     return tuple(added)
+
+
+def _keyed_add(request: AddEntries, index: int, row: EntryRow) -> PlannedOp:
+    op_id = request.op_id if index == 0 else f"{request.op_id}.{index}"
+    return PlannedOp(row[1], row[2], op_id, request.fingerprint, MemoryOpKind.ADD, row[0], {}, request.now_us, row)
 
 
 def _target(request: MemoryRequest, facts: PlanFacts, entry_id: str) -> MemoryEntry:
@@ -203,7 +223,7 @@ def _correct(request: CorrectEntry, facts: PlanFacts, head: MemoryHead) -> Memor
             f'The entry "{old.id}" is corrected by "{old.corrected_by}" already. Correct that entry instead.'
         )
     entry_id = request.new_entry_id
-    change = _entry_change(entry_id, request.entry, request.now_us, old.id)
+    change = _correcting(entry_id, request.entry, request.now_us, old.id)
     change["correction_reason"] = request.reason
     seq = _op(request, facts, head, MemoryOpKind.CORRECT, entry_id, change)
     facts.entries[old.id] = replace(old, corrected_by=entry_id)
@@ -253,8 +273,3 @@ def _drop(request: DeleteFragment, facts: PlanFacts, head: MemoryHead) -> Memory
     _op(request, facts, head, MemoryOpKind.DELETE_FRAGMENT, request.name, {})
     names.discard(request.name)
     return None
-
-
-def changed_heads(facts: PlanFacts, touched: Sequence[PlannedOp]) -> list[MemoryHead]:
-    """Return the memories that operations change."""
-    return [facts.heads[memory_id] for memory_id in dict.fromkeys(op.memory_id for op in touched)]

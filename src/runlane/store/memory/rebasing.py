@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sqlalchemy import BigInteger, Text, bindparam, update
 
@@ -31,7 +30,7 @@ async def append_again(database: Database, file: Database, acquired: Acquired, w
     """
     memory_id: str = acquired.row["id"]
     last_seq: int = acquired.row["last_seq"]
-    again = [replace(op, seq=last_seq + index) for index, op in enumerate(waiting, start=1)]
+    again = [op.with_seq(last_seq + index) for index, op in enumerate(waiting, start=1)]
 
     async def append(session: Session) -> None:
         await apply_ops(session, again)

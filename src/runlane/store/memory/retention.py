@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import BigInteger, Integer, bindparam, delete, func, select, tuple_, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, delete, func, select, tuple_, update
 
+from runlane.store.memory.rows import UNKEYED
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, now_us
 from runlane.store.sql.schema.memory import memories, memory_entries, memory_ops, memory_vectors
@@ -17,10 +18,15 @@ PURGED_AT_ONCE: Final = 1000
 _e, _o, _m = memory_entries.c, memory_ops.c, memories.c
 _limit = bindparam("limit", type_=Integer())
 
+# The row of an entry that is not replicated is what replication sends.
+_replicated = select(_m.id).where(_m.id == _e.memory_id, _m.applied_seq >= _e.changed_seq).exists()
 _EXPIRED = Statement(
     "memory_expired_entries",
-    select(_e.id).where(_e.expires_at.is_not(None), _e.expires_at <= now_us()).order_by(_e.expires_at).limit(_limit),
-    purpose="Find entries whose time is over.",
+    select(_e.id)
+    .where(_e.expires_at.is_not(None), _e.expires_at <= now_us(), _replicated)
+    .order_by(_e.expires_at)
+    .limit(_limit),
+    purpose="Find replicated entries whose time is over.",
 )
 _PURGE = Statement(
     "memory_purge_expired",
@@ -42,17 +48,24 @@ _PURGE_VECTORS = Statement(
     delete(memory_vectors).where(member(memory_vectors.c.entry_id, "ids")),
     purpose="Delete the embeddings of expired entries.",
 )
-_old = select(_o.memory_id, _o.seq).where(
-    _o.created_at < now_us() - bindparam("age_us", type_=BigInteger()), _o.state == lit("applied")
-)
-_PRUNE = Statement(
-    "memory_prune_ops",
-    delete(memory_ops)
-    .where(tuple_(_o.memory_id, _o.seq).in_(_old.order_by(_o.created_at).limit(_limit)))
-    .returning(_o.seq),
-    purpose="Delete the ids of operations that are older than repeated requests are recognised.",
-)
-_waits = select(_o.seq).where(_o.memory_id == _m.id, _o.state != lit("applied")).exists()
+
+
+def _prune(*conditions: ColumnElement[bool]) -> Statement:
+    old = select(_o.memory_id, _o.seq).where(
+        _o.created_at < now_us() - bindparam("age_us", type_=BigInteger()), _o.state == lit("applied"), *conditions
+    )
+    return Statement(
+        "memory_prune_ops",
+        delete(memory_ops)
+        .where(tuple_(_o.memory_id, _o.seq).in_(old.order_by(_o.created_at).limit(_limit)))
+        .returning(_o.seq),
+        purpose="Delete the ids of operations that are older than repeated requests are recognised.",
+    )
+
+
+# The index of a file has the operations with an idempotency key alone; SQLite needs the condition to use it.
+_PRUNE: Final = {"sqlite": _prune(_o.fingerprint != UNKEYED), "postgresql": _prune()}
+_waits = _m.last_seq > _m.applied_seq
 _IDLE = Statement(
     "memory_idle_copies",
     select(_m.id)
@@ -88,7 +101,9 @@ async def prune_ops(database: Database, hours: float) -> int:
     """Delete the ids of old operations; return how many."""
 
     async def work(session: Session) -> int:
-        return len(await session.fetch(_PRUNE, age_us=round(hours * 3_600_000_000), limit=PURGED_AT_ONCE))
+        return len(
+            await session.fetch(_PRUNE[session.dialect], age_us=round(hours * 3_600_000_000), limit=PURGED_AT_ONCE)
+        )
 
     return await database.transact(work)
 

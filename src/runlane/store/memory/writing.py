@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Text, bindparam, select, update
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Text, bindparam, select, text, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.memory import MemoryEntry, MemoryOpState
 from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, RunlaneError
-from runlane.store.memory.operations import apply_ops, log_ops
-from runlane.store.memory.planning import MemoryHead, PlanFacts, changed_heads, plan
+from runlane.store.memory.operations import add_rows, apply_ops, entry_payload, entry_row, log_ops, log_rows
+from runlane.store.memory.planning import MemoryHead, PlanFacts, plan
 from runlane.store.memory.requests import (
     AddEntries,
     CorrectEntry,
@@ -110,6 +110,37 @@ _ADVANCE = Statement(
     {"id": Text(), "last_seq": BigInteger(), "applied_seq": BigInteger(), "used_at": BigInteger()},
     purpose="Store the number of the last operation of memories.",
 )
+
+
+def _keep_added(batch: FromClause) -> Executable:
+    b = batch.c
+    return (
+        update(memory_ops)
+        .where(_o.memory_id == b.memory_id, _o.seq == b.seq, _o.payload.is_(None))
+        .values(payload=b.payload)
+    )
+
+
+_KEEP_ADDED = Statement(
+    "memory_keep_added",
+    _keep_added,
+    {"memory_id": Text(), "seq": BigInteger(), "payload": Text()},
+    purpose="Store in the log what was added, before the row of an entry changes that is not replicated.",
+)
+_LAST_ROW = Statement(
+    "memory_last_row",
+    text("select coalesce(max(rowid), 0) as last from memory_entries"),
+    purpose="Read after which row of a file the entries of a batch are added.",
+)
+_LOG_ROWS = Statement(
+    "memory_log_rows",
+    text(
+        "insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) "
+        "select e.memory_id, e.seq, e.id, '', 'add_entry', e.id, case when m.parked then 'blocked' else 'pending' end, "
+        "0, e.created_at from memory_entries e join memories m on m.id = e.memory_id where e.rowid > :before"
+    ).bindparams(bindparam("before", type_=BigInteger())),
+    purpose="Log the entries that a batch has added to a file.",
+)
 _UNOWN = Statement(
     "memory_end_ownership",
     update(memories).where(member(_m.id, "ids")).values(owner=None, epoch=_m.epoch + 1),
@@ -161,16 +192,38 @@ async def write_requests(
 
 
 async def _store(session: Session, facts: PlanFacts, rules: WriteRules) -> None:
-    if not facts.ops:
+    if not facts.touched:
         return
-    changed = changed_heads(facts, facts.ops)
+    if facts.kept:
+        await session.fetch(_KEEP_ADDED, facts.kept)
+    changed = [facts.heads[memory_id] for memory_id in sorted(facts.touched)]
     waiting = {True: MemoryOpState.BLOCKED, False: MemoryOpState.PENDING}
     states = {head.id: waiting[head.parked] if rules.replicated else MemoryOpState.APPLIED for head in changed}
+    if facts.rows:
+        await _store_rows(session, facts, rules)
     await apply_ops(session, facts.ops)
     await log_ops(session, facts.ops if rules.log_all else facts.keyed_ops, states)
-    now = facts.ops[-1].created_at_us
+    if facts.kept_rows and rules.replicated:
+        await session.fetch(_KEEP_ADDED, [(row[1], row[2], entry_payload(row)) for row in facts.kept_rows])
+    now = facts.now_us
     heads = [(head.id, head.last_seq, head.applied_seq if rules.replicated else head.last_seq, now) for head in changed]
     await session.fetch(_ADVANCE, heads)
+
+
+async def _store_rows(session: Session, facts: PlanFacts, rules: WriteRules) -> None:
+    """Add the entries of requests without a key, and log them.
+
+    They may be added before the other operations of the batch: no operation changes an entry before it is added.
+    """
+    if rules.replicated:
+        # The log of a file is written from the rows themselves, so that each entry is passed to SQLite once.
+        before = (await session.fetch(_LAST_ROW))[0]["last"]
+        await add_rows(session, facts.rows)
+        await session.fetch(_LOG_ROWS, before=before)
+        return
+    await add_rows(session, facts.rows)
+    if rules.log_all:
+        await log_rows(session, facts.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +252,21 @@ async def _facts(
         request.entry_id for request in requests if isinstance(request, CorrectEntry | DeleteEntry | SetEntryTags)
     }
     entries: dict[str, MemoryEntry | None] = {}
+    kept: list[tuple[str, int, str]] = []
     if targets:
         for row in await session.fetch(_TARGETS, ids=session.texts(sorted(targets))):
             head = heads.get(row["memory_id"])
             if head is not None:
                 found = entry_from(row, head.applied_seq)
                 entries[row["id"]] = found if row["deleted_at"] is None else None
+                if rules.replicated and row["seq"] > head.applied_seq:
+                    kept.append((head.id, row["seq"], entry_payload(entry_row(head.id, row["seq"], row))))
     documents = {request.memory_id for request in requests if isinstance(request, PutFragment | DeleteFragment)}
     fragments: dict[str, set[str]] = {}
     if documents:
         for row in await session.fetch(_NAMES, ids=session.texts(sorted(documents))):
             fragments.setdefault(row["memory_id"], set()).add(row["name"])
-    return PlanFacts(heads, entries, fragments, applied_at_once=not rules.replicated)
+    return PlanFacts(heads, entries, fragments, not rules.replicated, kept, targets)
 
 
 async def _repeat(session: Session, request: MemoryRequest, earlier: _Known, facts: PlanFacts) -> MemoryAnswer:
@@ -248,7 +304,6 @@ def _living_owners(rows: Sequence[Row]) -> dict[str, MemoryOwnedElsewhere]:
 
 async def _end_ownership(session: Session, rows: Sequence[Row], facts: PlanFacts) -> None:
     """Take the changed memories of nodes whose lease is over, so that these nodes cannot write to them again."""
-    changed = {op.memory_id for op in facts.ops}
-    taken = sorted(row["id"] for row in rows if row["owner"] is not None and row["id"] in changed)
+    taken = sorted(row["id"] for row in rows if row["owner"] is not None and row["id"] in facts.touched)
     if taken:
         await session.fetch(_UNOWN, ids=session.texts(taken))
