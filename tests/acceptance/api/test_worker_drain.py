@@ -20,6 +20,14 @@ async def test_a_drained_worker_claims_no_more_until_it_is_resumed(own_app: App)
             return (await api.get(f"/workers/{worker_id}")).json()["run_ids"] == [first]
 
         await eventually(runs, "the first run")
+
+        # Its heartbeats report what its process uses.
+        async def measured() -> bool:
+            seen = (await api.get(f"/workers/{worker_id}")).json()["worker"]
+            return (seen["memory_bytes"] or 0) > 1_000_000 and seen["cpu_percent"] is not None
+
+        await eventually(measured, "a heartbeat with the usage of the process")
+        assert worker["python"].startswith("3.")
         drained = (await api.post(f"/workers/{worker_id}/drain")).json()
         assert drained["status"] == "draining"
         assert api.parts.worker is not None
@@ -45,5 +53,6 @@ async def test_workers_are_drained_by_the_platform_alone(api: Api) -> None:
     path = f"/workers/{worker['worker_id']}"
     problem_of(await api.post(f"{path}/drain", headers=acme), 403, "forbidden")
     seen = (await api.get(path, headers=acme)).json()
-    assert (seen["worker"]["hostname"], seen["run_ids"]) == (None, [])
+    assert (seen["worker"]["hostname"], seen["worker"]["memory_bytes"], seen["run_ids"]) == (None, None, [])
+    assert (seen["worker"]["cpu_percent"], seen["worker"]["python"]) == (None, None)
     problem_of(await api.client.post(f"{API}/workers/wrk_none/drain"), 404, "not_found")
