@@ -274,13 +274,13 @@ async def test_a_graph_reads_what_its_run_has_written(process: Process, durabili
         ended = await counter.ainvoke({"value": state["value"], "items": []})
         return {"value": state["value"] + 1, "items": [f"{len(ended['items'])} calls"]}
 
-    def again(state: State) -> str:
+    def following(state: State) -> str:
         return "call" if state["value"] < 4 else END
 
     builder: StateGraph[Any, Any, Any, Any] = StateGraph(State)
     builder.add_node("call", call)
     builder.add_edge(START, "call")
-    builder.add_conditional_edges("call", again, ["call", END])
+    builder.add_conditional_edges("call", following, ["call", END])
     thread = await _hosted(process, builder)
     run = await process.end(await thread.start(input=INPUT, durability=durability))
     assert run.result == {"value": 4, "items": ["1 calls", "2 calls", "3 calls"]}
