@@ -29,6 +29,7 @@ from bench.measures import (
 from bench.measures.drain import ANALYZED, UNWOKEN
 from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.measures.latency import WITH_REDIS
+from bench.measures.takeover import KILL
 from bench.samples import Report, spread
 
 HEADER = ("what", "Runlane", "Procrastinate", "taskiq streams", "taskiq lists", "ratio", "goal", "met")
@@ -280,12 +281,11 @@ def _share(report: Report, one: str, other: str, measure: str = "fairness") -> f
 
 
 def _takeover(report: Report) -> Iterator[Row]:
-    tries = len(report.values("takeover", RUNLANE, "kill -9"))
-    figures = [report.percentile("takeover", RUNLANE, "kill -9", percent) for percent in (50, 95, 100)]
+    tries = len(report.values("takeover", RUNLANE, KILL))
+    figures = [report.percentile("takeover", RUNLANE, KILL, percent) for percent in (50, 95, 100)]
     ours = " / ".join(f"{figure:.2f}" for figure in figures if figure is not None)
     cells = [
-        report.remark("takeover", s) or _seconds(report.median("takeover", s, "kill -9"))
-        for s in (PROCRASTINATE, STREAM)
+        report.remark("takeover", s) or _seconds(report.median("takeover", s, KILL)) for s in (PROCRASTINATE, STREAM)
     ]
     met = None if figures[1] is None else figures[1] <= 2.5
     what = f"kill -9 → same run starts elsewhere, {tries} kills, p50 / p95 / max s"
@@ -457,6 +457,26 @@ def _graphs(report: Report) -> Iterator[Row]:
     p50, p99 = (report.percentile("graphs", RUNLANE, graphs.FIRST_EVENT, percent) for percent in (50, 99))
     label = "the same, request → first event, idle, p50 / p99 ms; Aegra, measured elsewhere: 28 to 33"
     yield Row(label, [_pair(p50, p99)], "", "p50 ≤ 15 ms", None if p50 is None else p50 <= 15)
+    alone, one = report.median("graphs", graphs.PEER, graphs.ALONE), report.median("graphs", RUNLANE, graphs.rate(1))
+    shown = "" if alone is None or one is None else f"Runlane with one worker: {one / alone:.2f} of it"
+    yield Row("the same graph by LangGraph alone, checkpoints in memory, runs per second", [_rate(alone)], shown)
+    worker, server = (
+        report.median("graphs", RUNLANE, f"{graphs.rate(1)}{graphs.CPU}, {name}") for name in ("workers", "server")
+    )
+    yield Row("CPU of a run of the graph, worker / API process, ms", [_pair(worker, server)])
+    figures = [report.percentile("graphs", RUNLANE, KILL, percent) for percent in (50, 95, 100)]
+    cell = "" if None in figures else " / ".join(_seconds(figure) for figure in figures)
+    label = "kill -9 in a node → the node starts elsewhere, p50 / p95 / max s; Aegra, measured elsewhere: 28.8"
+    yield Row(label, [cell], "", "≤ 2.5 s p95", None if figures[1] is None else figures[1] <= 2.5)
+    for kind in graphs.STREAMS:
+        memory = report.median("graphs", RUNLANE, graphs.idle(kind))
+        yield Row(
+            f"{report.conditions['sizes']['followers']:,} idle streams of {kind}, one API process: kB for each",
+            ["" if memory is None else f"{memory:.1f}"],
+            "",
+            "≤ 20 kB",
+            None if memory is None else memory <= 20,
+        )
 
 
 def _dashboard(report: Report) -> Iterator[Row]:

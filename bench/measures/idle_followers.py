@@ -23,7 +23,9 @@ from bench.servers import Servers, Workspace
 
 _TIMEOUT_SECONDS = 60
 _AT_ONCE = 50
-_FIRST = 100
+# Followers that cause the one-time costs of a server.
+FIRST = 100
+_QUEUED = b'"type":"queued"'
 VARIANTS = ("one run", "a run each")
 WITHOUT, WITH = ", none", ", all"
 
@@ -32,7 +34,7 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
     """Yield per repeat and variant the memory per follower, and the Redis connections without and with followers."""
     if not sizes.select("runlane"):
         return
-    _allow_open_files(sizes.followers + 1000)
+    allow_open_files(sizes.followers + 1000)
     for repeat in range(sizes.repeats):
         for variant in VARIANTS:
             with servers.workspace() as workspace:
@@ -59,11 +61,11 @@ async def _measure_followers(
             await _wait_until_ready(client)
             paths = await _create_held_runs(client, 1 if variant == VARIANTS[0] else sizes.followers)
             # The first followers cause one-time costs: late imports, buffers, prepared statements.
-            async with _following(port, (paths * _FIRST)[:_FIRST]):
+            async with following(port, (paths * FIRST)[:FIRST], _QUEUED):
                 pass
             await _wait_for_followers(client, 0)
             before, (used, _) = _redis_connections(workspace), memory_mb(server.pid)
-            async with _following(port, (paths * sizes.followers)[: sizes.followers]):
+            async with following(port, (paths * sizes.followers)[: sizes.followers], _QUEUED):
                 await _wait_for_followers(client, sizes.followers)
                 await asyncio.sleep(sizes.idle_seconds)
                 more_mb = memory_mb(server.pid)[0] - used
@@ -93,14 +95,15 @@ async def _create_held_runs(client: httpx2.AsyncClient, count: int) -> list[str]
 
 
 @asynccontextmanager
-async def _following(port: int, paths: list[str]) -> AsyncGenerator[None]:
+async def following(port: int, paths: list[str], until: bytes, head: str = "") -> AsyncGenerator[None]:
+    """Follow streams with a socket each, which have received this; `head` are further lines of the requests."""
     opened: list[asyncio.StreamWriter] = []
 
     async def follow(path: str) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         opened.append(writer)
-        writer.write(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode())
-        await asyncio.wait_for(reader.readuntil(b'"type":"queued"'), _TIMEOUT_SECONDS)
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{head}\r\n".encode())
+        await asyncio.wait_for(reader.readuntil(until), _TIMEOUT_SECONDS)
 
     try:
         for first in range(0, len(paths), _AT_ONCE):
@@ -131,7 +134,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _allow_open_files(wanted: int) -> None:
+def allow_open_files(wanted: int) -> None:
     """Raise the limit of open files for this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:

@@ -1,14 +1,17 @@
-"""A graph of three trivial nodes, hosted by Runlane."""
+"""A graph of three trivial nodes and one that waits, hosted by Runlane."""
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from itertools import pairwise
 from typing import Annotated, Any
 
+from langgraph.config import get_config
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
+from bench import notify
 from runlane import App
 
 
@@ -34,5 +37,32 @@ def three() -> StateGraph[Any, Any, Any, Any]:
     return builder
 
 
+class Held(TypedDict):
+    key: int
+    items: Annotated[list[str], operator.add]
+
+
+async def _hold(state: Held) -> dict[str, Any]:
+    notify.send("started", state["key"])
+    if get_config().get("metadata", {}).get("run_attempt") == 1:
+        await asyncio.sleep(600)
+    return {"items": ["hold"]}
+
+
+async def _begin(state: Held) -> dict[str, Any]:
+    return {"items": ["begin"]}
+
+
+def held() -> StateGraph[Any, Any, Any, Any]:
+    """Return a graph whose second node waits in the first attempt."""
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(Held)
+    builder.add_node("begin", _begin)
+    builder.add_node("hold", _hold)
+    for source, target in pairwise([START, "begin", "hold", END]):
+        builder.add_edge(source, target)
+    return builder
+
+
 app = App()
 app.graph("three", three())
+app.graph("held", held())

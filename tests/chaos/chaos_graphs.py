@@ -158,6 +158,21 @@ def gated() -> StateGraph[Any, Any, Any, Any]:
     return builder
 
 
+def poison() -> StateGraph[Any, Any, Any, Any]:
+    """A node that kills every worker that executes it, after one that does not."""
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(State)
+
+    def die(state: State) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+    builder.add_node("first", _work("first"))
+    builder.add_node("die", die)
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "die")
+    return builder
+
+
 class Ticks(TypedDict):
     count: Annotated[int, _sum]
     wanted: int
@@ -192,3 +207,4 @@ def ticking() -> StateGraph[Any, Any, Any, Any]:
 app.graph("approvals", approvals())
 app.graph("ticking", ticking())
 app.graph("gated", gated())
+app.graph("poison", poison())

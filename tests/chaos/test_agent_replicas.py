@@ -188,6 +188,45 @@ async def test_a_rolling_deploy_of_workers_loses_no_run_and_charges_no_attempt(m
     await cluster.check_story()
 
 
+async def test_a_run_that_kills_its_workers_ends_its_streams_with_an_error(make_cluster: MakeCluster) -> None:
+    cluster = await make_cluster("postgres", RUNLANE_MAX_LOSSES="2", **GRAPHS)
+    cluster.tasks = MODULE
+    workers = await cluster.start_workers(1)
+    urls = await cluster.start_servers(2)
+    # A reader at the replica that accepted the run, one at the other, and one that waits for the values.
+    async with client_of(urls[0]) as first, client_of(urls[1]) as second:
+        thread = (await first.threads.create())["thread_id"]
+        run = await first.runs.create(thread, "poison", input={"count": 0, "log": []}, durability="sync")
+        reading = [asyncio.create_task(_parts(client, thread, run["run_id"])) for client in (first, second)]
+        joining = asyncio.create_task(second.runs.join(thread, run["run_id"]))
+
+        async def ended() -> bool:
+            if not workers[-1].alive:
+                workers.append(cluster.start_worker())
+            await cluster.skip_waits()
+            return (await first.runs.get(thread, run["run_id"]))["status"] == "error"
+
+        await eventually(ended, "the end of the run", 120)
+        for parts in await asyncio.gather(*reading):
+            attempts = [part.data["attempt"] for part in parts if part.event == "metadata"]
+            assert attempts == list(range(1, len(attempts) + 1))
+            assert len(attempts) == 3, "two losses are allowed"
+            assert [part.event for part in parts[-2:]] == ["error", "end"]
+            assert parts[-2].data["error"] == "WorkerLost"
+        assert (await joining)["__error__"]["error"] == "WorkerLost"
+        assert (await second.threads.get(thread))["status"] == "error"
+        # A later run starts from the last whole superstep of the thread.
+        assert (await second.threads.get_state(thread))["values"]["log"] == ["first"]
+    stored = await cluster.rows("select outcome, worker_id from run_attempts order by attempt")
+    assert [row["outcome"] for row in stored] == ["lost"] * 3
+    assert len({row["worker_id"] for row in stored}) == 3
+    await cluster.check_story()
+
+
+async def _parts(client: Any, thread: str, run_id: str) -> list[Any]:
+    return [part async for part in client.runs.join_stream(thread, run_id)]
+
+
 async def test_a_thread_deleted_while_a_run_executes_elsewhere_leaves_nothing(make_cluster: MakeCluster) -> None:
     cluster = await graphs_cluster(make_cluster, None)
     urls = await cluster.start_servers(2)

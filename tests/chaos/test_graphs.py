@@ -100,13 +100,13 @@ async def test_a_worker_dies_around_the_commit_of_a_checkpoint(make_cluster: Mak
     cluster = await make_cluster(**GRAPHS)
     thread = await _thread(cluster, "gated", "crashed")
     cluster.open_gate("gate")
-    run_id = await thread.start(input=INPUT)
+    run_id = await thread.start(input=INPUT, durability="sync")
     victim = cluster.start_worker(crash=CrashPoint(point, nth))
     assert await victim.ended() == -signal.SIGKILL, f"{point} was not reached:\n{victim.log_text()}"
     run = await _ended(cluster, run_id)
     assert run.result == {"count": 3, "log": ["first", "wait", "last"]}
-    stream = [load_json(event["data"]) for event in await cluster.events("graph_stream")]
-    assert [item["data"]["attempt"] for item in stream if item["event"] == "metadata"] == [1, 2]
+    claims = [load_json(event["data"]) for event in await cluster.events("worker_picked_up")]
+    assert [claim["tries"] for claim in claims] == [1, 2]
     await cluster.check_story()
 
 

@@ -17,7 +17,10 @@ from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
 
 from runlane import Status
+from runlane.api.agent_server.frames import wire_event
+from runlane.domain.events import StoredEvent
 from runlane.domain.graph import Operation
+from runlane.domain.text import dump_json, load_json
 from tests.graph_runs import GraphThread
 from tests.harness import eventually
 from tests.integration.process import Process
@@ -63,8 +66,13 @@ async def _hosted(process: Process, graph: Any, **options: Any) -> GraphThread:
 
 
 async def _stream(process: Process, run_id: str) -> list[tuple[str, Any]]:
-    events = [event.data for event in await process.events(run_id) if event.type == "graph_stream"]
-    return [(event["event"], event["data"]) for event in events]
+    found: list[tuple[str, Any]] = []
+    for event in await process.events(run_id):
+        line = StoredEvent(event.seq, event.type, event.attempt, 0, dump_json(event.data))
+        wire = wire_event(run_id, line)
+        if wire is not None:
+            found.append((wire[0], load_json(wire[1])))
+    return found
 
 
 # --- streams
@@ -249,6 +257,53 @@ async def test_a_retry_continues_after_the_last_superstep(process: Process) -> N
     assert run.result == {"value": 2, "items": ["a", "b"]}
     attempts = [data["attempt"] for name, data in await _stream(process, run_id) if name == "metadata"]
     assert attempts == [1, 2]
+
+
+# --- what an attempt writes
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+async def test_a_graph_reads_what_its_run_has_written(process: Process, durability: str) -> None:
+    counting: StateGraph[Any, Any, Any, Any] = StateGraph(State)
+    counting.add_node("count", _node("count"))
+    counting.add_edge(START, "count")
+    counter = counting.compile(checkpointer=True)
+
+    async def call(state: State) -> dict[str, Any]:
+        # Its state continues where the last call in this thread has left it.
+        ended = await counter.ainvoke({"value": state["value"], "items": []})
+        return {"value": state["value"] + 1, "items": [f"{len(ended['items'])} calls"]}
+
+    def following(state: State) -> str:
+        return "call" if state["value"] < 4 else END
+
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(State)
+    builder.add_node("call", call)
+    builder.add_edge(START, "call")
+    builder.add_conditional_edges("call", following, ["call", END])
+    thread = await _hosted(process, builder)
+    run = await process.end(await thread.start(input=INPUT, durability=durability))
+    assert run.result == {"value": 4, "items": ["1 calls", "2 calls", "3 calls"]}
+    again = await process.end(await thread.start(input={"value": 3, "items": []}, durability=durability))
+    assert again.result["items"] == ["1 calls", "2 calls", "3 calls", "4 calls"]
+
+
+async def test_a_commit_that_fails_ends_the_run_and_stores_nothing_after_it(process: Process) -> None:
+    thread = await _hosted(process, _three())
+    store = await process.store()
+    # The table takes one row.
+    await store.sql("create unique index one_checkpoint on checkpoints ((length(thread) * 0))")
+    try:
+        run_id = await thread.start(input=INPUT)
+        run = await process.end(run_id)
+    finally:
+        await store.sql("drop index one_checkpoint")
+    # The second if the first commit that fails is that of the end.
+    assert (run.status, (run.error or {})["type"] in ("StorageRefused", "NotStored")) == (Status.FAILED, True)
+    values = [data for name, data in await _stream(process, run_id) if name == "values"]
+    assert len(values) <= await store.count("checkpoints"), "a client has read what is not stored"
+    row = await thread.row()
+    assert (row["status"], row["open_runs"]) == ("error", 0)
 
 
 # --- commands and forks

@@ -23,6 +23,11 @@ def _chunk(content: Any, **fields: Any) -> dict[str, Any]:
     return {"type": "AIMessageChunk", "id": "m1", "content": content, "tool_call_chunks": [], **fields}
 
 
+def _claim(seq: int, tries: int) -> StoredEvent:
+    data = json.dumps({"worker_id": "w", "tries": tries})
+    return StoredEvent(seq, EventType.PICKED_UP.value, tries, 0, data)
+
+
 def _frames(text: bytes) -> list[tuple[str, Any, str | None]]:
     found: list[tuple[str, Any, str | None]] = []
     for block in text.decode().split("\n\n"):
@@ -42,7 +47,8 @@ def test_a_reader_gets_its_modes_and_the_numbers_to_resume_after() -> None:
     assert _frames(encoding.event("run_1", _event(3, "updates|sub", {"a": 1}))) == [("updates|sub", {"a": 1}, "3")]
     assert encoding.event("run_1", _event(4, "values", {})) == b""
     assert encoding.event("run_1", StoredEvent(5, EventType.DONE.value, 1, 0, "{}")) == b""
-    assert _frames(encoding.event("run_1", _event(6, "metadata", {"attempt": 2})))[0][0] == "metadata"
+    assert _frames(encoding.event("run_1", _claim(6, 2))) == [("metadata", {"run_id": "run_1", "attempt": 2}, "6")]
+    assert encoding.event("run_1", _event(7, "metadata", {"attempt": 2})) == b"", "an earlier version stored it"
 
 
 def test_a_message_grows_and_a_resumed_reader_gets_all_of_it() -> None:
@@ -61,7 +67,7 @@ def test_a_message_grows_and_a_resumed_reader_gets_all_of_it() -> None:
 def test_a_new_attempt_starts_its_messages_again() -> None:
     encoding = GraphEncoding(["messages"])
     encoding.event("run_1", _event(1, "messages", [_chunk("old"), {}]))
-    encoding.event("run_1", _event(2, "metadata", {"run_id": "run_1", "attempt": 2}))
+    encoding.event("run_1", _claim(2, 2))
     frames = _frames(encoding.event("run_1", _event(3, "messages", [_chunk("new"), {}])))
     assert frames[-1][1][0]["content"] == "new"
 

@@ -2118,7 +2118,9 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)));
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
@@ -2402,6 +2404,27 @@ INSERT INTO threads (key, tenant, id, status, open_runs, metadata, config, ttl_m
     threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
     threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
     threads.state_updated_at;
+
+-- create_threads_of_runs
+-- Create threads with their first runs.
+INSERT INTO threads (key, tenant, id, metadata, config, ttl_minutes, ttl_strategy, status, open_runs, run_count,
+    created_at, updated_at, state_updated_at) SELECT batch.key, batch.tenant, batch.id, batch.metadata, batch.config,
+    batch.ttl_minutes, batch.ttl_strategy, 'idle', 1, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_3
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::INTEGER[], $7::TEXT[]) AS batch(key, tenant,
+    id, metadata, config, ttl_minutes, ttl_strategy)
+WHERE batch.key IS NOT NULL ON CONFLICT DO NOTHING RETURNING threads.key, threads.run_count;
+
+-- create_threads_of_runs (one member)
+INSERT INTO threads (key, tenant, id, metadata, config, ttl_minutes, ttl_strategy, status, open_runs, run_count,
+    created_at, updated_at, state_updated_at) SELECT batch.key, batch.tenant, batch.id, batch.metadata, batch.config,
+    batch.ttl_minutes, batch.ttl_strategy, 'idle', 1, 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
+    now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now_us_3
+FROM (SELECT $1::VARCHAR AS key, $2::VARCHAR AS tenant, $3::VARCHAR AS id, $4::VARCHAR AS metadata, $5::VARCHAR AS
+    config, $6::INTEGER AS ttl_minutes, $7::VARCHAR AS ttl_strategy) AS batch
+WHERE batch.key IS NOT NULL ON CONFLICT DO NOTHING RETURNING threads.key, threads.run_count;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -2760,12 +2783,16 @@ DELETE FROM idempotency_keys WHERE idempotency_keys.run_id = any ($1::TEXT[]);
 -- Delete items of graphs.
 DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_items.key) IN (SELECT batch.tenant,
     batch.namespace, batch.key
-FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(tenant, namespace, key));
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(tenant, namespace, key)) AND (CAST($4::VARCHAR AS TEXT) IS NULL
+    OR (cast(replace(store_items.value, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- delete_items (one member)
 DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_items.key) IN (SELECT batch.tenant,
     batch.namespace, batch.key
-FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS namespace, $3::VARCHAR AS key) AS batch);
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS namespace, $3::VARCHAR AS key) AS batch) AND (CAST($4::VARCHAR AS
+    TEXT) IS NULL OR (cast(replace(store_items.value, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))))));
 
 -- delete_lane
 -- Delete a lane that no run uses.
@@ -4021,16 +4048,20 @@ SELECT store_items.namespace, store_items.key, store_items.value, store_items.cr
     store_items.ttl_minutes
 FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(tenant, namespace, key) JOIN store_items ON store_items.tenant
     = batch.tenant AND store_items.namespace = batch.namespace AND store_items.key = batch.key
-WHERE store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1);
+WHERE (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(store_items.value, '\u0000',
+    '\ufffd') as jsonb) @> any (array(select jsonb_array_elements(cast(replace($4::VARCHAR, '\u0000', '\ufffd') as
+    jsonb))))));
 
 -- get_items (one member)
 SELECT store_items.namespace, store_items.key, store_items.value, store_items.created_at, store_items.updated_at,
     store_items.ttl_minutes
 FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS namespace, $3::VARCHAR AS key) AS batch JOIN store_items ON
     store_items.tenant = batch.tenant AND store_items.namespace = batch.namespace AND store_items.key = batch.key
-WHERE store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1);
+WHERE (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS now_us_1)) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(store_items.value, '\u0000',
+    '\ufffd') as jsonb) @> any (array(select jsonb_array_elements(cast(replace($4::VARCHAR, '\u0000', '\ufffd') as
+    jsonb))))));
 
 -- give_up_unique_keys
 -- Take the unique keys from runs that others replace.
@@ -4227,7 +4258,9 @@ SELECT DISTINCT store_items.namespace
 FROM store_items
 WHERE store_items.tenant = $1::VARCHAR AND store_items.namespace >= $2::VARCHAR AND store_items.namespace < $3::VARCHAR
     AND (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) ORDER BY store_items.namespace;
+    1000000)::bigint AS now_us_1)) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR (cast(replace(store_items.value, '\u0000',
+    '\ufffd') as jsonb) @> any (array(select jsonb_array_elements(cast(replace($4::VARCHAR, '\u0000', '\ufffd') as
+    jsonb)))))) ORDER BY store_items.namespace;
 
 -- join_runs
 -- Change the due times of runs that further starts have joined.
@@ -6004,6 +6037,15 @@ SELECT runs.status
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.run_id = $2::VARCHAR FOR UPDATE OF runs;
 
+-- lock_threads
+-- Lock the threads of new runs.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
+FROM threads
+WHERE threads.key = any ($1::TEXT[]) ORDER BY threads.key FOR UPDATE;
+
 -- lock_waiting_dependents
 -- Lock runs that wait for other runs, in the order of their ids.
 SELECT runs.id, runs.ordering_key
@@ -7354,11 +7396,18 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
     thread_runs.created_at DESC, thread_runs.run_id DESC;
 
--- open_thread_run
--- Note a new run in its thread.
-UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=$1::VARCHAR,
-    config=$2::VARCHAR, expires_at=$3::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
-    WHERE threads.key = $4::VARCHAR RETURNING threads.run_count;
+-- open_thread_runs
+-- Note new runs in their threads.
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=batch.metadata,
+    config=batch.config, expires_at=$1::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(key, metadata, config) WHERE threads.key = batch.key
+    RETURNING threads.key, threads.run_count;
+
+-- open_thread_runs (one member)
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=batch.metadata,
+    config=batch.config, expires_at=$1::BIGINT, updated_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    FROM (SELECT $2::VARCHAR AS key, $3::VARCHAR AS metadata, $4::VARCHAR AS config) AS batch WHERE threads.key =
+    batch.key RETURNING threads.key, threads.run_count;
 
 -- open_thread_runs_of_tenant
 -- Find some runs of threads of a tenant in these statuses.
@@ -7759,7 +7808,10 @@ FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::BYTE
     namespace, key, value, text, embedding, ttl_minutes)
 WHERE batch.key IS NOT NULL ON CONFLICT (tenant, namespace, key) DO UPDATE SET value = excluded.value, text =
     excluded.text, embedding = excluded.embedding, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at,
-    updated_at = excluded.updated_at;
+    updated_at = excluded.updated_at WHERE CAST($9::VARCHAR AS TEXT) IS NULL OR (cast(replace(store_items.value,
+    '\u0000', '\ufffd') as jsonb) @> any (array(select jsonb_array_elements(cast(replace($9::VARCHAR, '\u0000',
+    '\ufffd') as jsonb))))) OR store_items.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    RETURNING store_items.key;
 
 -- put_items (one member)
 INSERT INTO store_items (tenant, namespace, key, value, text, embedding, ttl_minutes, expires_at, created_at,
@@ -7772,7 +7824,10 @@ FROM (SELECT $2::VARCHAR AS tenant, $3::VARCHAR AS namespace, $4::VARCHAR AS key
     text, $7::BYTEA AS embedding, $8::FLOAT AS ttl_minutes) AS batch
 WHERE batch.key IS NOT NULL ON CONFLICT (tenant, namespace, key) DO UPDATE SET value = excluded.value, text =
     excluded.text, embedding = excluded.embedding, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at,
-    updated_at = excluded.updated_at;
+    updated_at = excluded.updated_at WHERE CAST($9::VARCHAR AS TEXT) IS NULL OR (cast(replace(store_items.value,
+    '\u0000', '\ufffd') as jsonb) @> any (array(select jsonb_array_elements(cast(replace($9::VARCHAR, '\u0000',
+    '\ufffd') as jsonb))))) OR store_items.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    RETURNING store_items.key;
 
 -- put_secret
 -- Store a new version of a secret.
@@ -9344,9 +9399,11 @@ SELECT store_items.tenant, store_items.namespace, store_items.key, store_items.v
 FROM store_items
 WHERE store_items.tenant = $1::VARCHAR AND store_items.namespace >= $2::VARCHAR AND store_items.namespace < $3::VARCHAR
     AND (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1)) AND (store_items.namespace, store_items.key) > ($4::VARCHAR, $5::VARCHAR) ORDER BY
+    1000000)::bigint AS now_us_1)) AND (store_items.namespace, store_items.key) > ($4::VARCHAR, $5::VARCHAR) AND
+    (CAST($6::VARCHAR AS TEXT) IS NULL OR (cast(replace(store_items.value, '\u0000', '\ufffd') as jsonb) @> any
+    (array(select jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY
     store_items.namespace, store_items.key
-LIMIT $6::INTEGER;
+LIMIT $7::INTEGER;
 
 -- schedule_lag
 -- Read how late the latest schedule is, for metrics.
@@ -9586,9 +9643,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id ASC
-    NULLS LAST, schedules.id ASC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.assistant_id
+    ASC NULLS LAST, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_assistant_id_down
 -- Find crons, in the order of assistant_id.
@@ -9607,9 +9666,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.assistant_id
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.assistant_id
     DESC NULLS LAST, schedules.id DESC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_created_at
 -- Find crons, in the order of created_at.
@@ -9628,9 +9689,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at ASC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.created_at ASC
     NULLS LAST, schedules.id ASC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_created_at_down
 -- Find crons, in the order of created_at.
@@ -9649,9 +9712,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.created_at DESC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.created_at DESC
     NULLS LAST, schedules.id DESC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_cron_id
 -- Find crons, in the order of cron_id.
@@ -9670,9 +9735,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id ASC NULLS
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.id ASC NULLS
     LAST, schedules.id ASC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_cron_id_down
 -- Find crons, in the order of cron_id.
@@ -9691,9 +9758,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.id DESC NULLS
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.id DESC NULLS
     LAST, schedules.id DESC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_end_time
 -- Find crons, in the order of end_time.
@@ -9712,9 +9781,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at ASC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.ends_at ASC
     NULLS LAST, schedules.id ASC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_end_time_down
 -- Find crons, in the order of end_time.
@@ -9733,9 +9804,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.ends_at DESC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.ends_at DESC
     NULLS LAST, schedules.id DESC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_next_run_date
 -- Find crons, in the order of next_run_date.
@@ -9754,9 +9827,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at ASC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.next_at ASC
     NULLS LAST, schedules.id ASC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_next_run_date_down
 -- Find crons, in the order of next_run_date.
@@ -9775,9 +9850,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.next_at DESC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.next_at DESC
     NULLS LAST, schedules.id DESC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_thread_id
 -- Find crons, in the order of thread_id.
@@ -9796,9 +9873,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread ASC NULLS
-    LAST, schedules.id ASC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.thread ASC
+    NULLS LAST, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_thread_id_down
 -- Find crons, in the order of thread_id.
@@ -9817,9 +9896,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.thread DESC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.thread DESC
     NULLS LAST, schedules.id DESC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_updated_at
 -- Find crons, in the order of updated_at.
@@ -9838,9 +9919,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at ASC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.updated_at ASC
     NULLS LAST, schedules.id ASC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_crons_by_updated_at_down
 -- Find crons, in the order of updated_at.
@@ -9859,9 +9942,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
     (CAST($4::INTEGER AS INTEGER) IS NULL OR CASE WHEN (schedules.paused_at IS NULL) THEN 1 ELSE 0 END =
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
-    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY schedules.updated_at DESC
+    '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
+    NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.updated_at DESC
     NULLS LAST, schedules.id DESC
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+LIMIT $7::INTEGER OFFSET $8::INTEGER;
 
 -- search_definitions
 -- Find definitions of a tenant by a part of their id or name.

@@ -1449,7 +1449,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1);
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1);
 
 -- count_dependencies
 -- Count the runs that dependents wait for, by how they ended.
@@ -1686,6 +1687,18 @@ INSERT INTO threads ("key", tenant, id, status, open_runs, metadata, config, ttl
     NULL) THEN NULL ELSE now_us() + CAST(? AS BIGINT) * 60000000 END, now_us(), now_us(), now_us()) ON CONFLICT DO
     NOTHING RETURNING "key", tenant, id, status, open_runs, run_count, metadata, config, native, session_id,
     state_values, interrupts, error, ttl_minutes, ttl_strategy, expires_at, created_at, updated_at, state_updated_at;
+
+-- create_threads_of_runs
+-- Create threads with their first runs.
+INSERT INTO threads ("key", tenant, id, metadata, config, ttl_minutes, ttl_strategy, status, open_runs, run_count,
+    created_at, updated_at, state_updated_at) SELECT batch."key", batch.tenant, batch.id, batch.metadata, batch.config,
+    batch.ttl_minutes, batch.ttl_strategy, 'idle', 1, 1, now_us() AS now_us_1, now_us() AS now_us_2, now_us() AS
+    now_us_3
+FROM (SELECT json_extract(value, '$[0]') AS "key", json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
+    id, json_extract(value, '$[3]') AS metadata, json_extract(value, '$[4]') AS config, json_extract(value, '$[5]') AS
+    ttl_minutes, json_extract(value, '$[6]') AS ttl_strategy
+FROM json_each(?) AS batch_members) AS batch
+WHERE batch."key" IS NOT NULL ON CONFLICT DO NOTHING RETURNING "key", run_count;
 
 -- create_webhook_endpoint
 -- Add a webhook endpoint.
@@ -2003,7 +2016,8 @@ DELETE FROM store_items WHERE (store_items.tenant, store_items.namespace, store_
     batch.namespace, batch."key"
 FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS namespace, json_extract(value,
     '$[2]') AS "key"
-FROM json_each(?) AS batch_members) AS batch);
+FROM json_each(?) AS batch_members) AS batch) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(store_items.value, ?) =
+    1);
 
 -- delete_lane
 -- Delete a lane that no run uses.
@@ -3206,7 +3220,8 @@ FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') 
     '$[2]') AS "key"
 FROM json_each(?) AS batch_members) AS batch JOIN store_items ON store_items.tenant = batch.tenant AND
     store_items.namespace = batch.namespace AND store_items."key" = batch."key"
-WHERE store_items.expires_at IS NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1);
+WHERE (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1)) AND (CAST(? AS TEXT) IS
+    NULL OR json_contains_any(store_items.value, ?) = 1);
 
 -- give_up_unique_keys
 -- Take the unique keys from runs that others replace.
@@ -3364,7 +3379,8 @@ LIMIT 1001 OFFSET ?;
 SELECT DISTINCT store_items.namespace
 FROM store_items
 WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.namespace < ? AND (store_items.expires_at IS
-    NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1)) ORDER BY store_items.namespace;
+    NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1)) AND (CAST(? AS TEXT) IS NULL OR
+    json_contains_any(store_items.value, ?) = 1) ORDER BY store_items.namespace;
 
 -- join_runs
 -- Change the due times of runs that further starts have joined.
@@ -4973,6 +4989,15 @@ SELECT runs.status
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
 WHERE thread_runs.thread = ? AND thread_runs.run_id = ?;
 
+-- lock_threads
+-- Lock the threads of new runs.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads."key" in (select value from json_each(?)) ORDER BY threads."key";
+
 -- lock_waiting_dependents
 -- Lock runs that wait for other runs, in the order of their ids.
 SELECT runs.id, runs.ordering_key
@@ -6158,10 +6183,12 @@ FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
 WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')) ORDER BY
     thread_runs.created_at DESC, thread_runs.run_id DESC;
 
--- open_thread_run
--- Note a new run in its thread.
-UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=?, config=?,
-    expires_at=?, updated_at=now_us() WHERE threads."key" = ? RETURNING run_count;
+-- open_thread_runs
+-- Note new runs in their threads.
+UPDATE threads SET open_runs=(threads.open_runs + 1), run_count=(threads.run_count + 1), metadata=batch.metadata,
+    config=batch.config, expires_at=?, updated_at=now_us() FROM (SELECT json_extract(value, '$[0]') AS "key",
+    json_extract(value, '$[1]') AS metadata, json_extract(value, '$[2]') AS config
+FROM json_each(?) AS batch_members) AS batch WHERE threads."key" = batch."key" RETURNING "key", run_count;
 
 -- open_thread_runs_of_tenant
 -- Find some runs of threads of a tenant in these statuses.
@@ -6488,7 +6515,8 @@ FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') 
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch."key" IS NOT NULL ON CONFLICT (tenant, namespace, "key") DO UPDATE SET value = excluded.value, text =
     excluded.text, embedding = excluded.embedding, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at,
-    updated_at = excluded.updated_at;
+    updated_at = excluded.updated_at WHERE CAST(? AS TEXT) IS NULL OR json_contains_any(store_items.value, ?) = 1 OR
+    store_items.expires_at <= now_us() RETURNING "key";
 
 -- put_secret
 -- Store a new version of a secret.
@@ -7766,7 +7794,8 @@ SELECT store_items.tenant, store_items.namespace, store_items."key", store_items
 FROM store_items
 WHERE store_items.tenant = ? AND store_items.namespace >= ? AND store_items.namespace < ? AND (store_items.expires_at IS
     NULL OR store_items.expires_at > (SELECT now_us() AS now_us_1)) AND (store_items.namespace, store_items."key") > (?,
-    ?) ORDER BY store_items.namespace, store_items."key"
+    ?) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(store_items.value, ?) = 1) ORDER BY store_items.namespace,
+    store_items."key"
 LIMIT ? OFFSET ?;
 
 -- schedule_lag
@@ -7972,7 +8001,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id ASC NULLS LAST, schedules.id ASC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.assistant_id ASC NULLS LAST, schedules.id ASC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_assistant_id_down
@@ -7990,7 +8020,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.assistant_id DESC NULLS LAST, schedules.id DESC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.assistant_id DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_created_at
@@ -8008,7 +8039,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at ASC NULLS LAST, schedules.id ASC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.created_at ASC NULLS LAST, schedules.id ASC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_created_at_down
@@ -8026,7 +8058,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.created_at DESC NULLS LAST, schedules.id DESC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.created_at DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_cron_id
@@ -8044,7 +8077,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id ASC NULLS LAST, schedules.id ASC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.id ASC NULLS LAST, schedules.id ASC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_cron_id_down
@@ -8062,7 +8096,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.id DESC NULLS LAST, schedules.id DESC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.id DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_end_time
@@ -8080,7 +8115,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at ASC NULLS LAST, schedules.id ASC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.ends_at ASC NULLS LAST, schedules.id ASC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_end_time_down
@@ -8098,7 +8134,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.ends_at DESC NULLS LAST, schedules.id DESC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.ends_at DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_next_run_date
@@ -8116,7 +8153,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at ASC NULLS LAST, schedules.id ASC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.next_at ASC NULLS LAST, schedules.id ASC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_next_run_date_down
@@ -8134,7 +8172,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.next_at DESC NULLS LAST, schedules.id DESC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.next_at DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_thread_id
@@ -8152,7 +8191,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread ASC NULLS LAST, schedules.id ASC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.thread ASC NULLS LAST, schedules.id ASC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_thread_id_down
@@ -8170,7 +8210,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.thread DESC NULLS LAST, schedules.id DESC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.thread DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_updated_at
@@ -8188,7 +8229,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at ASC NULLS LAST, schedules.id ASC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.updated_at ASC NULLS LAST, schedules.id ASC
 LIMIT ? OFFSET ?;
 
 -- search_crons_by_updated_at_down
@@ -8206,7 +8248,8 @@ FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
-    json_contains(schedules.metadata, ?) = 1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
+    json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
+    1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
 LIMIT ? OFFSET ?;
 
 -- search_definitions

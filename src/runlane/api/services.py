@@ -28,6 +28,7 @@ from runlane.errors import Unavailable
 from runlane.maintenance.service import PeriodicService
 from runlane.resources import Resources
 from runlane.store.sql.database import Database
+from runlane.store.threads.start_committer import StartCommitter
 from runlane.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Services:
     streams: KeyQuota
     searches: KeyQuota
     writes: WriteProbe
+    thread_starts: StartCommitter
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
@@ -138,6 +140,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
         searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
+        thread_starts=StartCommitter(database),
         auth_module=auth_module,
     )
     try:

@@ -173,7 +173,7 @@ class Follower:
             self._seq = page.last
         if page.full:
             return
-        if await self._tail.is_over(self._feed.run_id, self._seq):
+        if page.may_be_last and await self._tail.is_over(self._feed.run_id, self._seq):
             self.complete = True
             self.shut()
         elif self._seq >= self._feed.seq:

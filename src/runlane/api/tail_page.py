@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runlane.api.sse_encoding import cut_frame, line_frame
-from runlane.domain.events import StoredEvent
+from runlane.domain.events import EventType, StoredEvent
 
 
 class Encoding(Protocol):
@@ -35,6 +35,11 @@ class Page:
     def last(self) -> int:
         """The number of the last event."""
         return self.lines[-1].seq if self.lines else self.after
+
+    @property
+    def may_be_last(self) -> bool:
+        """Whether the run may have ended with this page; one that has not ended had another last event."""
+        return not self.lines or self.lines[-1].type == EventType.DONE
 
     def frames(self, encoding: Encoding | None) -> bytes:
         """Return the frames of the events."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, cast
 
+from runlane.domain.json_containment import contains
 from runlane.domain.text import dump_json
 
 MAX_ALTERNATIVES: Final = 100
@@ -33,6 +34,10 @@ class AccessRule:
     def text(self) -> str:
         """The rule as the condition of a statement takes it."""
         return dump_json(list(self.alternatives))
+
+    def allows(self, metadata: Any) -> bool:
+        """Return whether the rule allows a resource with this metadata, as the statements do."""
+        return any(contains(metadata, document) for document in self.alternatives)
 
     def __and__(self, other: AccessRule) -> AccessRule:
         """Return the rule that allows what both allow."""

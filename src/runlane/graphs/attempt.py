@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -19,7 +20,7 @@ from langgraph.types import StateSnapshot
 from runlane.domain.graph import GraphOutcome, GraphRequest, ThreadPlan, ThreadStatus
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json
-from runlane.errors import Fail
+from runlane.errors import Fail, RunlaneError
 from runlane.graphs.exports import Graph
 from runlane.graphs.outbox import GraphOutbox
 from runlane.graphs.plain import to_json
@@ -66,7 +67,6 @@ class GraphAttempt:
     async def run(self, on_start: Callable[[StartPoint], None]) -> AttemptEnd:
         """Execute the graph until it ends, is interrupted, or has to be handed over."""
         claimed = self._claimed
-        self._outbox.add_event("metadata", dump_json({"run_id": claimed.run_id, "attempt": claimed.tries}))
         try:
             start = await start_point(self._graph, self._config, claimed, self._request)
             on_start(start)
@@ -76,10 +76,12 @@ class GraphAttempt:
         except asyncio.CancelledError:
             if not self._context.cancelled:
                 # The graph cancelled itself, or a library inside it did.
+                await self._keep_written()
                 raise
             return await self._stopped()
         except Exception as error:
             if not isinstance(error, (*PERMANENT, Fail)) and claimed.failures + 1 < claimed.max_attempts:
+                await self._keep_written()
                 raise
             return await self._failed(error)
 
@@ -114,6 +116,13 @@ class GraphAttempt:
         """End the run as failed. Its thread keeps the state of the last superstep; its status is set with the end."""
         finish = Finish(AttemptOutcome.FAILED, Status.FAILED, error=error_text(error))
         return AttemptEnd(finish, with_result(await self._outbox.rest(), self._left()))
+
+    async def _keep_written(self) -> None:
+        """Store what the attempt has written, for the next one."""
+        # If that fails, the next attempt repeats more of the graph. The reason of the attempt's end is raised.
+        with suppress(RunlaneError, TimeoutError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await self._outbox.drain()
 
     async def _stopped(self) -> AttemptEnd:
         """Return what is stored with the end of an attempt that its worker has stopped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +21,12 @@ from runlane.graphs.exports import RUN, UPDATE, Export, Graph, GraphUse
 from runlane.graphs.loader import forget_modules
 from runlane.graphs.operations import GraphOperation, WriteBuffer
 from runlane.graphs.outbox import GraphOutbox
+from runlane.graphs.recent_checkpoint import RecentCheckpoint
 from runlane.graphs.recovery import Memo, StartPoint
 from runlane.graphs.registry import LoadedGraphs, load_graphs
 from runlane.graphs.run_config import run_config
-from runlane.graphs.saver import RunlaneSaver, WriteFunction
+from runlane.graphs.run_saver import RunSaver
+from runlane.graphs.saver import RunlaneSaver
 from runlane.graphs.snapshot import CheckpointSnapshots
 from runlane.store.queue.claim import Claimed
 from runlane.store.sql.database import Database
@@ -84,20 +87,28 @@ class GraphExecutor:
             async with export.open(use) as made:
                 if not is_run:
                     buffer = WriteBuffer()
-                    graph = self._connected(made, claimed, store, buffer.write)
+                    snapshot = CheckpointSnapshots(made).describe
+                    saver = RunlaneSaver(self._database, claimed.tenant, write=buffer.write, snapshot=snapshot)
+                    graph = _connected(made, saver, store)
                     return await GraphOperation(claimed, thread, request, graph, config, outbox, buffer).run()
                 marker = _Marker(outbox)
-                graph = self._connected(made, claimed, store, marker.write)
+                recent = RecentCheckpoint(thread.key)
+                snapshot = CheckpointSnapshots(made).describe
+                saver = RunSaver(self._database, claimed.tenant, marker, recent, snapshot, request.durability)
+                graph = _connected(made, saver, store)
                 current_journal.set(CallJournal(claimed, self._database, outbox))
                 attempt = GraphAttempt(claimed, thread, request, graph, config, outbox, context, host)
                 return await attempt.run(marker.start)
         finally:
             outbox.close()
 
-    def _connected(self, made: Graph, claimed: Claimed, store: BaseStore, write: WriteFunction) -> Graph:
-        """Return the graph with this run's checkpointer and store, whatever it was compiled with."""
-        saver = RunlaneSaver(self._database, claimed.tenant, write=write, snapshot=CheckpointSnapshots(made).describe)
-        return made.copy(update={"checkpointer": saver, "store": store})
+
+def _connected(made: Graph, saver: RunlaneSaver, store: BaseStore) -> Graph:
+    """Return the graph with this run's checkpointer and store, whatever it was compiled with."""
+    # Not Pregel.copy(), which validates the whole graph again.
+    graph = copy(made)
+    graph.checkpointer, graph.store = saver, store
+    return graph
 
 
 class _Marker:
@@ -112,10 +123,14 @@ class _Marker:
         """Begin with the memo of this attempt's start."""
         self._memo = start.memo
 
-    async def write(self, written: GraphWrites) -> None:
+    async def write(self, written: GraphWrites, *, waits: bool) -> None:
         """Store writes of the graph. The writes of a command belong to no task."""
         if any(row.task_id == NULL_TASK_ID and not row.ns for row in written.writes):
             self._memo = replace(self._memo, applied=True)
         saved = None if self._memo == self._stored else self._memo.to_json()
         self._stored = self._memo
-        await self._outbox.write(written, saved=saved)
+        await self._outbox.write(written, saved=saved, waits=waits)
+
+    async def settle(self) -> None:
+        """Wait until the writes of the graph are stored."""
+        await self._outbox.settle()

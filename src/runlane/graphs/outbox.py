@@ -1,8 +1,9 @@
 """The outbox of an attempt at a run of a graph: stream events and checkpoints, stored in order.
 
-One commit is in progress at a time, and the next one takes everything that was added meanwhile. Events of about 20 ms
-share a commit, so a stream of tokens costs few transactions. A checkpoint is stored at once, with every event before
-it: what a client has read of a finished superstep is not repeated by a later attempt.
+One commit is in progress at a time, and the next one takes everything that was added meanwhile. What is added within
+about 20 ms shares a commit, so a stream of tokens and a graph of quick nodes cost few transactions. Everything is
+stored in the order in which it was added: what a client has read of a finished superstep is not repeated by a later
+attempt. What is left at the end is stored with the end of the run.
 """
 
 from __future__ import annotations
@@ -21,18 +22,22 @@ from runlane.store.queue.record import RecordEntry
 from runlane.store.threads.graph_writes import GraphWrites
 from runlane.worker.run_host import RunHost
 
+# The least time between two commits, and the most. Between them it is twice the time that a commit takes, so a busy
+# database gets fewer and larger commits.
 GROUP_SECONDS: Final = 0.02
+MAX_GROUP_SECONDS: Final = 0.1
 # A graph that produces events faster than they are stored waits when this much is not stored.
 MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What the next commit stores; `stored` is done after it."""
+    """What the next commit stores; `stored` is done after it. `awaited` says that a caller waits for it."""
 
     entry: RecordEntry
     stored: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     size: int = 0
+    awaited: bool = False
 
 
 class GraphOutbox:
@@ -47,8 +52,10 @@ class GraphOutbox:
         self._storing: asyncio.Task[None] | None = None
         self._storing_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._last_commit_at = float("-inf")
+        # When the next commit may begin that no caller waits for.
+        self._next_commit_at = float("-inf")
         self._closed = False
+        self._failure: BaseException | None = None
         self._written_bytes = 0
 
     @property
@@ -61,28 +68,31 @@ class GraphOutbox:
         # A namespace has names of nodes, which may contain quotes.
         self._batch.entry.events.append((EventType.GRAPH_STREAM.value, f'{{"event":{dump_json(name)},"data":{data}}}'))
         self._count(len(data) + len(name))
-        if self._timer is None and self._storing is None and not self._closed:
-            wait = max(0.0, self._last_commit_at + GROUP_SECONDS - self._loop.time())
-            self._timer = self._loop.call_later(wait, self._store_soon)
+        self._store_later()
 
-    async def write(self, written: GraphWrites, *, saved: str | None = None) -> None:
-        """Store writes of the graph, with every event before them; `saved` is for the next attempt."""
+    async def write(self, written: GraphWrites, *, saved: str | None = None, waits: bool = True) -> None:
+        """Store writes of the graph, with every event before them; `saved` is for the next attempt.
+
+        With `waits` they are durable when this returns, and otherwise soon. It waits as well while too much is pending.
+        """
+        self._check()
         batch = self._batch
         entry = batch.entry
         entry.graph = written if entry.graph is None else entry.graph.merged(written)
         entry.checkpoint = saved or entry.checkpoint
         self._count(written.size)
-        self._store_soon()
-        # Cancelling the caller must not cancel the commit, which others share.
-        await asyncio.shield(batch.stored)
+        if not waits and self.pending_bytes <= MAX_PENDING_BYTES:
+            self._store_later()
+        else:
+            await self._stored_now(batch)
 
     async def keep_call(self, call: CallRecord) -> None:
         """Store the answer of a model, with every event before it; it is durable when this returns."""
+        self._check()
         batch = self._batch
         batch.entry.calls.append(call)
         self._count(len(call.payload))
-        self._store_soon()
-        await asyncio.shield(batch.stored)
+        await self._stored_now(batch)
 
     async def drain(self) -> None:
         """Wait until everything that was added is stored."""
@@ -90,8 +100,14 @@ class GraphOutbox:
             await asyncio.shield(self._storing)
         batch = self._batch
         if batch.size:
-            self._store_soon()
-            await asyncio.shield(batch.stored)
+            await self._stored_now(batch)
+
+    async def settle(self) -> None:
+        """Wait until the writes of the graph that were added are stored."""
+        if self._batch.entry.graph is not None:
+            await self.drain()
+        elif self._storing is not None:
+            await asyncio.shield(self._storing)
 
     async def rest(self) -> RecordEntry:
         """Return what is left to store, after the running commit. Nothing else is stored from here on."""
@@ -99,7 +115,8 @@ class GraphOutbox:
         self._stop_timer()
         if self._storing is not None:
             await asyncio.shield(self._storing)
-        return self._batch.entry
+        # Nothing is stored after a commit that failed, so the order has no gap.
+        return self._batch.entry if self._failure is None else self._empty().entry
 
     def close(self) -> None:
         """Start no further commit: the attempt has ended without its outbox."""
@@ -117,6 +134,22 @@ class GraphOutbox:
                 "(RUNLANE_MAX_RUN_BYTES). Stream fewer modes, keep the state small, or split it into several runs."
             )
 
+    def _check(self) -> None:
+        """Raise the error of an earlier commit, for which no caller may have waited."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def _stored_now(self, batch: _Batch) -> None:
+        batch.awaited = True
+        self._store_soon()
+        # Cancelling the caller must not cancel the commit, which others share.
+        await asyncio.shield(batch.stored)
+
+    def _store_later(self) -> None:
+        if self._timer is None and self._storing is None and not self._closed:
+            wait = max(0.0, self._next_commit_at - self._loop.time())
+            self._timer = self._loop.call_later(wait, self._store_soon)
+
     def _store_soon(self) -> None:
         self._stop_timer()
         if self._storing is not None or self._closed or not self._batch.size:
@@ -127,6 +160,7 @@ class GraphOutbox:
         self._storing.add_done_callback(self._stored)
 
     async def _store(self, batch: _Batch) -> None:
+        began = self._loop.time()
         has_checkpoint = batch.entry.graph is not None and bool(batch.entry.graph.checkpoints)
         if has_checkpoint:
             failpoint("graph.before_commit")
@@ -138,6 +172,8 @@ class GraphOutbox:
                 # It is retrieved here in case no caller waits for this batch.
                 batch.stored.exception()
             raise
+        now = self._loop.time()
+        self._next_commit_at = now + min(MAX_GROUP_SECONDS, max(GROUP_SECONDS, 2 * (now - began)))
         if not batch.stored.done():
             batch.stored.set_result(None)
         if has_checkpoint:
@@ -146,17 +182,16 @@ class GraphOutbox:
     def _stored(self, task: asyncio.Task[None]) -> None:
         self._storing = None
         self._storing_bytes = 0
-        self._last_commit_at = self._loop.time()
         if task.cancelled() or task.exception() is not None:
-            # Nothing is stored after a commit that failed, so the order has no gap.
             self._closed = True
-            if not self._batch.stored.done():
-                self._batch.stored.set_exception(task.exception() or asyncio.CancelledError())
+            self._failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if not self._batch.stored.done() and self._failure is not None:
+                self._batch.stored.set_exception(self._failure)
                 self._batch.stored.exception()
-        elif self._batch.entry.graph is not None or self._batch.entry.calls:
+        elif self._batch.awaited:
             self._store_soon()
-        elif self._batch.size and not self._closed:
-            self._timer = self._loop.call_later(GROUP_SECONDS, self._store_soon)
+        elif self._batch.size:
+            self._store_later()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -87,7 +87,8 @@ class RunlaneSaver(BaseCheckpointSaver[str]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that the configuration names, or the newest of its thread and namespace."""
-        found = await find_checkpoint(self._database, self._key(config), _ns(config), get_checkpoint_id(config))
+        key, ns = self._key(config), namespace_of(config)
+        found = await find_checkpoint(self._database, key, ns, get_checkpoint_id(config))
         return None if found is None else self._tuple(found)
 
     async def alist(
@@ -124,7 +125,7 @@ class RunlaneSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint and the values of the channels that have a new version."""
-        key, ns = self._key(config), _ns(config)
+        key, ns = self._key(config), namespace_of(config)
         described = cast("dict[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
         bare = cast("dict[str, Any]", checkpoint.copy())
         values: dict[str, Any] = bare.pop("channel_values")
@@ -153,7 +154,7 @@ class RunlaneSaver(BaseCheckpointSaver[str]):
         """Store writes of a task to a checkpoint. A repeated task keeps its first writes."""
         configurable = config.get("configurable", {})
         checkpoint_id: str = configurable["checkpoint_id"]
-        key, ns = self._key(config), _ns(config)
+        key, ns = self._key(config), namespace_of(config)
         rows: list[StoredWrite] = []
         for number, (channel, value) in enumerate(writes):
             encoding, data = self.serde.dumps_typed(value)
@@ -322,7 +323,8 @@ def wait_in_thread(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, An
     return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
 
-def _ns(config: RunnableConfig) -> str:
+def namespace_of(config: RunnableConfig) -> str:
+    """Return the namespace of the checkpoints that a configuration addresses."""
     return config.get("configurable", {}).get("checkpoint_ns") or _ROOT
 
 

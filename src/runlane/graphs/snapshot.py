@@ -6,11 +6,13 @@ interrupts of the tasks are not part of it: they are writes, which are stored la
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import structlog
 from langchain_core.runnables import RunnableConfig
 from langgraph._internal._config import recast_checkpoint_ns
+from langgraph._internal._constants import PUSH, TASKS
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 from langgraph.pregel import Pregel, _algo
@@ -41,9 +43,8 @@ class CheckpointSnapshots:
         graph = self._find(name)
         if graph is None:
             return None
-        restored = _channels(graph, checkpoint)
         try:
-            tasks = _next_tasks(graph, restored, config, checkpoint, metadata)
+            tasks = _next_tasks(graph, config, checkpoint, metadata)
         except Exception as error:  # noqa: BLE001 - a state without next nodes is better than a failed run
             log.warning("checkpoint_not_described", error=f"{type(error).__name__}: {error}")
             return None
@@ -56,7 +57,7 @@ class CheckpointSnapshots:
                 "tasks": [self._task(name, graph, ns, task) for task in tasks],
                 "channels": names,
                 "single": single,
-                "defaults": _defaults(names, restored, checkpoint),
+                "defaults": _defaults(graph, names, checkpoint),
             }
         )
 
@@ -82,35 +83,58 @@ class CheckpointSnapshots:
         return self._graphs[name]
 
 
-def _channels(graph: Graph, checkpoint: Checkpoint) -> dict[str, Any]:
+def _channels(graph: Graph, names: Iterable[str], checkpoint: Checkpoint) -> dict[str, Any]:
     values = checkpoint["channel_values"]
     specs = cast("dict[str, Any]", graph.channels)
     # A channel that is rebuilt from its writes has no value here. It triggers no node, so an empty one is enough.
     return {
         name: cast("Any", spec).from_checkpoint(values[name]) if name in values else cast("Any", spec).copy()
-        for name, spec in specs.items()
-        if isinstance(spec, BaseChannel)
+        for name in names
+        if isinstance(spec := specs.get(name), BaseChannel)
     }
 
 
-def _defaults(names: list[str], channels: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+def _defaults(graph: Graph, names: list[str], checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the values of channels that were never written and have one nevertheless, such as an empty list."""
-    unwritten = [name for name in names if name in channels and name not in checkpoint["channel_versions"]]
-    return {name: load_json(to_json(channels[name].get())) for name in unwritten if channels[name].is_available()}
+    unwritten = [name for name in names if name not in checkpoint["channel_versions"]]
+    channels = _channels(graph, unwritten, checkpoint)
+    return {name: load_json(to_json(found.get())) for name, found in channels.items() if found.is_available()}
 
 
 def _next_tasks(
-    graph: Graph,
-    channels: dict[str, Any],
-    config: RunnableConfig,
-    checkpoint: Checkpoint,
-    metadata: CheckpointMetadata,
+    graph: Graph, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
 ) -> list[PregelTask]:
+    nodes = cast("dict[str, Any]", graph.nodes)
     specs = cast("dict[str, Any]", graph.channels)
-    managed = {name: spec for name, spec in specs.items() if name not in channels}
+    updated = set(checkpoint.get("updated_channels") or ())
+    # Only the nodes that an updated channel triggers can be next, so only their channels are restored.
+    triggered = {name for channel in updated for name in graph.trigger_to_nodes.get(channel, ())}
+    wanted = {TASKS, *(channel for name in triggered for channel in _read_by(nodes[name]))} if updated else specs
+    managed = {name: spec for name, spec in specs.items() if not isinstance(spec, BaseChannel)}
     step = metadata.get("step", -1) + 1
     prepare = cast("Any", _algo).prepare_next_tasks
     tasks: dict[str, PregelTask] = prepare(
-        checkpoint, [], graph.nodes, channels, managed, config, step, step + 2, for_execution=False
+        checkpoint,
+        [],
+        nodes,
+        _channels(graph, wanted, checkpoint),
+        managed,
+        config,
+        step,
+        step + 2,
+        for_execution=False,
+        trigger_to_nodes=graph.trigger_to_nodes,
+        updated_channels=updated,
     )
-    return list(tasks.values())
+    found = list(tasks.values())
+    if len(found) > 1 and updated:
+        # In the order of the graph, as without a choice of nodes. Those of sends come first.
+        order = {name: place for place, name in enumerate(nodes)}
+        found.sort(key=lambda task: (task.path[0] != PUSH, 0 if task.path[0] == PUSH else order[task.name]))
+    return found
+
+
+def _read_by(node: Any) -> Iterable[str]:
+    """Return the channels that trigger a node, and those of its input."""
+    channels = node.channels
+    return (*node.triggers, *([channels] if isinstance(channels, str) else channels))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runlane.domain.graph import GraphRequest, MultitaskStrategy
+from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.options import RunOptions
 from runlane.domain.schedule import ScheduleSettings
 from runlane.domain.text import load_json
@@ -22,6 +23,7 @@ def cron_input(wanted: GraphRunRequest, payload: Mapping[str, Any], metadata: Ma
         "request": load_json(wanted.request.to_json()),
         "strategy": wanted.strategy.value,
         "deletes": wanted.deletes,
+        "ttl": None if wanted.ttl is None else [wanted.ttl.minutes, wanted.ttl.strategy],
         "metadata": dict(metadata),
         "payload": dict(payload),
     }
@@ -37,5 +39,7 @@ def cron_run(settings: ScheduleSettings, options: RunOptions) -> GraphRunRequest
         metadata={**stored["metadata"], "cron_id": settings.id},
         strategy=MultitaskStrategy(stored["strategy"]),
         deletes=stored["deletes"],
+        # Crons of earlier versions have none.
+        ttl=None if stored.get("ttl") is None else DefaultTtl(*stored["ttl"]),
         options=options,
     )

@@ -20,7 +20,7 @@ from runlane.store.queue.accept import NewRun
 from runlane.store.sql.database import Database
 from runlane.store.threads.assistants import resolve_assistant
 from runlane.store.threads.native_runs import NativeTurn
-from runlane.store.threads.starting import ThreadStart
+from runlane.store.threads.thread_start import ThreadStart
 from runlane.submit.tasks import new_run
 
 # An exception of a node fails the run at once: nodes have retry policies of their own.

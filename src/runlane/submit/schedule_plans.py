@@ -31,7 +31,7 @@ from runlane.submit.orchestrations import StartRequest, orchestration_run
 from runlane.submit.tasks import SubmitRules, TaskRequest, capped_losses, new_run, task_run
 
 if TYPE_CHECKING:
-    from runlane.store.threads.starting import ThreadStart
+    from runlane.store.threads.thread_start import ThreadStart
 
 # How many slots of one schedule a pass acts upon; the next pass continues.
 _SLOTS_AT_ONCE: Final = 200

@@ -51,7 +51,9 @@ def boom(state: State) -> dict[str, Any]:
 
 
 async def talk(state: Chat) -> dict[str, Any]:
-    model = GenericFakeChatModel(messages=iter([AIMessage("hello there friend", id="ai-1")]))
+    asked, _, words = str(state["messages"][-1].content).partition("say ")
+    text = "hello there friend" if asked or not words else " ".join(["word"] * int(words))
+    model = GenericFakeChatModel(messages=iter([AIMessage(text, id="ai-1")]))
     return {"messages": [await model.ainvoke(state["messages"])]}
 
 

@@ -67,6 +67,31 @@ async def items(ctx, value):
     value["namespace"] = (ctx.user.identity, *value["namespace"])
 """
 
+# Crons and items that a user owns, and items that are public.
+FILTERS = """
+from langgraph_sdk import Auth
+
+auth = Auth()
+
+
+@auth.authenticate
+async def authenticate(authorization: str | None):
+    return (authorization or "").removeprefix("Bearer ")
+
+
+@auth.on.crons
+@auth.on.threads
+@auth.on.assistants
+async def owned(ctx, value):
+    value.setdefault("metadata", {})["owner"] = ctx.user.identity
+    return {"owner": ctx.user.identity}
+
+
+@auth.on.store
+async def items(ctx, value):
+    return {"$or": [{"owner": ctx.user.identity}, {"public": True}]}
+"""
+
 OPEN = """
 from langgraph_sdk import Auth
 

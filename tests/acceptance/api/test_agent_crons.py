@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from langgraph_sdk.errors import NotFoundError, UnprocessableEntityError
 
 from runlane.api.services import WorkerOptions
 from runlane.app import App
+from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.maintenance import MaintenanceService
 from runlane.settings import Settings
 from runlane.testing import DatabaseClock
@@ -143,6 +144,8 @@ async def test_a_patch_changes_what_it_names(idle_api: Api) -> None:
 
 
 async def test_each_slot_starts_one_run(timed: Timed) -> None:
+    app = timed.api.parts.app
+    app.agent_server = replace(app.agent_server, thread_ttl=DefaultTtl(30))
     async with langgraph_client(timed.api) as client:
         cron = await client.crons.create(
             "three", schedule="* * * * *", input=INPUT, metadata={"k": 1}, on_run_completed="keep"
@@ -154,6 +157,8 @@ async def test_each_slot_starts_one_run(timed: Timed) -> None:
         assert await client.runs.join(thread["thread_id"], run["run_id"]) == FINAL
         assert (run["metadata"]["cron_id"], run["metadata"]["k"]) == (cron["cron_id"], 1)
         assert run["kwargs"]["config"]["configurable"]["cron_id"] == cron["cron_id"]
+        shown = (await timed.api.client.get(f"/threads/{thread['thread_id']}?include=ttl")).json()
+        assert shown["ttl"]["ttl_minutes"] == 30, "a thread of a cron has the default time to live"
         # A pass of every process at once decides about a slot once.
         await timed.pass_a_minute()
         await asyncio.gather(*(_started(timed.api, cron["cron_id"], 2) for _ in range(3)))

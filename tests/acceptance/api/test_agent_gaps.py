@@ -9,9 +9,13 @@ import pytest
 
 from runlane.api.services import WorkerOptions
 from runlane.app import App
+from runlane.domain.events import EventType
+from runlane.domain.text import dump_json
+from runlane.store.queue.events import read_events
 from tests.acceptance.api.agent_client import langgraph_client
 from tests.acceptance.api.agent_graphs import add_graphs
 from tests.acceptance.api.serving import Api, serving
+from tests.harness import eventually
 
 INPUT: dict[str, Any] = {"value": 1, "items": []}
 FINAL: dict[str, Any] = {"value": 4, "items": ["a", "b", "c"]}
@@ -62,6 +66,51 @@ async def test_a_joined_stream_has_the_modes_that_it_names(served: Api, client: 
     for wrong in ("99999", "1-0"):
         answer = await served.client.get(f"/threads/{thread}/runs/{run}/stream", headers={"Last-Event-ID": wrong})
         assert answer.status_code == 400, answer.text
+
+
+async def test_a_client_that_leaves_ends_its_run_only_if_it_asked_for_that(served: Api, client: Any) -> None:
+    thread = (await client.threads.create())["thread_id"]
+    for wanted, left in (({}, "running"), ({"on_disconnect": "cancel"}, "interrupted")):
+        body = {"assistant_id": "sleepy", "input": INPUT, "multitask_strategy": "interrupt", **wanted}
+        async with served.client.stream("POST", f"/threads/{thread}/runs/stream", json=body) as answer:
+            run = answer.headers["content-location"].rpartition("/")[2]
+            async for line in answer.aiter_lines():
+                if line == "event: values":
+                    break
+
+        async def as_expected(run_id: str = run, status: str = left) -> bool:
+            return (await client.runs.get(thread, run_id))["status"] == status
+
+        await eventually(as_expected, f"the run to be {left}")
+    assert sorted(item["status"] for item in await client.runs.list(thread)) == ["interrupted", "interrupted"]
+
+
+async def test_each_durability_stores_its_checkpoints(client: Any) -> None:
+    for durability, stored in (("sync", 5), ("async", 5), ("exit", 1)):
+        thread = (await client.threads.create())["thread_id"]
+        assert await client.runs.wait(thread, "three", input=INPUT, durability=durability) == FINAL
+        history = await client.threads.get_history(thread, limit=20)
+        assert len(history) == stored, durability
+        assert history[0]["values"] == FINAL
+    late = await client.runs.create(thread, "three", input=INPUT, after_seconds=3600)
+    assert (await client.runs.get(thread, late["run_id"]))["status"] == "pending"
+    assert len(await client.threads.get_history(thread)) == 1
+    await client.runs.cancel(thread, late["run_id"])
+
+
+async def test_the_stored_bytes_of_a_message_grow_with_its_length(served: Api, client: Any) -> None:
+    sizes: list[int] = []
+    for words in (20, 80):
+        thread = (await client.threads.create())["thread_id"]
+        told = {"messages": [{"role": "user", "content": f"say {words}"}]}
+        parts = await _events(client.runs.stream(thread, "chat", input=told, stream_mode="messages"))
+        texts = [data[0]["content"] for name, data in parts if name == "messages/partial"]
+        assert len(texts[-1].split()) == words
+        (run,) = await client.runs.list(thread)
+        events = await read_events(served.parts.database, run["run_id"])
+        sizes.append(sum(len(dump_json(event.data)) for event in events if event.type == EventType.GRAPH_STREAM))
+    # Four times the length; the square would be sixteen times.
+    assert sizes[1] < 6 * sizes[0]
 
 
 async def test_metadata_may_be_any_json_and_assistants_may_be_equal(client: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -211,6 +212,25 @@ async def test_eight_posts_at_once(client: Any, strategy: Any) -> None:
 
 async def _idle(client: Any, thread: str) -> bool:
     return (await client.threads.get(thread))["status"] != "busy"
+
+
+async def test_requests_at_once_get_their_own_answers(client: Any) -> None:
+    thread = (await client.threads.create())["thread_id"]
+    alone = [client.runs.create(None, "three", input=INPUT, on_completion="keep") for _ in range(8)]
+    together = [client.runs.create(thread, "three", input=INPUT) for _ in range(4)]
+    unknown = [client.runs.create(str(uuid.uuid4()), "three", input=INPUT) for _ in range(3)]
+    missing = [client.runs.create(None, "nope", input=INPUT) for _ in range(2)]
+    calls = (*alone, *together, *unknown, *missing)
+    found: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
+    accepted, refused = found[:12], found[12:]
+    assert len({run["run_id"] for run in accepted}) == 12
+    assert len({run["thread_id"] for run in accepted}) == 9
+    assert all(isinstance(error, NotFoundError) for error in refused)
+    for run in accepted:
+        await client.runs.join(run["thread_id"], run["run_id"])
+    state = await client.threads.get_state(thread)
+    assert state["values"]["items"] == ["a", "b", "c"] * 4
+    assert len(await client.runs.list(thread)) == 4
 
 
 async def test_a_deleted_thread_leaves_nothing(client: Any, served: Api) -> None:

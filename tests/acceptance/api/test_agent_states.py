@@ -107,6 +107,29 @@ async def test_a_busy_thread_is_not_updated(client: Any) -> None:
     await client.runs.cancel(thread, run["run_id"], wait=True)
 
 
+async def test_updates_and_runs_at_once_lose_nothing(client: Any) -> None:
+    thread = (await client.threads.create())["thread_id"]
+    await client.runs.wait(thread, "three", input=INPUT)
+
+    async def update(number: int) -> str | None:
+        try:
+            await client.threads.update_state(thread, {"items": [f"u{number}"]}, as_node="c")
+        except ConflictError:
+            return None
+        return f"u{number}"
+
+    async def run() -> None:
+        await client.runs.wait(thread, "three", input={"value": 1, "items": []})
+
+    updates, _ = await asyncio.gather(
+        asyncio.gather(*(update(number) for number in range(6))), asyncio.gather(*(run() for _ in range(3)))
+    )
+    items = (await client.threads.get_state(thread))["values"]["items"]
+    # An update that was accepted is applied once, one that was refused is not, and no run is lost.
+    assert sorted(item for item in items if item.startswith("u")) == sorted(filter(None, updates))
+    assert [item for item in items if not item.startswith("u")] == ["a", "b", "c"] * 4
+
+
 async def test_a_fork_continues_from_its_checkpoint(client: Any) -> None:
     thread = (await client.threads.create())["thread_id"]
     await client.runs.wait(thread, "three", input=INPUT)

@@ -6,11 +6,12 @@ import { createInterface } from 'node:readline'
 import { Client as Newest } from '@langchain/langgraph-sdk'
 import { Client as Two } from 'langgraph-sdk-2'
 
+import { nativeChecks } from './native.mjs'
 import { resourceChecks } from './resources.mjs'
 import { runChecks } from './runs.mjs'
 import { threadStreamChecks } from './thread-streams.mjs'
 
-const url = process.argv[2]
+const [url, only] = process.argv.slice(2)
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 const report = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
 
@@ -43,10 +44,16 @@ async function check(sdk, Client, name, body) {
 }
 
 const shared = { ...resourceChecks, ...runChecks }
-for (const [sdk, Client, checks] of [
-  ['1.12', Newest, { ...shared, ...threadStreamChecks }],
-  ['2.0', Two, shared],
-]) {
+const newest = { ...shared, ...threadStreamChecks, ...nativeChecks }
+// `streams` are the checks in which events arrive live, with the newest version alone.
+const versions =
+  only === 'streams'
+    ? [['1.12', Newest, { ...runChecks, ...threadStreamChecks }]]
+    : [
+        ['1.12', Newest, newest],
+        ['2.0', Two, shared],
+      ]
+for (const [sdk, Client, checks] of versions) {
   for (const [name, body] of Object.entries(checks)) await check(sdk, Client, name, body)
 }
 report({ done: true })

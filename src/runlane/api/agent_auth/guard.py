@@ -65,7 +65,7 @@ async def authorize(request: Request, path: str) -> Request:
             found = await module.decide(principal, access.resource, access.action, value)
             rule = _and(rule, found)
         await _apply(parts, principal, request, access, values, rule)
-        if access.shape in (Shape.RUN, Shape.RUNS, Shape.COMMAND):
+        if access.shape in (Shape.RUN, Shape.RUNS, Shape.COMMAND) or access.resource == "crons":
             await _check_assistants(parts, module, principal, values)
         if body or access.shape not in (Shape.IDS, Shape.THREADS):
             content = written_back(access, request, content, values)
@@ -125,11 +125,6 @@ async def _apply(
                 await _check_assistant(parts, principal, assistant_id, rule, new=access.action == "create")
         case RuleSubject.SEARCH:
             pass
-        case RuleSubject.CRON | RuleSubject.NAMESPACE:
-            raise Forbidden(
-                f"The auth module returned a filter for {access.resource}.{access.action}, which has no metadata to "
-                "filter by. Return True or False, or change the value."
-            )
 
 
 async def _check_threads(
@@ -169,7 +164,7 @@ async def _check_assistant(
 async def _check_assistants(
     parts: Services, module: AuthModule, principal: UserPrincipal, values: Sequence[dict[str, Any]]
 ) -> None:
-    """Check that the user may read the assistants of new runs. The default assistant of a graph is for every user."""
+    """Check that the user may read the assistants that runs and crons name. Default assistants are for every user."""
     named: list[Any] = [value.get("assistant_id") for value in values]
     for assistant_id in dict.fromkeys(str(name) for name in named if isinstance(name, str | UUID)):
         assistant = await find_assistant(parts.database, principal.tenant, assistant_id)

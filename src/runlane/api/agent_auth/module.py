@@ -27,7 +27,8 @@ log = structlog.get_logger(__name__)
 # How long a handler may take before the request is refused.
 HANDLER_SECONDS: Final = 10.0
 USER_ROLE: Final = "user"
-_USER_PERMISSIONS: Final = frozenset({Permission.RUNS_READ, Permission.RUNS_WRITE})
+# What the paths of the agent server need; the handlers of the module decide about each request.
+_USER_PERMISSIONS: Final = frozenset({Permission.RUNS_READ, Permission.RUNS_WRITE, Permission.SCHEDULES_WRITE})
 _MAX_IDENTITY: Final = 500
 # What an authenticate handler may take by name.
 _PARAMETERS: Final = frozenset(

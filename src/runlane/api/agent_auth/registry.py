@@ -29,9 +29,7 @@ class RuleSubject(StrEnum):
 
     THREAD = "thread"  # the thread of the path, or of the body
     ASSISTANT = "assistant"
-    SEARCH = "search"  # what the route finds: the route passes the rule to its statement
-    CRON = "cron"  # a rule is refused, since no statement applies it
-    NAMESPACE = "namespace"  # items have no metadata, so a rule is refused as well
+    SEARCH = "search"  # what the route finds or names: the route passes the rule to its statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +57,11 @@ def _assistant(action: str, *fields: str) -> tuple[RouteAccess, ...]:
 
 
 def _item(action: str) -> tuple[RouteAccess, ...]:
-    return (RouteAccess("store", action, Shape.ITEM, RuleSubject.NAMESPACE),)
+    return (RouteAccess("store", action, Shape.ITEM, RuleSubject.SEARCH),)
 
 
 def _cron(action: str, *fields: str) -> tuple[RouteAccess, ...]:
-    return (RouteAccess("crons", action, Shape.BODY if fields else Shape.IDS, RuleSubject.CRON, fields),)
+    return (RouteAccess("crons", action, Shape.BODY if fields else Shape.IDS, RuleSubject.SEARCH, fields),)
 
 
 def _search(resource: str, *fields: str) -> tuple[RouteAccess, ...]:

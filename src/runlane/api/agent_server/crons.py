@@ -10,6 +10,7 @@ from fastapi import Path, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from runlane.api.agent_auth.guard import rule_of
 from runlane.api.agent_server.cron_schemas import CronBody, CronCount, CronPatch, CronSearch, end_moment
 from runlane.api.agent_server.routing import agent_router, check_uuid, page_of, selected
 from runlane.api.agent_server.threads import ThreadId
@@ -18,6 +19,7 @@ from runlane.api.error_responses import answers
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.access import Principal
+from runlane.domain.access_rule import AccessRule
 from runlane.domain.cron import Cron
 from runlane.domain.schedule import CRONS, ScheduleSettings
 from runlane.domain.timestamps import format_timestamp
@@ -83,17 +85,18 @@ async def count_crons(request: Request, principal: RunsRead, body: CronCount | N
 @router.get("/runs/crons/{cron_id}", response_model=Cron, responses=answers(404))
 async def get_cron(request: Request, principal: RunsRead, cron_id: CronId) -> ValueBody:
     """Return a cron."""
-    return ValueBody(store.cron_value(await store.find_cron(parts_of(request).database, principal.tenant, cron_id)))
+    return await _answer(request, principal, cron_id, rule_of(request))
 
 
 @router.patch("/runs/crons/{cron_id}", response_model=Cron, responses=answers(404, 409, 412, 413))
 async def update_cron(request: Request, principal: SchedulesWrite, cron_id: CronId, body: CronPatch) -> ValueBody:
     """Change a cron. Metadata is merged; a null `end_time` clears it."""
     verbs = await _verbs(request)
-    known = await store.find_cron(parts_of(request).database, principal.tenant, cron_id)
+    known = await store.find_cron(parts_of(request).database, principal.tenant, cron_id, rule_of(request))
     merged = _merged(known, body)
     check_webhook_url(parts_of(request).app.agent_server.webhook_urls, merged.webhook)
-    settings = _settings(merged, known.id, known.settings.target.name, known.settings.target.thread_id)
+    target = known.settings.target
+    settings = _settings(request, merged, known.id, target.name, target.thread_id)
     if settings != known.settings:
         await verbs.put(principal.tenant, settings, actor=principal.actor, version=known.version, source=CRONS)
     if body.enabled is not None and body.enabled != (known.paused_at_us is None):
@@ -101,13 +104,13 @@ async def update_cron(request: Request, principal: SchedulesWrite, cron_id: Cron
             await verbs.resume(principal.tenant, cron_id, actor=principal.actor)
         else:
             await verbs.pause(principal.tenant, cron_id, _DISABLED, actor=principal.actor)
-    return await get_cron(request, principal, cron_id)
+    return await _answer(request, principal, cron_id)
 
 
 @router.delete("/runs/crons/{cron_id}", status_code=204, response_class=Response, responses=answers(404))
 async def delete_cron(request: Request, principal: SchedulesWrite, cron_id: CronId) -> Response:
     """Delete a cron. Runs that it has started continue."""
-    await store.find_cron(parts_of(request).database, principal.tenant, cron_id)
+    await store.find_cron(parts_of(request).database, principal.tenant, cron_id, rule_of(request))
     await (await _verbs(request)).delete(principal.tenant, cron_id, actor=principal.actor, source=CRONS)
     return Response(status_code=204)
 
@@ -116,7 +119,7 @@ async def _create(request: Request, principal: Principal, body: CronBody, thread
     parts = parts_of(request)
     check_webhook_url(parts.app.agent_server.webhook_urls, body.webhook)
     assistant = await resolve_assistant(parts.database, principal.tenant, body.assistant_id)
-    settings = _settings(body, str(uuid.uuid4()), assistant.id, thread_id)
+    settings = _settings(request, body, str(uuid.uuid4()), assistant.id, thread_id)
     await (await _verbs(request)).create(
         principal.tenant,
         settings,
@@ -124,12 +127,21 @@ async def _create(request: Request, principal: Principal, body: CronBody, thread
         source=CRONS,
         paused=_DISABLED if body.enabled is False else None,
     )
-    return await get_cron(request, principal, settings.id)
+    return await _answer(request, principal, settings.id)
 
 
-def _settings(body: CronBody, cron_id: str, assistant_id: str, thread_id: str | None) -> ScheduleSettings:
-    """Return the schedule of a cron."""
-    wanted = body.to_run(thread_id)
+async def _answer(request: Request, principal: Principal, cron_id: str, rule: AccessRule | None = None) -> ValueBody:
+    """Return the response with a cron. A rule is not applied to what the request itself has stored."""
+    found = await store.find_cron(parts_of(request).database, principal.tenant, cron_id, rule)
+    return ValueBody(store.cron_value(found))
+
+
+def _settings(
+    request: Request, body: CronBody, cron_id: str, assistant_id: str, thread_id: str | None
+) -> ScheduleSettings:
+    """Return the schedule of a cron. Threads that it creates get the default time to live of this moment."""
+    ttl = parts_of(request).app.agent_server.thread_ttl if thread_id is None else None
+    wanted = replace(body.to_run(thread_id), ttl=ttl)
     config = dict(wanted.request.config)
     config["configurable"] = {**config.get("configurable", {}), "cron_id": cron_id}
     wanted = replace(wanted, request=replace(wanted.request, config=config))
@@ -176,7 +188,7 @@ async def _filter(request: Request, principal: Principal, wanted: CronCount, ena
     assistant_id = wanted.assistant_id
     if assistant_id is not None:
         assistant_id = (await find_assistant(parts_of(request).database, principal.tenant, assistant_id)).id
-    return store.CronFilter(assistant_id, wanted.thread_id, enabled, wanted.metadata or None)
+    return store.CronFilter(assistant_id, wanted.thread_id, enabled, wanted.metadata or None, rule_of(request))
 
 
 def _selected(row: StoredSchedule, select: list[Any] | None) -> dict[str, Any]:

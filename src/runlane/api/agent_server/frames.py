@@ -19,7 +19,8 @@ from runlane.domain.text import load_json
 
 # The data of the event is stored as written, so it is passed on without parsing it.
 _STORED: Final = re.compile(r'\{"event":("(?:[^"\\]|\\.)*"),"data":')
-_ALWAYS: Final = frozenset({"metadata", "error"})
+_METADATA: Final = "metadata"
+_ALWAYS: Final = frozenset({_METADATA, "error"})
 _MESSAGES: Final = "messages"
 
 
@@ -46,15 +47,16 @@ class GraphEncoding:
 
     def event(self, run_id: str, line: StoredEvent) -> bytes:
         """Return the frames of an event."""
-        if line.type != EventType.GRAPH_STREAM:
+        found = wire_event(run_id, line)
+        if found is None:
             return b""
-        name, data = split_event(line.data)
+        name, data = found
         mode = name.partition("|")[0]
         frames: list[tuple[str, str]] = []
         if mode == _MESSAGES:
             frames = self._messages(name, data)
         elif mode in self._names:
-            if mode == "metadata":
+            if mode == _METADATA:
                 # What an earlier attempt left open is produced again.
                 self._assembly = MessageAssembly()
             frames = [(name, data)]
@@ -92,6 +94,21 @@ class GraphEncoding:
             for event, value in self._assembly.add(chunk, metadata):
                 frames.append((f"{event}{namespace}", orjson.dumps(value).decode()))
         return frames
+
+
+def wire_event(run_id: str, line: StoredEvent) -> tuple[str, str] | None:
+    """Return the name and the JSON of the event that clients get for an entry of the log, or None.
+
+    The claim of an attempt is its `metadata`, so a stream begins when the claim is stored.
+    """
+    if line.type == EventType.PICKED_UP:
+        attempt = load_json(line.data).get("tries", line.attempt)
+        return _METADATA, orjson.dumps({"run_id": run_id, "attempt": attempt}).decode()
+    if line.type != EventType.GRAPH_STREAM:
+        return None
+    name, data = split_event(line.data)
+    # Workers of earlier versions have stored it as an event of its own.
+    return None if name == _METADATA else (name, data)
 
 
 def split_event(stored: str) -> tuple[str, str]:

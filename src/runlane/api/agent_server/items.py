@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from runlane.api.agent_auth.guard import rule_of
 from runlane.api.agent_server.item_schemas import ItemDelete, ItemPut, ItemSearch, NamespaceSearch
 from runlane.api.agent_server.routing import agent_router
 from runlane.api.auth import RunsRead, RunsWrite
@@ -15,19 +16,27 @@ from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
 from runlane.domain.item_text import WHOLE, item_text
 from runlane.domain.timestamps import format_timestamp
+from runlane.errors import Conflict, Forbidden
 from runlane.store.threads import items as store
 
 router = agent_router("store")
 
 
-@router.put("/store/items", status_code=204, response_class=Response, responses=answers(413))
+@router.put("/store/items", status_code=204, response_class=Response, responses=answers(409, 413))
 async def put_item(request: Request, principal: RunsWrite, body: ItemPut) -> Response:
     """Store an item; one with the same namespace and key is replaced."""
     text = None if body.index is False else item_text(body.value, body.index or [WHOLE])
     default = parts_of(request).app.graph_store.ttl
     ttl = body.ttl if body.ttl is not None or default is None else default.minutes
     item = store.NewItem(tuple(body.namespace), body.key, body.value, text=text, ttl_minutes=ttl)
-    await parts_of(request).database.transact(lambda session: store.put_items(session, principal.tenant, [item]))
+    rule = rule_of(request)
+    if rule is not None and not rule.allows(body.value):
+        raise Forbidden("The auth module does not allow this value: its filter does not match it.")
+    stored = await parts_of(request).database.transact(
+        lambda session: store.put_items(session, principal.tenant, [item], rule)
+    )
+    if not stored:
+        raise Conflict(f'The item "{body.key[:100]}" exists already. Use another key.')
     return Response(status_code=204)
 
 
@@ -42,7 +51,9 @@ async def get_item(
     """Return an item; null if it does not exist."""
     labels = tuple(label for part in namespace or () for label in part.split(".") if label)
     refresh = _refreshes(request, refresh_ttl)
-    found = await store.read_item(parts_of(request).database, principal.tenant, labels, key, refresh_ttl=refresh)
+    found = await store.read_item(
+        parts_of(request).database, principal.tenant, labels, key, refresh_ttl=refresh, rule=rule_of(request)
+    )
     return JsonBody(None if found is None else _item_json(found))
 
 
@@ -50,7 +61,8 @@ async def get_item(
 async def delete_item(request: Request, principal: RunsWrite, body: ItemDelete) -> Response:
     """Delete an item, if it exists."""
     keys = [(tuple(body.namespace), body.key)]
-    await parts_of(request).database.transact(lambda session: store.delete_items(session, principal.tenant, keys))
+    rule = rule_of(request)
+    await parts_of(request).database.transact(lambda session: store.delete_items(session, principal.tenant, keys, rule))
     return Response(status_code=204)
 
 
@@ -65,6 +77,7 @@ async def search_items(request: Request, principal: RunsRead, body: ItemSearch |
         limit=wanted.limit,
         offset=wanted.offset,
         refresh_ttl=_refreshes(request, wanted.refresh_ttl),
+        rule=rule_of(request),
     )
     found = await parts_of(request).database.transact(
         lambda session: store.search_items(session, principal.tenant, query)
@@ -82,6 +95,7 @@ async def list_namespaces(request: Request, principal: RunsRead, body: Namespace
         max_depth=wanted.max_depth,
         limit=wanted.limit,
         offset=wanted.offset,
+        rule=rule_of(request),
     )
     found = await parts_of(request).database.transact(
         lambda session: store.list_namespaces(session, principal.tenant, query)

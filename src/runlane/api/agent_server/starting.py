@@ -17,8 +17,9 @@ from runlane.domain.graph import Operation, thread_key
 from runlane.domain.thread import ThreadRun
 from runlane.errors import Conflict
 from runlane.observability import tracing
-from runlane.store.threads.starting import StartedRun, ThreadStart, start_runs
+from runlane.store.threads.starting import StartedRun
 from runlane.store.threads.thread_runs import find_thread_run, thread_of_run
+from runlane.store.threads.thread_start import ThreadStart
 from runlane.submit.graphs import GraphRunRequest, graph_starts
 from runlane.submit.webhook_urls import check_webhook_url
 
@@ -71,7 +72,7 @@ async def accept_starts(
             trace=tracing.current_parent() or tracing.valid_parent(request.headers.get("traceparent")),
             actor=principal.actor,
         )
-        accepted = await start_runs(parts.database, starts)
+        accepted = await parts.thread_starts.start_runs(starts)
     _publish(parts, starts, accepted)
     return accepted
 

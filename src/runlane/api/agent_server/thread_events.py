@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import orjson
 
 from runlane.api.agent_server.event_channels import EventNumber, EventSelection, UnionSelection, part_of
-from runlane.api.agent_server.frames import split_event
+from runlane.api.agent_server.frames import wire_event
 from runlane.api.agent_server.message_blocks import MessageBlocks
 from runlane.api.agent_server.run_stream import wire_error
 from runlane.domain.events import EventType, StoredEvent
@@ -66,9 +66,10 @@ class EventEncoding:
         """Return the events of an entry of the log."""
         if line.type == EventType.DONE:
             self._end = (line.seq, line.at_us)
-        if line.type != EventType.GRAPH_STREAM:
+        found = wire_event(run_id, line)
+        if found is None:
             return b""
-        name, data = split_event(line.data)
+        name, data = found
         mode, *namespace = name.split("|")
         return self._numbered(line.seq, line.at_us, self._of_mode(mode, tuple(namespace), data))
 

@@ -19,7 +19,7 @@ from runlane.domain.text import load_json
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import member, now_us
 from runlane.store.sql.schema import run_events, runs
-from runlane.store.sql.statement import Statement
+from runlane.store.sql.statement import Statement, text_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +153,8 @@ async def has_event(database: Database, run_id: str, kind: str) -> bool:
 
 async def read_positions(database: Database, run_ids: Sequence[str]) -> list[RunPosition]:
     """Return the positions of these runs; a deleted run is missing."""
-
-    async def work(session: Session) -> list[RunPosition]:
-        rows = await session.fetch(_POSITIONS, ids=session.texts(run_ids))
-        return [
-            RunPosition(row["id"], row["first_seq"], row["last_seq"], Status(row["status"]).terminal) for row in rows
-        ]
-
-    return await database.transact(work)
+    rows = await database.query(_POSITIONS, ids=text_list(database.dialect, run_ids))
+    return [RunPosition(row["id"], row["first_seq"], row["last_seq"], Status(row["status"]).terminal) for row in rows]
 
 
 async def read_lines(
@@ -176,7 +170,7 @@ async def read_lines(
 
 async def read_page(database: Database, run_id: str, after: int, limit: int) -> list[StoredEvent]:
     """Return the next stored events of one run; retention may have deleted the oldest."""
-    rows = await read(database, _PAGE, run_id=run_id, after=after, limit=limit)
+    rows = await database.query(_PAGE, run_id=run_id, after=after, limit=limit)
     return [StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"]) for row in rows]
 
 

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, Text, bindparam, case, cast, delete, func, or_, select
 
+from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.cron import Cron
 from runlane.domain.graph import thread_key
 from runlane.domain.text import dump_json
 from runlane.errors import NotFound
 from runlane.store.schedules.rows import COLUMNS, FIND, StoredSchedule, stored
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import json_contains, lit, member, optional
+from runlane.store.sql.expressions import json_contains, lit, member, optional, visible_by
 from runlane.store.sql.schema import schedule_firings, schedules
 from runlane.store.sql.statement import Statement
 
@@ -39,6 +40,7 @@ class CronFilter:
     thread_id: str | None = None
     enabled: bool | None = None
     metadata: Mapping[str, Any] | None = None
+    rule: AccessRule | None = None
 
 
 _tenant, _metadata = bindparam("tenant", type_=Text()), bindparam("metadata", type_=Text())
@@ -53,6 +55,7 @@ _found = (
         case((_s.paused_at.is_(None), lit(1)), else_=lit(0)) == cast(_enabled, Integer),
     ),
     or_(cast(_metadata, Text).is_(None), json_contains(_s.metadata, _metadata)),
+    visible_by(_s.metadata),
 )
 _SEARCH = {
     (column, descending): Statement(
@@ -99,12 +102,13 @@ _DELETE_OF_THREADS: Final = _delete_with("thread", _of_thread)
 _DELETE_OF_ASSISTANT: Final = _delete_with("assistant", *_of_assistant)
 
 
-async def find_cron(database: Database, tenant: str, cron_id: str) -> StoredSchedule:
-    """Return the schedule of a cron."""
+async def find_cron(database: Database, tenant: str, cron_id: str, rule: AccessRule | None = None) -> StoredSchedule:
+    """Return the schedule of a cron. One that the rule does not allow does not exist."""
     rows = await database.query(FIND, tenant=tenant, id=cron_id)
-    if not rows or rows[0]["assistant_id"] is None:
+    found = stored(rows[0]) if rows and rows[0]["assistant_id"] is not None else None
+    if found is None or (rule is not None and not rule.allows(found.settings.input["metadata"])):
         raise NotFound(f'The cron "{cron_id[:100]}" does not exist. See POST /runs/crons/search')
-    return stored(rows[0])
+    return found
 
 
 async def search_crons(
@@ -173,4 +177,5 @@ def _parameters(tenant: str, wanted: CronFilter) -> dict[str, Any]:
         "thread": None if wanted.thread_id is None else thread_key(tenant, wanted.thread_id),
         "enabled": None if wanted.enabled is None else int(wanted.enabled),
         "metadata": None if wanted.metadata is None else dump_json(wanted.metadata),
+        "rule": rule_text(wanted.rule),
     }

@@ -21,7 +21,7 @@ from runlane.store.webhooks.run_webhooks import RunWebhook
 
 if TYPE_CHECKING:
     from runlane.store.queue.run_changes import RunChange
-    from runlane.store.threads.starting import ThreadStart
+    from runlane.store.threads.thread_start import ThreadStart
 
 _MAX_DETAIL: Final = 2000
 
@@ -57,7 +57,7 @@ class PreparedRun:
         )
         if not rest or rest[0] is None:
             return cls(run, session_id, agent, message)
-        from runlane.store.threads.starting import ThreadStart
+        from runlane.store.threads.thread_start import ThreadStart
 
         return cls(run, thread=ThreadStart.from_dict(run, rest[0]))
 

@@ -6,7 +6,7 @@ tenant first reads or uses it, so that it can be changed and found like any othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import assistant_versions, assistants, graphs
-from runlane.store.sql.statement import Row, Statement
+from runlane.store.sql.statement import Row, Statement, text_list
 from runlane.store.threads.graphs import graph_ids
 from runlane.store.threads.native_graphs import native_graph_ids
 
@@ -203,19 +203,19 @@ async def resolve_assistant(database: Database, tenant: str, assistant_id: str) 
     """Return the assistant of a new run. Conflict if the newest worker could not load its graph."""
     ids = _meant(assistant_id)
 
-    async def work(session: Session) -> Assistant:
-        rows = await session.fetch(_RESOLVE, tenant=tenant, ids=session.texts(ids))
-        if not rows:
-            await find_assistant_in(session, tenant, assistant_id)
-            rows = await session.fetch(_RESOLVE, tenant=tenant, ids=session.texts(ids))
-        row = min(rows, key=lambda one: ids.index(one["id"]))
-        if row["error"] is not None:
-            raise Conflict(
-                f'The graph "{row["graph_id"]}" could not be loaded: {row["error"]}. Correct it and restart the worker.'
-            )
-        return assistant_of(row)
+    async def create(session: Session) -> Sequence[Row]:
+        await find_assistant_in(session, tenant, assistant_id)
+        return await session.fetch(_RESOLVE, tenant=tenant, ids=session.texts(ids))
 
-    return await database.transact(work)
+    rows = await database.query(_RESOLVE, tenant=tenant, ids=text_list(database.dialect, ids))
+    if not rows:
+        rows = await database.transact(create)
+    row = min(rows, key=lambda one: ids.index(one["id"]))
+    if row["error"] is not None:
+        raise Conflict(
+            f'The graph "{row["graph_id"]}" could not be loaded: {row["error"]}. Correct it and restart the worker.'
+        )
+    return assistant_of(row)
 
 
 async def update_assistant(database: Database, tenant: str, assistant_id: str, changes: Mapping[str, Any]) -> Assistant:

@@ -159,6 +159,19 @@ async def find_checkpoint(
     return await database.transact(work)
 
 
+async def load_checkpoint(
+    database: Database, thread: str, ns: str, checkpoint_id: str | None
+) -> CheckpointRecord | None:
+    """Do the same for the run that owns the thread, in one round trip if there is none: nothing deletes meanwhile."""
+    if checkpoint_id is None:
+        rows = await database.query(_NEWEST, thread=thread, ns=ns)
+    else:
+        rows = await database.query(_FIND, thread=thread, ns=ns, id=checkpoint_id)
+    if not rows:
+        return None
+    return (await database.transact(lambda session: records_of(session, rows)))[0]
+
+
 async def newest_of_run(database: Database, thread: str, run_id: str, ns: str = "") -> CheckpointRecord | None:
     """Return the newest checkpoint that a run has stored in its thread, or None."""
 

@@ -31,11 +31,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
+from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.item_text import matches_filter, score_texts
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import InvalidRequest
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, now_once, now_us, upsert
+from runlane.store.sql.expressions import lit, now_once, now_us, upsert, visible_by
 from runlane.store.sql.schema import store_items
 from runlane.store.sql.statement import Row, Statement
 
@@ -87,6 +88,7 @@ class ItemQuery:
     limit: int = 10
     offset: int = 0
     refresh_ttl: bool = True
+    rule: AccessRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class NamespaceQuery:
     max_depth: int | None = None
     limit: int = 100
     offset: int = 0
+    rule: AccessRule | None = None
 
 
 _i = store_items.c
@@ -121,8 +124,11 @@ def _put(batch: FromClause) -> Executable:
     )
     changed = ("value", "text", "embedding", "ttl_minutes", "expires_at", "updated_at")
     return statement.on_conflict_do_update(
-        index_elements=["tenant", "namespace", "key"], set_={name: statement.excluded[name] for name in changed}
-    )
+        index_elements=["tenant", "namespace", "key"],
+        set_={name: statement.excluded[name] for name in changed},
+        # An item that the rule hides is not replaced.
+        where=or_(visible_by(_i.value), _i.expires_at <= now_us()),
+    ).returning(_i.key)
 
 
 def _same(batch: FromClause) -> ColumnElement[bool]:
@@ -134,7 +140,7 @@ def _get(batch: FromClause) -> Executable:
     return (
         select(_i.namespace, _i.key, _i.value, _i.created_at, _i.updated_at, _i.ttl_minutes)
         .select_from(batch.join(store_items, _same(batch)))
-        .where(_fresh)
+        .where(_fresh, visible_by(_i.value))
     )
 
 
@@ -149,7 +155,7 @@ def _touch(batch: FromClause) -> Executable:
 def _delete(batch: FromClause) -> Executable:
     b = batch.c
     keys = select(b.tenant, b.namespace, b.key).select_from(batch)
-    return delete(store_items).where(tuple_(_i.tenant, _i.namespace, _i.key).in_(keys))
+    return delete(store_items).where(tuple_(_i.tenant, _i.namespace, _i.key).in_(keys), visible_by(_i.value))
 
 
 _PUT = Statement(
@@ -167,14 +173,14 @@ _after = (bindparam("after_namespace", type_=Text()), bindparam("after_key", typ
 _SCAN = Statement(
     "scan_items",
     select(store_items)
-    .where(*_below, _fresh, tuple_(_i.namespace, _i.key) > tuple_(*_after))
+    .where(*_below, _fresh, tuple_(_i.namespace, _i.key) > tuple_(*_after), visible_by(_i.value))
     .order_by(_i.namespace, _i.key)
     .limit(bindparam("limit", type_=Integer())),
     purpose="Read a page of the items below a prefix of namespaces.",
 )
 _NAMESPACES = Statement(
     "item_namespaces",
-    select(_i.namespace).where(*_below, _fresh).distinct().order_by(_i.namespace),
+    select(_i.namespace).where(*_below, _fresh, visible_by(_i.value)).distinct().order_by(_i.namespace),
     purpose="Read the namespaces below a prefix.",
 )
 _EXPIRED = select(_i.tenant, _i.namespace, _i.key).where(_i.expires_at <= now_once()).order_by(_i.expires_at)
@@ -201,30 +207,41 @@ def decode_namespace(stored: str) -> Namespace:
 
 
 async def get_items(
-    session: Session, tenant: str, keys: Sequence[tuple[Namespace, str]], *, refresh: Sequence[bool] = ()
+    session: Session,
+    tenant: str,
+    keys: Sequence[tuple[Namespace, str]],
+    *,
+    refresh: Sequence[bool] = (),
+    rule: AccessRule | None = None,
 ) -> dict[tuple[Namespace, str], StoredItem]:
     """Return the items that exist. `refresh` says for each key whether reading restarts its time to live."""
     members = [(tenant, encode_namespace(namespace), key) for namespace, key in keys]
-    found = [_item(row) for row in await session.fetch(_GET, list(dict.fromkeys(members)))]
-    touched = [member for member, again in zip(members, refresh, strict=True) if again] if refresh else []
+    rows = await session.fetch(_GET, list(dict.fromkeys(members)), rule=rule_text(rule))
+    found = {(item.namespace, item.key): item for item in map(_item, rows)}
+    wanted = zip(members, keys, refresh, strict=True) if refresh else ()
+    touched = [member for member, place, again in wanted if again and place in found]
     await session.fetch(_TOUCH, list(dict.fromkeys(touched)))
-    return {(item.namespace, item.key): item for item in found}
+    return found
 
 
-async def put_items(session: Session, tenant: str, items: Sequence[NewItem]) -> None:
-    """Store items; of several with the same key, the last one."""
+async def put_items(session: Session, tenant: str, items: Sequence[NewItem], rule: AccessRule | None = None) -> bool:
+    """Store items; of several with the same key, the last one. Return False if the rule hides one that exists."""
     members = {
         (namespace := encode_namespace(item.namespace), item.key): (
             tenant, namespace, item.key, dump_json(item.value), item.text, item.embedding, item.ttl_minutes,
         )
         for item in items
     }  # fmt: skip
-    await session.fetch(_PUT, list(members.values()))
+    stored = await session.fetch(_PUT, list(members.values()), rule=rule_text(rule))
+    return len(stored) == len(members)
 
 
-async def delete_items(session: Session, tenant: str, keys: Sequence[tuple[Namespace, str]]) -> None:
+async def delete_items(
+    session: Session, tenant: str, keys: Sequence[tuple[Namespace, str]], rule: AccessRule | None = None
+) -> None:
     """Delete items, if they exist."""
-    await session.fetch(_DELETE, [(tenant, encode_namespace(namespace), key) for namespace, key in dict.fromkeys(keys)])
+    members = [(tenant, encode_namespace(namespace), key) for namespace, key in dict.fromkeys(keys)]
+    await session.fetch(_DELETE, members, rule=rule_text(rule))
 
 
 async def search_items(session: Session, tenant: str, query: ItemQuery) -> list[StoredItem]:
@@ -243,7 +260,7 @@ async def search_items(session: Session, tenant: str, query: ItemQuery) -> list[
 async def list_namespaces(session: Session, tenant: str, query: NamespaceQuery) -> list[Namespace]:
     """Return the namespaces that have items, in order."""
     first, last = _range(_literal(query.prefixes[0]) if query.prefixes else ())
-    rows = await session.fetch(_NAMESPACES, tenant=tenant, first=first, last=last)
+    rows = await session.fetch(_NAMESPACES, tenant=tenant, first=first, last=last, rule=rule_text(query.rule))
     found = [decode_namespace(row["namespace"]) for row in rows]
     matching = [
         labels
@@ -262,11 +279,17 @@ async def sweep_items(session: Session) -> int:
 
 
 async def read_item(
-    database: Database, tenant: str, namespace: Namespace, key: str, *, refresh_ttl: bool = True
+    database: Database,
+    tenant: str,
+    namespace: Namespace,
+    key: str,
+    *,
+    refresh_ttl: bool = True,
+    rule: AccessRule | None = None,
 ) -> StoredItem | None:
     """Return an item, or None."""
     found = await database.transact(
-        lambda session: get_items(session, tenant, [(namespace, key)], refresh=[refresh_ttl])
+        lambda session: get_items(session, tenant, [(namespace, key)], refresh=[refresh_ttl], rule=rule)
     )
     return found.get((namespace, key))
 
@@ -277,7 +300,14 @@ async def _scan(session: Session, tenant: str, query: ItemQuery, enough: int | N
     found: list[Row] = []
     while True:
         rows = await session.fetch(
-            _SCAN, tenant=tenant, first=first, last=last, after_namespace=place[0], after_key=place[1], limit=_PAGE
+            _SCAN,
+            tenant=tenant,
+            first=first,
+            last=last,
+            after_namespace=place[0],
+            after_key=place[1],
+            limit=_PAGE,
+            rule=rule_text(query.rule),
         )
         wanted = query.filter
         found += rows if not wanted else [row for row in rows if matches_filter(load_json(row["value"]), wanted)]

@@ -8,115 +8,30 @@ executed one at a time, in the order in which they were accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
 
-from sqlalchemy import FromClause, Integer, Text, bindparam, insert, select, update
+from sqlalchemy import FromClause, Integer, Text, insert, select
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.access_rule import AccessRule
-from runlane.domain.graph import PLAN_KEY as THREAD_PLAN
-from runlane.domain.graph import (
-    CancelAction,
-    GraphRequest,
-    MultitaskStrategy,
-    Operation,
-    PruneStrategy,
-    ThreadPlan,
-    thread_key,
-    thread_ordering_key,
-)
-from runlane.domain.graph_registry import DefaultTtl
-from runlane.domain.run import Accepted, RunHook
-from runlane.domain.text import dump_json, load_json
+from runlane.domain.graph import MultitaskStrategy
+from runlane.domain.run import Accepted
+from runlane.domain.text import dump_json
 from runlane.domain.thread import ThreadRun
-from runlane.errors import Conflict, UnknownThread
+from runlane.errors import UnknownThread
 from runlane.failpoints import failpoint
-from runlane.store.queue.accept import NewRun, accept
+from runlane.store.queue.accept import accept
 from runlane.store.queue.limit_gate import accept_locks
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, now_us
-from runlane.store.sql.json_containment import text_contains_any
-from runlane.store.sql.schema import thread_runs, threads
+from runlane.store.sql.expressions import now_us
+from runlane.store.sql.schema import thread_runs
 from runlane.store.sql.statement import Row, Statement
-from runlane.store.threads.cancelling import cancel_open_runs, has_open_runs
-from runlane.store.threads.native_runs import (
-    NativeTurn,
-    asking_runs_in,
-    check_target,
-    enter_conversation,
-    store_turn,
-)
+from runlane.store.threads.entering import ThreadEntry, busy_thread, enter_threads
+from runlane.store.threads.native_runs import check_target, enter_conversation
 from runlane.store.threads.request_checks import check_request
 from runlane.store.threads.thread_runs import new_thread_run
-from runlane.store.threads.threads import Ttl, create_thread_in, read_thread_in
-
-_SERIALIZED: Final = ("tenant", "thread_id", "assistant_id", "graph_id", "creates", "deletes", "actor")
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStart:
-    """A run of a thread to accept. `run` is checked; its ordering key, plan and hooks are set here.
-
-    `creates` creates a missing thread. `deletes` deletes the thread with the end of the run.
-    """
-
-    tenant: str
-    thread_id: str
-    assistant_id: str
-    graph_id: str
-    run: NewRun
-    request: GraphRequest
-    strategy: MultitaskStrategy = MultitaskStrategy.ENQUEUE
-    creates: bool = False
-    deletes: bool = False
-    operation: Operation = Operation.RUN
-    actor: str = "local"
-    turn: NativeTurn | None = None
-    # Of a thread that is created for the run.
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    ttl: DefaultTtl | None = None
-    rule: AccessRule | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Serialize all of it except the run."""
-        values = {name: getattr(self, name) for name in _SERIALIZED}
-        message = None if self.turn is None else self.turn.message
-        return {
-            **values,
-            "request": self.request.to_json(),
-            "strategy": self.strategy.value,
-            "message": message,
-        }
-
-    @classmethod
-    def from_dict(cls, run: NewRun, stored: Mapping[str, Any]) -> ThreadStart:
-        """Parse what `to_dict` returned."""
-        values = {name: stored[name] for name in _SERIALIZED}
-        request, strategy = GraphRequest.from_json(stored["request"]), MultitaskStrategy(stored["strategy"])
-        turn = None if stored["message"] is None else NativeTurn(stored["message"])
-        return cls(**values, run=run, request=request, strategy=strategy, turn=turn)
-
-    def with_run(self, run: NewRun) -> ThreadStart:
-        """Return the start of a run that belongs to the thread."""
-        plan = ThreadPlan(self.thread_id, self.key, self.assistant_id, self.operation)
-        ready = run._replace(
-            ordering_key=thread_ordering_key(self.tenant, self.thread_id),
-            plan=dump_json({**load_json(run.plan or "{}"), THREAD_PLAN: plan.to_dict()}),
-            hooks=run.hooks | RunHook.THREAD,
-        )
-        return replace(self, run=ready)
-
-    @property
-    def key(self) -> str:
-        """The key of the thread."""
-        return thread_key(self.tenant, self.thread_id)
-
-    @property
-    def on_completion(self) -> str | None:
-        """What happens to the thread at the end of the run."""
-        return PruneStrategy.DELETE.value if self.deletes else None
+from runlane.store.threads.thread_start import ThreadStart
+from runlane.store.threads.threads import read_thread_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +43,6 @@ class StartedRun:
 
     accepted: Accepted
     run: ThreadRun | None = None
-    changes: tuple[RunChange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """How a run entered its thread: its ordinal there, 0 for an operation, and what it changed."""
-
-    ordinal: int = 0
     changes: tuple[RunChange, ...] = ()
 
 
@@ -165,31 +72,6 @@ _ADD_RUNS = Statement(
     },
     purpose="Add runs to threads.",
 )
-_OPEN = Statement(
-    "open_thread_run",
-    update(threads)
-    .where(threads.c.key == bindparam("key", type_=Text()))
-    .values(
-        open_runs=threads.c.open_runs + lit(1),
-        run_count=threads.c.run_count + lit(1),
-        metadata=bindparam("metadata", type_=Text()),
-        config=bindparam("config", type_=Text()),
-        updated_at=now_us(),
-        # A thread does not expire while it has an open run; the end of the run sets the time again.
-        expires_at=None,
-    )
-    .returning(threads.c.run_count),
-    purpose="Note a new run in its thread.",
-)
-
-
-_OCCUPY = Statement(
-    "occupy_thread",
-    update(threads)
-    .where(threads.c.key == bindparam("key", type_=Text()))
-    .values(open_runs=threads.c.open_runs + lit(1), expires_at=None),
-    purpose="Note in a thread that its state is being changed.",
-)
 
 
 async def start_runs(database: Database, starts: Sequence[ThreadStart]) -> list[StartedRun]:
@@ -214,25 +96,22 @@ async def start_in(session: Session, starts: Sequence[ThreadStart], *, holds_lim
     """
     starts = [start if start.turn is None else await _with_turn(session, start) for start in starts]
     verdicts = await accept(session, [start.run for start in starts], holds_limits=holds_limits)
-    accepted: list[tuple[ThreadStart, Accepted, _Entry]] = []
+    accepted: list[tuple[ThreadStart, Accepted]] = []
     for start, verdict in zip(starts, verdicts, strict=True):
         if not isinstance(verdict, Accepted):
             raise verdict
-        entry = _Entry() if verdict.replayed else await _enter_thread(session, start)
-        accepted.append((start, verdict, entry))
-    members = [_member(start, entry.ordinal) for start, _, entry in accepted if entry.ordinal]
-    rows: Sequence[Row] = await session.fetch(_ADD_RUNS, members) if members else ()
+        accepted.append((start, verdict))
+    entries = await enter_threads(session, [start for start, verdict in accepted if not verdict.replayed])
+    members = [_member(start, entries[start.run.id].ordinal) for start in starts if start.run.id in entries]
+    rows: Sequence[Row] = await session.fetch(_ADD_RUNS, [member for member in members if member[3]])
     times: dict[str, int] = {row["run_id"]: row["created_at"] for row in rows}
-    return [
-        StartedRun(
-            verdict,
-            new_thread_run(start, verdict.status, times[start.run.id], entry.ordinal)
-            if start.run.id in times
-            else None,
-            entry.changes,
-        )
-        for start, verdict, entry in accepted
-    ]
+    return [_started(start, verdict, entries.get(start.run.id, ThreadEntry()), times) for start, verdict in accepted]
+
+
+def _started(start: ThreadStart, verdict: Accepted, entry: ThreadEntry, times: Mapping[str, int]) -> StartedRun:
+    at_us = times.get(start.run.id)
+    run = None if at_us is None else new_thread_run(start, verdict.status, at_us, entry.ordinal)
+    return StartedRun(verdict, run, entry.changes)
 
 
 async def _with_turn(session: Session, start: ThreadStart) -> ThreadStart:
@@ -252,68 +131,9 @@ async def check_start(session: Session, start: ThreadStart) -> None:
     check_target(row, start.thread_id, None if start.turn is None else start.graph_id)
     await check_request(session, row, start.request)
     if row["open_runs"] and start.strategy is MultitaskStrategy.REJECT:
-        raise _busy(start.thread_id)
-
-
-async def _enter_thread(session: Session, start: ThreadStart) -> _Entry:
-    """Apply the strategy of a new run to the open runs of its thread, and note the run in the thread."""
-    row = await read_thread_in(session, start.key)
-    if row is None:
-        if not start.creates:
-            raise UnknownThread(start.thread_id)
-        ttl = None if start.ttl is None else Ttl(start.ttl.minutes, start.ttl.strategy)
-        row = await create_thread_in(session, start.tenant, start.thread_id, metadata=start.metadata, ttl=ttl)
-    elif start.rule is not None and not text_contains_any(row["metadata"], start.rule.text):
-        raise UnknownThread(start.thread_id)
-    if row is None:  # the lock of the key excludes it
-        raise UnknownThread(start.thread_id)
-    check_target(row, start.thread_id, None if start.turn is None else start.graph_id)
-    await check_request(session, row, start.request)
-    if start.operation is not Operation.RUN:
-        # Operations wait for each other in the order of the thread; a run may take long.
-        if row["open_runs"] and await has_open_runs(session, start.key):
-            raise _busy(start.thread_id)
-        await session.fetch(_OCCUPY, key=start.key)
-        return _Entry()
-    changes = await _make_room(session, start, row["open_runs"])
-    (opened,) = await session.fetch(
-        _OPEN,
-        key=start.key,
-        metadata=dump_json(
-            load_json(row["metadata"]) | {"graph_id": start.graph_id, "assistant_id": start.assistant_id}
-        ),
-        config=dump_json({"configurable": start.request.config.get("configurable", {})}),
-    )
-    if start.turn is not None:
-        await store_turn(session, start.key, start.graph_id, start.run, start.turn)
-    return _Entry(opened["run_count"], changes)
-
-
-async def _make_room(session: Session, start: ThreadStart, open_runs: int) -> tuple[RunChange, ...]:
-    if start.turn is not None and open_runs:
-        # New input takes the place of a question that has no answer, as it does for graphs.
-        asking = await asking_runs_in(session, start.key)
-        withdrawn = await cancel_open_runs(session, start.key, CancelAction.INTERRUPT, actor=start.actor, only=asking)
-        return (*withdrawn, *await _apply_strategy(session, start, open_runs - len(withdrawn)))
-    return await _apply_strategy(session, start, open_runs)
-
-
-async def _apply_strategy(session: Session, start: ThreadStart, open_runs: int) -> tuple[RunChange, ...]:
-    if not open_runs or start.strategy is MultitaskStrategy.ENQUEUE:
-        return ()
-    if start.strategy is MultitaskStrategy.REJECT:
-        raise _busy(start.thread_id)
-    action = CancelAction(start.strategy.value)
-    return await cancel_open_runs(session, start.key, action, actor=start.actor)
+        raise busy_thread(start.thread_id)
 
 
 def _member(start: ThreadStart, ordinal: int) -> tuple[object, ...]:
     metadata, strategy = dump_json(start.request.metadata), start.strategy.value
     return (start.run.id, start.key, start.tenant, ordinal, start.assistant_id, metadata, strategy, start.on_completion)
-
-
-def _busy(thread_id: str) -> Conflict:
-    return Conflict(
-        f'The thread "{thread_id}" has a run that has not ended. Wait for it, or send "multitask_strategy": '
-        '"enqueue", "interrupt" or "rollback".'
-    )

@@ -30,7 +30,7 @@ from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.threads import lock_thread_key
 
 if TYPE_CHECKING:
-    from runlane.store.threads.starting import ThreadStart
+    from runlane.store.threads.thread_start import ThreadStart
 
 _STATUSES: Final = {wire: [status.value for status in Status if run_status(status) is wire] for wire in ThreadRunStatus}
 

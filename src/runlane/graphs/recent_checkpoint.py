@@ -1,0 +1,83 @@
+"""The newest checkpoint that an attempt has stored in its thread, kept in memory as it is stored.
+
+While an attempt owns its run, no other process stores checkpoints of the thread, so the newest one need not be read
+from the database. It is kept in its encoded form: a reader gets copies, as it would from the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runlane.domain.text import load_json
+from runlane.store.threads.checkpoints import ROOT, CheckpointRecord, Encoded, TaskWrite
+from runlane.store.threads.deletion import EMPTY
+from runlane.store.threads.graph_writes import GraphWrites, StoredCheckpoint, StoredWrite
+
+
+class RecentCheckpoint:
+    """The newest checkpoint of the root namespace. Those of subgraphs, of which there may be many, are not kept."""
+
+    def __init__(self, thread: str) -> None:
+        self._thread = thread
+        self._head: StoredCheckpoint | None = None
+        self._values: dict[tuple[str, str], Encoded] = {}
+        self._writes: dict[str, dict[tuple[str, int], StoredWrite]] = {}
+
+    def learn(self, versions: Mapping[str, str], values: Mapping[str, Encoded]) -> None:
+        """Keep the values of a checkpoint that was read, which later ones share."""
+        if self._head is None:
+            for channel, version in versions.items():
+                self._values[channel, version] = values.get(channel, (EMPTY, b""))
+
+    def add(self, written: GraphWrites) -> None:
+        """Keep what the attempt stores."""
+        for value in written.values:
+            if self._is_root(value.thread, value.ns):
+                self._values.setdefault((value.channel, value.version), (value.encoding, value.value))
+        for write in written.writes:
+            if self._is_root(write.thread, write.ns):
+                places = self._writes.setdefault(write.checkpoint_id, {})
+                if write.number < 0 or (write.task_id, write.number) not in places:
+                    places[write.task_id, write.number] = write
+        for checkpoint in written.checkpoints:
+            if self._is_root(checkpoint.thread, checkpoint.ns):
+                self._advance(checkpoint)
+
+    def find(self, thread: str, ns: str, checkpoint_id: str | None) -> CheckpointRecord | None:
+        """Return the newest checkpoint if it is the one that is wanted; None says nothing."""
+        head = self._head
+        if head is None or not self._is_root(thread, ns) or checkpoint_id not in (None, head.id):
+            return None
+        wanted: dict[str, str] = load_json(head.versions)
+        values = {channel: self._values.get((channel, version)) for channel, version in wanted.items()}
+        if any(value is None for value in values.values()):
+            return None
+        writes = [
+            TaskWrite(row.task_id, row.channel, (row.encoding, row.value), row.task_path, row.number)
+            for row in self._writes.get(head.id, {}).values()
+        ]
+        return CheckpointRecord(
+            thread=thread,
+            ns=ns,
+            id=head.id,
+            parent_id=head.parent_id,
+            run_id=None,
+            checkpoint=(head.encoding, head.checkpoint),
+            metadata=load_json(head.metadata),
+            snapshot=head.snapshot,
+            created_at_us=0,
+            values={channel: value for channel, value in values.items() if value is not None and value[0] != EMPTY},
+            writes=sorted(writes, key=lambda write: (write.task_path, write.task_id, write.number)),
+        )
+
+    def _advance(self, checkpoint: StoredCheckpoint) -> None:
+        if self._head is not None and checkpoint.id < self._head.id:
+            return
+        self._head = checkpoint
+        used: dict[str, str] = load_json(checkpoint.versions)
+        self._values = {place: value for place, value in self._values.items() if used.get(place[0]) == place[1]}
+        # The writes of a checkpoint may be stored before it is.
+        self._writes = {name: rows for name, rows in self._writes.items() if name >= checkpoint.id}
+
+    def _is_root(self, thread: str, ns: str) -> bool:
+        return thread == self._thread and ns == ROOT
