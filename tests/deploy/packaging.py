@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 UV = shutil.which("uv") or str(ROOT / ".uv/bin/uv")
@@ -84,7 +85,9 @@ def source_of(commit: str, folder: Path) -> Path:
         f"The commit {commit} of the newest release is not in this clone. Get the whole history: git fetch --unshallow"
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+        # Python 3.11.3 and older have no filters, and this archive needs none; later ones warn without.
+        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        files.extractall(folder, **options)
     (folder / "ui/package-lock.json").unlink(missing_ok=True)
     return folder
 

@@ -26,8 +26,9 @@ from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
 
 # A webhook is verified by the signature of its sender.
-# A browser signs in with a key in the body, and the files of the dashboard are public: both have tests of their own.
-UNKEYED = {"/hooks/{token}", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
+# A browser signs in with a key in the body, an action link is its own credential, and the files of the dashboard are
+# public: each has tests of its own.
+UNKEYED = {"/hooks/{token}", "/answer/{token}", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
 METADATA = {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
 PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED, *METADATA}
 # A socket authenticates its handshake itself, and has tests of its own.
@@ -102,6 +103,7 @@ BODIES: dict[str, Any] = {
     "/views/{page}/{name}": {"query": "status=failed"},
     "/inbox/answer": {"answers": [{"run_id": "run_none"}]},
     "/inbox/claim": {"run_id": "run_none", "path": "ask"},
+    "/inbox/links": {"run_id": "run_none", "path": "ask", "person": "Ann", "response": {"decision": "approve"}},
     "/events/{name}": {"data": 1},
     "/api/v2/events": {"events": [{"name": "order.paid"}]},
     "/triggers/{name}/replay": {"from": "2026-01-31T12:00:00Z"},
