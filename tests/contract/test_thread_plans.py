@@ -54,7 +54,7 @@ async def test_statements_of_threads_read_by_index_alone(copied_postgres: str) -
         fetch = cast("Any", session)._fetch
         plans: dict[str, str] = {}
         for name, (statement, members, params, _) in STATEMENTS.items():
-            sql, arguments = statement.bound("postgresql", params, members)
+            sql, arguments = statement.bound("postgresql", {"rule": None, **params}, members)
             plans[name] = "\n".join(row[0] for row in await fetch(name, f"explain {sql}", arguments))
         return plans
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntFlag, StrEnum
-from typing import Annotated, Any, Final, NotRequired
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, computed_field, with_config
 from typing_extensions import TypedDict
@@ -191,16 +191,19 @@ class RunDependencies(TypedDict):
     reason: str | None
 
 
-class WaitingReason(TypedDict):
+class _Reason(TypedDict):
+    code: str
+    message: str
+    runs: list[str]
+
+
+class WaitingReason(_Reason, total=False):
     """Why a run does not move: a code for programs, a sentence for people, and some of the runs that it waits for.
 
     `refs` names what else the reason is about: `lane`, `tenant`, `target`, the `path` of a step, an `event`.
     """
 
-    code: str
-    message: str
-    runs: list[str]
-    refs: NotRequired[dict[str, Any]]
+    refs: dict[str, Any]
 
 
 class ParentCall(TypedDict):

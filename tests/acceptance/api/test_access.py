@@ -49,6 +49,8 @@ BODIES: dict[str, Any] = {
     f"POST {MEMORY}/entries/{{entry_id}}/correct": {"text": "a fact", "reason": "wrong"},
     f"PUT {MEMORY}/entries/{{entry_id}}/tags": {"tags": {}},
     f"PUT {MEMORY}/fragments/{{name}}": {"content": "a document"},
+    f"POST {MEMORY}/import": {"entries": [{"text": "a fact"}]},
+    f"POST {MEMORY}/purge": {},
     f"POST {MEMORY}/move": {"vault_id": "none"},
     f"POST {MEMORY}/search": {"query": "a fact"},
     "POST /runs/crons": {"assistant_id": "three", "schedule": "0 2 * * *"},
@@ -145,6 +147,12 @@ BODIES: dict[str, Any] = {
         "messages": [{"id": "1", "role": "user", "content": "hello"}],
     },
 }
+
+
+@pytest.fixture
+def own_app(settings: Settings) -> App:
+    """Return the shop with everything enabled that is off by default."""
+    return copy_of(shop, settings.model_copy(update={"action_links": True}))
 
 
 class Endpoint(NamedTuple):
