@@ -191,18 +191,15 @@ class RunDependencies(TypedDict):
     reason: str | None
 
 
-class _Reason(TypedDict):
-    code: str
-    message: str
-    runs: list[str]
-
-
-class WaitingReason(_Reason, total=False):
+class WaitingReason(TypedDict):
     """Why a run does not move: a code for programs, a sentence for people, and some of the runs that it waits for.
 
     `refs` names what else the reason is about: `lane`, `tenant`, `target`, the `path` of a step, an `event`.
     """
 
+    code: str
+    message: str
+    runs: list[str]
     refs: dict[str, Any]
 
 

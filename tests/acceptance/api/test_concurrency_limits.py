@@ -31,6 +31,7 @@ async def test_a_limit_is_set_read_changed_and_deleted(idle_api: Api) -> None:
             "code": "concurrency_limit",
             "message": "1 of 1 runs for gpu are queued or running",
             "runs": [first],
+            "refs": {},
         }
         raised = await client.set_concurrency_limit("gpu", 2)
         assert (raised.admitted, raised.waiting) == (2, 0)

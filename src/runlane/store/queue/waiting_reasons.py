@@ -59,10 +59,10 @@ async def read_waiting_reason(database: Database, run: Run, row: Row) -> Waiting
     """
     if run.blocked_by is not None:
         message = f"waits for run {run.blocked_by}, which holds its ordering key"
-        return {"code": "ordering_key", "message": message, "runs": [run.blocked_by]}
+        return {"code": "ordering_key", "message": message, "runs": [run.blocked_by], "refs": {}}
     if run.after is not None and run.after["reason"] is not None:
         still_open = [run_id for run_id, status in run.after["runs"].items() if status is None]
-        return {"code": "after", "message": run.after["reason"], "runs": still_open[:MAX_SHOWN]}
+        return {"code": "after", "message": run.after["reason"], "runs": still_open[:MAX_SHOWN], "refs": {}}
     if run.status is Status.BLOCKED and row["hooks"] & RunHook.LIMITS:
         return await _full_limit(database, run.id)
     if run.status is Status.SCHEDULED and row["flow_key"] is not None and run.attempt == 0:
@@ -83,7 +83,7 @@ async def _delayed(database: Database, run: Run, key: str) -> WaitingReason:
                 message = f"collecting a batch until {due}: {found[0]['starts']} of {found[0]['most']}"
         case _:
             message = f"throttled until {due}"
-    return {"code": rule.value, "message": message, "runs": []}
+    return {"code": rule.value, "message": message, "runs": [], "refs": {}}
 
 
 async def _full_limit(database: Database, run_id: str) -> WaitingReason | None:
@@ -100,4 +100,5 @@ async def _full_limit(database: Database, run_id: str) -> WaitingReason | None:
             limit.label, row["admitted"], row["running"], row["admitted"] if most is None else most
         ),
         "runs": [holder["run_id"] for holder in holders],
+        "refs": {},
     }
