@@ -34,22 +34,28 @@ class StartCommitter:
         self._database = database
         self._waiting: deque[_Request] = deque()
         self._working: set[asyncio.Task[None]] = set()
+        # Counted here, since a task that has found nothing more to do is in the set for another moment.
+        self._active = 0
 
     async def start_runs(self, starts: Sequence[ThreadStart]) -> list[StartedRun]:
         """Accept these runs, all or none, in a transaction that other requests may share."""
         request = _Request(starts, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
-        if len(self._working) < BATCHES:
+        if self._active < BATCHES:
+            self._active += 1
             task = asyncio.create_task(self._work(), name="runlane-thread-starts")
             self._working.add(task)
             task.add_done_callback(self._working.discard)
         return await request.answer
 
     async def _work(self) -> None:
-        # Requests that arrive in this iteration of the event loop share the batch.
-        await asyncio.sleep(0)
-        while batch := self._next_batch():
-            await self._accept(batch)
+        try:
+            # Requests that arrive in this iteration of the event loop share the batch.
+            await asyncio.sleep(0)
+            while batch := self._next_batch():
+                await self._accept(batch)
+        finally:
+            self._active -= 1
 
     def _next_batch(self) -> list[_Request]:
         """Return the next requests, each thread at most once: a run sees the earlier runs of its thread."""
