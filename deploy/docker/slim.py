@@ -18,7 +18,7 @@ SOURCES = {".c", ".cpp", ".h", ".hpp", ".pxd", ".pyi", ".pyx"}
 # Folders of tests that packages install. Data folders of the same name inside other packages are kept.
 TESTS = ("tests", "test")
 INSTALLERS = ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter", "turtledemo")
-# Not /root/.cache: a build may mount the cache of its host there.
+# Not the caches of users: a build may mount the cache of its host there.
 SYSTEM = (
     "usr/share/doc",
     "usr/share/info",
