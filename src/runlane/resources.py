@@ -189,7 +189,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         bus,
         hints,
         vault,
-        MemoryOpener(settings, database, vault.values, partial(bus.hint, Topic.MEMORY)),
+        MemoryOpener(settings, database, vault.values, bus, partial(bus.hint, Topic.MEMORY)),
         lanes_of_code,
         lanes,
     )

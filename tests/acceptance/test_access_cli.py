@@ -87,6 +87,9 @@ def test_tenants_roles_and_the_audit_log(environment: dict[str, str]) -> None:
     ]
     assert all(entry["actor"].startswith("cli") for entry in entries)
     assert (entries[3]["old"]["max_queued"], entries[3]["new"]["max_queued"]) == (5, None)
+    of_role = json_of(environment, "audit", "list", "--subject", "night", "--actor", entries[0]["actor"])
+    assert [entry["action"] for entry in of_role] == ["role.delete", "role.set"]
+    assert json_of(environment, "audit", "list", "--actor", "cli:none") == []
 
 
 @pytest.mark.parametrize(

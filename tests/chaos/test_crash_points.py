@@ -244,5 +244,7 @@ def test_no_point_is_forgotten() -> None:
         "replicate.read", "replicate.before_commit", "replicate.committed", "replicate.marked",
         # In tests/chaos/test_memory_index.py.
         "memory.embedded", "memory.indexed",
+        # In tests/chaos/test_memory_handover.py.
+        "handover.requested", "handover.replicated", "handover.released",
     }  # fmt: skip
     assert tested == set(POINTS)

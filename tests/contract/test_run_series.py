@@ -71,6 +71,20 @@ async def test_hours_are_added_up_and_continue_with_minutes(store: Store) -> Non
     assert len(await store.sql("select 1 from run_series where seconds = 3600 and lane = '' and tenant = ''")) >= 23
 
 
+async def test_minutes_without_a_change_are_not_counted_one_by_one(store: Store) -> None:
+    counter = SeriesCounter(store.settings, store.database)
+    assert not await counter.run_once()
+    assert len(await store.sql("select 1 from run_series where seconds = 60")) == 1
+    # After a stop of ten hours, one run ended five hours ago and one just before.
+    await store.sql("update run_series set bucket = bucket - 36000 where seconds = 60")
+    for seconds_ago in (5 * HOUR, 200):
+        await ended(store, seconds_ago)
+    await count(store)
+    rows = await store.sql("select completed from run_series where seconds = 60 and tenant = '' and lane <> ''")
+    assert sum(row["completed"] for row in rows) == 2
+    assert len(await store.sql("select 1 from run_series where seconds = 60 and lane = ''")) < 100
+
+
 async def test_a_time_without_bounds_is_refused(store: Store) -> None:
     now = await read_clock(store.database)
     for wanted in (

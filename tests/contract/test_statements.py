@@ -98,12 +98,14 @@ FENCED = {
     "set_thread_outcomes",
 }
 # wake_answered changes only runs that were suspended by the statement before, in the same transaction and through the
-# fence. The last three are of savers outside a run.
+# fence. add_usage_of_calls counts embeddings, which are billed whichever attempt made them, and those of searches. The
+# last three are of savers outside a run.
 UNFENCED = {
     "append_events",
     "copy_steps",
     "wake_answered",
     "delete_usage",
+    "add_usage_of_calls",
     "store_checkpoints",
     "store_checkpoint_values",
     "store_checkpoint_writes",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import asyncpg
+
+from runlane.store.queue import events
 from runlane.store.sql.database import Session, open_database
 from runlane.store.sql.statement import Statement
 from runlane.store.threads import checkpoints, deletion, expiry, graph_writes, items, refresh, run_ends
@@ -65,3 +68,21 @@ async def test_statements_of_threads_read_by_index_alone(copied_postgres: str) -
     assert {name: plan for name, plan in plans.items() if "Seq Scan" in plan or "Sort" in plan} == {}
     missing = {name: plan for name, plan in plans.items() if STATEMENTS[name][3] not in plan}
     assert missing == {}
+
+
+async def test_events_of_many_runs_are_read_by_index_without_statistics(copied_postgres: str) -> None:
+    connection = await cast("Any", asyncpg).connect(copied_postgres)
+    try:
+        await connection.execute(
+            "alter table run_events set (autovacuum_enabled = off); "
+            "insert into run_events (run_id, seq, attempt, type, at, data) "
+            "select 'run_' || n % 20000, n / 20000, 1, 'log', "
+            "1, repeat('x', 300) from generate_series(0, 179999) as n"
+        )
+        members = [(f"run_{number}", 3) for number in range(17)]
+        sql, arguments = events._LINES["postgresql"].bound("postgresql", {"limit": 500}, members)
+        plan = "\n".join(row[0] for row in await connection.fetch(f"explain {sql}", *arguments))
+        assert "Seq Scan" not in plan, plan
+        assert len(await connection.fetch(sql, *arguments)) == 17 * 5
+    finally:
+        await connection.close()

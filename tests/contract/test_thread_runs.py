@@ -196,13 +196,15 @@ async def test_a_run_that_completes_before_its_cancellation_is_not_rolled_back(s
     assert (await thread_row(store))["state_values"] == '{"a":1}'
 
 
-async def test_the_thread_of_one_run_is_deleted_with_its_end(store: Store) -> None:
+@pytest.mark.parametrize("temporary", [True, False])
+async def test_the_thread_of_one_run_is_deleted_with_its_end(store: Store, *, temporary: bool) -> None:
     await add_thread(store)
     await add_thread(store, "t2")
     run_id = await add_thread_run(store, on_completion="delete")
     claimed = await store.claim_one()
-    result = ThreadResult("t1", "idle", '{"a":1}', outcome="success")
-    await store.record(entry_of(claimed, completed('{"a":1}'), graph=checkpoint_writes(1, result=result)))
+    await store.record(entry_of(claimed, graph=checkpoint_writes(1)))
+    result = ThreadResult("t1", "idle", '{"a":1}', outcome="success", is_temporary=temporary)
+    await store.record(entry_of(claimed, completed('{"a":1}'), graph=checkpoint_writes(2, result=result)))
     assert [row["key"] for row in await store.sql("select key from threads")] == ["t2"]
     assert await counts(store) == [0, 0, 0]
     assert (await store.get(run_id)).result == {"a": 1}
@@ -221,6 +223,24 @@ async def test_a_thread_with_another_open_run_is_deleted_with_the_last_one(store
     assert await store.count("threads") == 1
     await store.finish(await store.claim_one())
     assert await store.count("threads") == 0
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_checkpoints_of_a_temporary_thread_that_stays_are_stored(store: Store, *, ends: bool) -> None:
+    """It stays while another run of it is open, or while the run itself continues."""
+    await add_thread(store)
+    await add_thread_run(store, on_completion="delete")
+    if ends:
+        await add_thread_run(store)
+    claimed = await store.claim_one()
+    result = ThreadResult("t1", "idle", '{"a":1}', outcome="success", is_temporary=True)
+    finish = completed() if ends else Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED)
+    await store.record(entry_of(claimed, finish, graph=checkpoint_writes(1, result=result)))
+    assert await counts(store) == [1, 1, 1]
+    row = await thread_row(store)
+    assert (row["open_runs"], row["state_values"]) == (1, '{"a":1}')
+    await store.finish(await store.claim_one())
+    assert await store.count("threads") == (1 if ends else 0)
 
 
 async def test_threads_of_other_tenants_are_left_alone(store: Store) -> None:

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 MEASURES = {
     "drain", "limit", "accept", "http", "latency", "steps", "takeover", "claims", "memory", "idle", "long", "stream",
     "arrival", "followers", "tokens", "agents", "permits", "fairness", "concurrency", "flow_control",
-    "schedules", "lists", "webhooks", "memory_adds", "footprint", "dashboard", "graphs",
+    "schedules", "lists", "webhooks", "memory_adds", "memory_search", "footprint", "dashboard",
+    "graphs",
 }  # fmt: skip
 # All of them take minutes, so `make test` takes some of those in which a worker, the store and a server take part.
 MEASURED = scaled("limit,accept,memory", ",".join(sorted(MEASURES)))

@@ -68,6 +68,52 @@ async def test_a_reader_that_is_expelled_while_it_reads_the_database_gets_nothin
     assert follower.ended
 
 
+class Types:
+    """The encoding of a reader that shows the types of events."""
+
+    def event(self, run_id: str, line: StoredEvent) -> bytes:
+        return line.type.encode() + b" "
+
+    def gap(self, run_id: str, first_seq: int) -> bytes:
+        return b""
+
+
+async def test_readers_of_a_new_run_get_all_of_its_events(store: Store) -> None:
+    tail = Tail(store.database, MemoryBus())
+    await tail.start()
+    try:
+        run_id = await store.add()
+        readers = [tail.follow_new(run_id, Types())]
+        assert await readers[0].next(10) == b"queued "
+        # The feed has moved on, so this one reads the database first.
+        readers.append(tail.follow_new(run_id, Types()))
+        await cancel_run(store.database, run_id)
+        for before, reader in zip((b"queued ", b""), readers, strict=True):
+            received = before
+            while not reader.ended:
+                received += await reader.next(10)
+            assert received.split() == [b"queued", b"done"]
+            assert reader.complete
+            reader.close()
+    finally:
+        await tail.stop()
+
+
+@pytest.mark.parametrize(("encoding", "announced"), [(None, True), (Types(), False)])
+async def test_only_a_reader_of_live_text_has_it_repeated(
+    store: Store, encoding: Types | None, *, announced: bool
+) -> None:
+    run_id = await store.add()
+    bus = MemoryBus()
+    joined: list[str] = []
+    bus.on_reader(joined.append)
+    tail = Tail(store.database, bus)
+    tail.follow_new(run_id, encoding)
+    reader = await tail.follow(run_id, 0, encoding)
+    assert await reader.next(10)
+    assert joined == ([run_id] * 2 if announced else [])
+
+
 async def test_the_reader_that_leaves_last_ends_the_feed(store: Store) -> None:
     tail, follower, run_id = await follow_live(store)
     other = await tail.follow(run_id, 1)

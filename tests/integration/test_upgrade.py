@@ -274,3 +274,39 @@ async def test_the_runs_of_threads_are_numbered_by_the_upgrade_of_a_file(
         assert await upgrade(settings_for(f"sqlite:///{path}")) == ("v0014", HEAD)
         assert connection.execute(_ORDINALS).fetchall() == _NUMBERED
         assert connection.execute(_COUNTS).fetchall() == [("t1", 2), ("t2", 1)]
+
+
+_MEMORIES = """
+insert into memories (id, tenant, vault_id, memory_type, title, description, created_at, used_at, last_seq, applied_seq,
+    owner, epoch, parked, stale)
+values ('mem_1', 'default', 'vault_1', 'notes', 'one', '', 1, 1, 7, 7, 'node_1', 3, false, false);
+"""
+_REQUESTS = "select id, owner, epoch, last_seq, requested_by, requested_at from memories"
+_UNREQUESTED = [("mem_1", "node_1", 3, 7, None, None)]
+
+
+async def test_memories_keep_their_owners_in_the_upgrade_after_which_they_can_be_requested(
+    empty_postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _upgrade_to("v0029", empty_postgres, tmp_path, monkeypatch)
+    connection = await _connect(empty_postgres)
+    try:
+        await connection.execute(_MEMORIES)
+        assert await upgrade(settings_for(empty_postgres)) == ("v0029", HEAD)
+        # A migration that broke off before its index is repeated.
+        await connection.execute("drop index memories_requested; update alembic_version set version_num = 'v0029'")
+        assert await upgrade(settings_for(empty_postgres)) == ("v0029", HEAD)
+        assert [tuple(row) for row in await connection.fetch(_REQUESTS)] == _UNREQUESTED
+    finally:
+        await connection.close()
+
+
+async def test_memories_keep_their_owners_in_the_upgrade_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runlane.db"
+    await _upgrade_to("v0029", f"sqlite:///{path}", tmp_path, monkeypatch)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(_MEMORIES)
+        assert await upgrade(settings_for(f"sqlite:///{path}")) == ("v0029", HEAD)
+        assert connection.execute(_REQUESTS).fetchall() == _UNREQUESTED

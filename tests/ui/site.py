@@ -37,9 +37,9 @@ class Site:
         """The address of the dashboard."""
         return f"{self.url}/ui"
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, **more_headers: str) -> Any:
         """Send a request to the API and return its JSON."""
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", **more_headers}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         data = None if body is None else json.dumps(body).encode()

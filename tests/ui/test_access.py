@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -107,6 +108,21 @@ def test_the_audit_log_shows_who_changed_a_lane(boss: Page, site: Site) -> None:
     expect(entries.first).to_contain_text("boss")
     entries.first.get_by_role("button").click()
     expect(boss.get_by_role("group", name="Change", exact=True)).to_contain_text("enabled")
+
+
+def test_the_audit_log_finds_an_old_change_of_an_actor(boss: Page, site: Site) -> None:
+    site.call("POST", "/lanes", {"name": "crowded"})
+    busy = replace(site, key=create_key(site.folder, site.variables, "busy", "platform_admin"))
+    # More changes than a page of the log has.
+    for number in range(101):
+        busy.call("PATCH", "/lanes/crowded", {"max_slots": number})
+    boss.goto(f"{site.ui}/access?tab=audit&subject=crowded")
+    entries = boss.get_by_role("list", name="Audit entries").get_by_role("listitem")
+    expect(entries.first).to_contain_text("busy")
+    boss.get_by_label("Actor").fill("boss")
+    boss.keyboard.press("Enter")
+    expect(entries).to_have_count(1)
+    expect(entries).to_contain_text("boss")
 
 
 def test_a_secret_is_written_and_never_read(boss: Page, site: Site) -> None:

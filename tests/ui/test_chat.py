@@ -34,6 +34,7 @@ def approve(page: Page) -> None:
 
 def test_a_turn_is_streamed_and_approved_in_place(page: Page, site: Site) -> None:
     begin(page, site, "Please confirm my order.")
+    session = page.url.rsplit("/", 1)[1]
     messages = page.get_by_role("list", name="Messages")
     expect(messages).to_contain_text("Please confirm my order.")
     expect(messages).to_contain_text("I will send a confirmation.")
@@ -43,7 +44,10 @@ def test_a_turn_is_streamed_and_approved_in_place(page: Page, site: Site) -> Non
     page.get_by_role("button", name="Show the steps").click()
     expect(page.get_by_role("list", name="Steps of the turn")).to_contain_text("send_mail")
     expect(messages).to_contain_text("$0.0042")
-    expect(page.get_by_role("link", name="Run of turn 1")).to_be_visible()
+    page.get_by_role("link", name="Run of turn 1").click()
+    # The run leads back to its conversation.
+    page.locator("dl").get_by_role("link", name=session[-8:], exact=True).click()
+    expect(messages).to_contain_text("Please confirm my order.")
 
 
 def test_a_message_of_another_client_appears(page: Page, site: Site) -> None:

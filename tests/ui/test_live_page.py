@@ -121,7 +121,11 @@ def test_a_takeover_is_shown_without_a_lost_or_doubled_event(
     # One more if the worker died between a line and its checkpoint.
     expect(watcher.get_by_text(re.compile("12[01] match"))).to_be_visible()
     watcher.get_by_role("link", name="Attempts").click()
-    expect(watcher.get_by_text("The worker died or was cut off.")).to_be_visible()
+    lost = watcher.get_by_role("listitem").filter(has_text="The worker died or was cut off.")
+    # The worker is gone, and its page shows what was lost with it.
+    lost.get_by_role("link").click()
+    losses = watcher.get_by_role("dialog").get_by_role("list", name="Lost attempts")
+    expect(losses.get_by_role("link", name=run_id[-8:])).to_be_visible()
 
 
 def test_tabs_share_one_stream_of_hints(open_context: OpenContext, problems: PageProblems, site: Site) -> None:

@@ -17,6 +17,9 @@ from playwright.sync_api import Page, expect
 from tests.ui.conftest import PageProblems
 from tests.ui.site import Site, open_site, wait_until
 
+TRACE_URL = "https://traces.example.com/trace/{trace_id}?from=runlane"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
 
 class Receiver(ThreadingHTTPServer):
     """An endpoint that answers with a status and keeps what it received."""
@@ -62,7 +65,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     """A server that may call endpoints of this machine."""
     folder = tmp_path_factory.mktemp("site")
     key = secrets.token_hex(32)
-    with open_site(folder, RUNLANE_OUTBOUND_ALLOW="127.0.0.1", RUNLANE_SECRET_KEY=key) as opened:
+    allowed = "127.0.0.1"
+    with open_site(
+        folder, RUNLANE_OUTBOUND_ALLOW=allowed, RUNLANE_SECRET_KEY=key, RUNLANE_TRACE_URL=TRACE_URL
+    ) as opened:
         yield opened
         opened.server.kill()
 
@@ -82,6 +88,9 @@ def test_a_lane_is_paused_and_resumed(page: Page, site: Site) -> None:
     waiting = site.run_task("resize", input={"picture": "waits.png"})
     expect(page.get_by_text("1 run waits: the lane is disabled.")).to_be_visible()
     assert site.get_run(waiting)["status"] == "queued"
+    page.goto(f"{site.ui}/runs/{waiting}")
+    expect(page.locator("[data-why]")).to_contain_text('The lane "media" is disabled.')
+    page.locator("[data-why]").get_by_role("link", name="Lane media").click()
     page.get_by_role("button", name="Enable", exact=True).click()
     expect(page.get_by_role("dialog")).to_contain_text("1 run waits")
     confirm(page, "Enable the lane")
@@ -119,9 +128,20 @@ def test_workers_show_their_slots(page: Page, site: Site) -> None:
     expect(row).to_contain_text("online")
     row.get_by_role("link").click()
     expect(page.get_by_role("dialog")).to_contain_text("resize")
-    expect(page.get_by_role("link", name="Runs of this worker")).to_have_attribute(
+    expect(page.get_by_role("link", name="All runs that it executed last")).to_have_attribute(
         "href", re.compile(worker["worker_id"])
     )
+
+
+def test_a_run_leads_to_its_trace_and_its_lane(page: Page, site: Site) -> None:
+    task = {"input": {"picture": "traced.png"}}
+    run_id = site.call("POST", "/tasks/resize/run", task, traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")["run_id"]
+    page.goto(f"{site.ui}/runs/{run_id}")
+    link = page.get_by_role("link", name=TRACE[-8:])
+    expect(link).to_have_attribute("href", TRACE_URL.replace("{trace_id}", TRACE))
+    expect(link).to_have_attribute("rel", "noopener noreferrer")
+    page.get_by_role("link", name="media", exact=True).click()
+    expect(page.get_by_role("heading", name="Lane media")).to_be_visible()
 
 
 def test_a_group_of_failures_is_replayed_at_once(page: Page, site: Site) -> None:
@@ -159,6 +179,18 @@ def test_a_dead_letter_shows_its_traceback_and_is_discarded(page: Page, site: Si
     page.get_by_role("dialog").get_by_label("Note").fill("A test.")
     confirm(page, "Discard: 1")
     wait_until(lambda: site.call("GET", f"/dead-letters/{run_id}")["state"] == "discarded" or None, "the discard")
+
+
+def test_a_failed_run_leads_to_every_failure_of_its_cause(page: Page, site: Site) -> None:
+    failed = [site.run_task("charge", input={"order": f"C-{number}", "amount": 1}) for number in range(2)]
+    for run_id in failed:
+        site.wait_for(run_id, "failed")
+    page.goto(f"{site.ui}/runs/{failed[0]}")
+    page.get_by_role("link", name="Attempts and traceback").click()
+    expect(page.get_by_role("heading", name="Attempt 1")).to_be_visible()
+    page.get_by_role("link", name=re.compile(r"^All \d+ open failures with this cause$")).click()
+    expect(page.get_by_role("button", name=re.compile(r"^Replay all \d+$"))).to_have_count(1)
+    expect(page.get_by_text("The card of order C-")).to_be_visible()
 
 
 def test_a_schedule_is_previewed_created_fired_and_paused(page: Page, site: Site, problems: PageProblems) -> None:

@@ -22,7 +22,7 @@ def test_a_wrong_url_names_its_variable_and_not_its_password() -> None:
 def test_every_setting_is_used() -> None:
     code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py") if file.parent.name != "settings")
     # These replace or provide other settings, which the code uses.
-    for module in ("storage", "loading"):
+    for module in ("storage", "loading", "dashboard"):
         code += (SOURCE / "settings" / f"{module}.py").read_text().replace("self.", "settings.")
     provided = {f"{name}_file" for name in ("database_url", "migrations_database_url", "redis_url")}
     unused = [

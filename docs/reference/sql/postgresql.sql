@@ -1013,6 +1013,32 @@ WHERE batch.attempt > $12::INTEGER ON CONFLICT (tenant, day, agent, model, shard
     tokens_in = (usage_daily.tokens_in + excluded.tokens_in), tokens_out = (usage_daily.tokens_out +
     excluded.tokens_out), cost_usd = (usage_daily.cost_usd + excluded.cost_usd);
 
+-- add_usage_of_calls
+-- Add the usage of model calls that no attempt records, such as embeddings.
+INSERT INTO usage_daily (day, tenant, agent, model, shard, calls, unpriced_calls, tokens_in, tokens_out, cost_usd)
+    SELECT CAST((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)
+    AS anon_1, batch.tenant, batch.agent, batch.model, batch.shard, batch.calls, batch.unpriced_calls, batch.tokens_in,
+    batch.tokens_out, batch.cost_usd
+FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[], $4::INTEGER[], $5::BIGINT[], $6::BIGINT[], $7::BIGINT[], $8::BIGINT[],
+    $9::FLOAT[]) AS batch(tenant, agent, model, shard, calls, unpriced_calls, tokens_in, tokens_out, cost_usd)
+WHERE 1 = 1 ON CONFLICT (tenant, day, agent, model, shard) DO UPDATE SET calls = (usage_daily.calls + excluded.calls),
+    unpriced_calls = (usage_daily.unpriced_calls + excluded.unpriced_calls), tokens_in = (usage_daily.tokens_in +
+    excluded.tokens_in), tokens_out = (usage_daily.tokens_out + excluded.tokens_out), cost_usd = (usage_daily.cost_usd +
+    excluded.cost_usd);
+
+-- add_usage_of_calls (one member)
+INSERT INTO usage_daily (day, tenant, agent, model, shard, calls, unpriced_calls, tokens_in, tokens_out, cost_usd)
+    SELECT CAST((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER)
+    AS anon_1, batch.tenant, batch.agent, batch.model, batch.shard, batch.calls, batch.unpriced_calls, batch.tokens_in,
+    batch.tokens_out, batch.cost_usd
+FROM (SELECT $1::VARCHAR AS tenant, $2::VARCHAR AS agent, $3::VARCHAR AS model, $4::INTEGER AS shard, $5::BIGINT AS
+    calls, $6::BIGINT AS unpriced_calls, $7::BIGINT AS tokens_in, $8::BIGINT AS tokens_out, $9::FLOAT AS cost_usd) AS
+    batch
+WHERE 1 = 1 ON CONFLICT (tenant, day, agent, model, shard) DO UPDATE SET calls = (usage_daily.calls + excluded.calls),
+    unpriced_calls = (usage_daily.unpriced_calls + excluded.unpriced_calls), tokens_in = (usage_daily.tokens_in +
+    excluded.tokens_in), tokens_out = (usage_daily.tokens_out + excluded.tokens_out), cost_usd = (usage_daily.cost_usd +
+    excluded.cost_usd);
+
 -- add_webhook_deliveries
 -- Add the deliveries of webhook messages.
 INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, max_tries, body, status, next_at,
@@ -3427,11 +3453,11 @@ SELECT action_links.id, action_links.hash, action_links.tenant, action_links.run
     action_links.opened_at, action_links.response, action_links.person, action_links.key_id, action_links.created_by,
     action_links.created_at, action_links.expires_at
 FROM action_links
-WHERE action_links.hash = $1::VARCHAR AND action_links.expires_at > (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AND (EXISTS (SELECT *
+WHERE action_links.hash = $1::VARCHAR AND (EXISTS (SELECT *
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
-    action_links.opened_at)) AND (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    action_links.opened_at)) AND action_links.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND
+    (action_links.key_id = 'local' OR (EXISTS (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
@@ -4402,6 +4428,27 @@ WHERE dead_letters.retry_run_id = any ($1::TEXT[]) AND dead_letters.state = 'ret
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
 
+-- list_action_links
+-- List the action links that may be used.
+SELECT action_links.id, action_links.hash, action_links.tenant, action_links.run_id, action_links.path,
+    action_links.opened_at, action_links.response, action_links.person, action_links.key_id, action_links.created_by,
+    action_links.created_at, action_links.expires_at
+FROM action_links
+WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR action_links.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    action_links.run_id = $2::VARCHAR) AND (EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
+    action_links.opened_at AND run_waits.answered_at IS NULL)) AND action_links.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AND (action_links.key_id = 'local' OR (EXISTS (SELECT *
+FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
+    api_keys.expires_at AS expires_at, roles.permissions AS permissions
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint)) AS usable_keys
+WHERE usable_keys.id = action_links.key_id))) ORDER BY action_links.expires_at, action_links.id
+LIMIT 1000;
+
 -- list_all_concurrency_limits
 -- Read the use of the shared concurrency limits of all tenants, for metrics.
 SELECT concurrency_limits.key, concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
@@ -4432,8 +4479,9 @@ SELECT audit.id, audit.at, audit.actor, audit.tenant, audit.action, audit.subjec
 FROM audit
 WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR audit.id < $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     audit.tenant = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR audit.action = $3::VARCHAR) AND
-    (CAST($4::VARCHAR AS TEXT) IS NULL OR audit.subject = $4::VARCHAR) ORDER BY audit.id DESC
-LIMIT $5::INTEGER;
+    (CAST($4::VARCHAR AS TEXT) IS NULL OR audit.subject = $4::VARCHAR) AND ($5::BOOLEAN OR audit.actor = any
+    ($6::TEXT[])) ORDER BY audit.id DESC
+LIMIT $7::INTEGER;
 
 -- list_browser_sessions
 -- Read the sessions that have not ended, newest first.
@@ -6083,6 +6131,15 @@ HAVING min(coalesce(runs.due_at, runs.accepted_at)) < (date_part('epoch', clock_
     3600000000 ORDER BY min(coalesce(runs.due_at, runs.accepted_at))
 LIMIT 5;
 
+-- losses_of_worker
+-- Read the latest attempts that ended with a worker.
+SELECT run_attempts.run_id, run_attempts.attempt, run_attempts.started_at, run_attempts.ended_at, runs.target,
+    runs.status
+FROM run_attempts JOIN runs ON runs.id = run_attempts.run_id
+WHERE run_attempts.worker_id = $1::VARCHAR AND run_attempts.outcome = 'lost' AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    runs.tenant = $2::VARCHAR) ORDER BY run_attempts.ended_at DESC, run_attempts.run_id
+LIMIT 100;
+
 -- maintenance_survey
 -- Find out which maintenance services have work.
 SELECT EXISTS (SELECT *
@@ -6414,6 +6471,10 @@ FROM (SELECT $1::VARCHAR AS id) AS batch);
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
 
+-- memory_end_requests
+-- End the requests of the process that has written to memories.
+UPDATE memories SET requested_by=$1::VARCHAR WHERE memories.id = any ($2::TEXT[]);
+
 -- memory_entries_by_id
 -- Read the entries that a search by meaning found.
 SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
@@ -6540,6 +6601,13 @@ SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vau
 FROM memory_vaults
 WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR;
 
+-- memory_hand_over
+-- Release a memory to the process that requested it.
+UPDATE memories SET owner=$1::VARCHAR, requested_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
+    memories.id = $2::VARCHAR AND memories.owner = $3::VARCHAR AND memories.epoch = $4::BIGINT AND memories.last_seq =
+    $5::BIGINT AND memories.requested_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $6::BIGINT
+    RETURNING memories.requested_by;
+
 -- memory_head
 -- Read the tenant of a memory and the numbers of its operations.
 SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq
@@ -6548,11 +6616,7 @@ WHERE memories.id = $1::VARCHAR;
 
 -- memory_heads
 -- Lock memories and read the numbers of their last operations.
-SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
-    memory_nodes.url
-FROM memory_nodes
-WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint) AS owner_url
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked
 FROM memories
 WHERE memories.id = any ($1::TEXT[]) ORDER BY memories.id FOR UPDATE OF memories;
 
@@ -6561,6 +6625,17 @@ WHERE memories.id = any ($1::TEXT[]) ORDER BY memories.id FOR UPDATE OF memories
 SELECT memories.id, memories.last_seq, memories.epoch, memories.owner
 FROM memories
 WHERE memories.id = any ($1::TEXT[]) ORDER BY memories.id FOR UPDATE;
+
+-- memory_heads_with_owners
+-- Lock memories and read their last operations, their owners and which processes have requested them.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
+    memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) AS owner_url, memories.requested_by, memories.requested_at > (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint - $1::BIGINT AS request_counts
+FROM memories
+WHERE memories.id = any ($2::TEXT[]) ORDER BY memories.id FOR UPDATE OF memories;
 
 -- memory_hide_discarded
 -- Delete the entry of a discarded operation from the local copy.
@@ -6717,12 +6792,23 @@ WHERE memories.tenant = $1::VARCHAR AND memories.id = any ($2::TEXT[]) ORDER BY 
 -- Lock a memory and read which node owns it.
 SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
     memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
-    memories.parked, memories.stale, (SELECT memory_nodes.url
+    memories.parked, memories.stale, memories.requested_by, memories.requested_at, (SELECT memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint) AS owner_url, memories.requested_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
+    $1::BIGINT AS request_counts
+FROM memories
+WHERE memories.id = $2::VARCHAR FOR UPDATE OF memories;
+
+-- memory_lock_to_request
+-- Lock a memory and read which node owns it and which process has requested it.
+SELECT memories.owner, memories.requested_by, memories.requested_at > (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - $1::BIGINT AS request_counts, (SELECT memory_nodes.url
 FROM memory_nodes
 WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part('epoch', clock_timestamp()) *
     1000000)::bigint) AS owner_url
 FROM memories
-WHERE memories.id = $1::VARCHAR FOR UPDATE OF memories;
+WHERE memories.id = $2::VARCHAR FOR UPDATE OF memories;
 
 -- memory_log_rows
 -- Log the entries that a batch has added to a file.
@@ -6903,11 +6989,25 @@ INSERT INTO memory_nodes (id, url, lease_until, started_at) VALUES ($1::VARCHAR,
     clock_timestamp()) * 1000000)::bigint + $3::BIGINT), (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON
     CONFLICT (id) DO UPDATE SET url = excluded.url, lease_until = excluded.lease_until;
 
+-- memory_request
+-- Request a memory from the node that owns it.
+UPDATE memories SET requested_by=$1::VARCHAR, requested_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
+    WHERE memories.id = $2::VARCHAR;
+
+-- memory_requested
+-- Read which memories of a node are requested.
+SELECT memories.id
+FROM memories
+WHERE memories.owner = $1::VARCHAR AND memories.requested_by IS NOT NULL AND memories.requested_by != $1::VARCHAR AND
+    memories.requested_at > (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $2::BIGINT
+    ORDER BY memories.id
+LIMIT $3::INTEGER;
+
 -- memory_row
 -- Read the head of a memory.
 SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
     memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
-    memories.parked, memories.stale
+    memories.parked, memories.stale, memories.requested_by, memories.requested_at
 FROM memories
 WHERE memories.id = $1::VARCHAR;
 
@@ -6963,9 +7063,9 @@ FROM memories
 WHERE memories.owner = $1::VARCHAR));
 
 -- memory_take
--- Make a node the owner of a memory.
-UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = $3::VARCHAR RETURNING
-    memories.epoch;
+-- Make a node the owner of a memory. Its own request ends.
+UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT), requested_by=$3::VARCHAR WHERE memories.id =
+    $4::VARCHAR RETURNING memories.epoch;
 
 -- memory_target_entries
 -- Read the entries that requests change.
@@ -7269,6 +7369,14 @@ WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL
 SELECT min(schedules.next_due_at) - (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS us
 FROM schedules
 WHERE schedules.next_due_at IS NOT NULL;
+
+-- next_run_to_count
+-- Find the first run that was accepted, and the first that ended, from a time on.
+SELECT (SELECT min(runs.id) AS min_1
+FROM runs
+WHERE runs.id >= $1::VARCHAR) AS id, (SELECT min(runs.ended_at) AS min_2
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $2::BIGINT) AS ended_at;
 
 -- note_dependents
 -- Note with runs that others start after them.
@@ -8447,16 +8555,22 @@ FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS id, $4::BI
 
 -- read_next_events
 -- Read the next events of many runs.
-SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
-FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(run_id, after) JOIN run_events ON run_events.run_id = batch.run_id AND
-    run_events.seq > batch.after AND run_events.seq <= batch.after + $3::INTEGER ORDER BY run_events.run_id,
-    run_events.seq;
+SELECT next.run_id, next.seq, next.type, next.attempt, next.at, next.data
+FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(run_id, after) JOIN LATERAL (SELECT run_events.run_id AS run_id,
+    run_events.seq AS seq, run_events.attempt AS attempt, run_events.type AS type, run_events.at AS at, run_events.data
+    AS data
+FROM run_events
+WHERE run_events.run_id = batch.run_id AND run_events.seq > batch.after ORDER BY run_events.seq
+LIMIT $3::INTEGER) AS next ON true ORDER BY next.run_id, next.seq;
 
 -- read_next_events (one member)
-SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
-FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS after) AS batch JOIN run_events ON run_events.run_id = batch.run_id
-    AND run_events.seq > batch.after AND run_events.seq <= batch.after + $3::INTEGER ORDER BY run_events.run_id,
-    run_events.seq;
+SELECT next.run_id, next.seq, next.type, next.attempt, next.at, next.data
+FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS after) AS batch JOIN LATERAL (SELECT run_events.run_id AS run_id,
+    run_events.seq AS seq, run_events.attempt AS attempt, run_events.type AS type, run_events.at AS at, run_events.data
+    AS data
+FROM run_events
+WHERE run_events.run_id = batch.run_id AND run_events.seq > batch.after ORDER BY run_events.seq
+LIMIT $3::INTEGER) AS next ON true ORDER BY next.run_id, next.seq;
 
 -- read_numbered_events
 -- Read the events of a run that have one of these numbers.
@@ -8506,11 +8620,13 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
     runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
-    runs.backlog_key, runs.flow_key, run_inputs.input, run_inputs.plan, run_inputs.origin, run_results.result,
-    run_results.error, run_results.state, (SELECT holder.id
+    runs.backlog_key, runs.flow_key, run_inputs.input, run_inputs.plan, run_inputs.origin, run_inputs.trace,
+    run_results.result, run_results.error, run_results.state, (SELECT holder.id
 FROM runs AS holder
 WHERE runs.status = 'blocked' AND holder.ordering_key = runs.ordering_key AND holder.holds_key AND holder.id != runs.id)
-    AS blocked_by, coalesce((SELECT run_attempts.started_at
+    AS blocked_by, (SELECT chat_turns.session_id
+FROM chat_turns
+WHERE chat_turns.run_id = runs.id) AS session_id, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
@@ -9244,6 +9360,13 @@ FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND webhook_endpoints.tenant = runs.tenant)) AS notifies;
+
+-- revoke_action_link
+-- Delete an action link, which ends it.
+DELETE FROM action_links WHERE action_links.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
+    action_links.tenant = $2::VARCHAR) RETURNING action_links.id, action_links.hash, action_links.tenant,
+    action_links.run_id, action_links.path, action_links.opened_at, action_links.response, action_links.person,
+    action_links.key_id, action_links.created_by, action_links.created_at, action_links.expires_at;
 
 -- revoke_key
 -- Revoke an API key.
@@ -10459,7 +10582,7 @@ UPDATE threads SET status=batch.status, state_values=batch.state_values, interru
     runs WHERE threads.key = batch.thread AND runs.id = batch.run_id AND runs.attempt = batch.attempt AND ((runs.status
     || '') != 'cancelled' OR coalesce((SELECT thread_runs.on_cancel
 FROM thread_runs
-WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback');
+WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback') RETURNING threads.key, threads.open_runs;
 
 -- set_thread_results (one member)
 UPDATE threads SET status=batch.status, state_values=batch.state_values, interrupts=batch.interrupts, error=$1::VARCHAR,
@@ -10468,7 +10591,7 @@ UPDATE threads SET status=batch.status, state_values=batch.state_values, interru
     interrupts) AS batch, runs WHERE threads.key = batch.thread AND runs.id = batch.run_id AND runs.attempt =
     batch.attempt AND ((runs.status || '') != 'cancelled' OR coalesce((SELECT thread_runs.on_cancel
 FROM thread_runs
-WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback');
+WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback') RETURNING threads.key, threads.open_runs;
 
 -- set_webhook_endpoint
 -- Change a webhook endpoint.

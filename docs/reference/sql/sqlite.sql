@@ -480,6 +480,21 @@ WHERE batch.attempt > ? ON CONFLICT (tenant, day, agent, model, shard) DO UPDATE
     (usage_daily.tokens_in + excluded.tokens_in), tokens_out = (usage_daily.tokens_out + excluded.tokens_out), cost_usd
     = (usage_daily.cost_usd + excluded.cost_usd);
 
+-- add_usage_of_calls
+-- Add the usage of model calls that no attempt records, such as embeddings.
+INSERT INTO usage_daily (day, tenant, agent, model, shard, calls, unpriced_calls, tokens_in, tokens_out, cost_usd)
+    SELECT CAST((SELECT now_us() AS now_us_1) / 86400000000 AS INTEGER) AS anon_1, batch.tenant, batch.agent,
+    batch.model, batch.shard, batch.calls, batch.unpriced_calls, batch.tokens_in, batch.tokens_out, batch.cost_usd
+FROM (SELECT json_extract(value, '$[0]') AS tenant, json_extract(value, '$[1]') AS agent, json_extract(value, '$[2]') AS
+    model, json_extract(value, '$[3]') AS shard, json_extract(value, '$[4]') AS calls, json_extract(value, '$[5]') AS
+    unpriced_calls, json_extract(value, '$[6]') AS tokens_in, json_extract(value, '$[7]') AS tokens_out,
+    json_extract(value, '$[8]') AS cost_usd
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (tenant, day, agent, model, shard) DO UPDATE SET calls = (usage_daily.calls + excluded.calls),
+    unpriced_calls = (usage_daily.unpriced_calls + excluded.unpriced_calls), tokens_in = (usage_daily.tokens_in +
+    excluded.tokens_in), tokens_out = (usage_daily.tokens_out + excluded.tokens_out), cost_usd = (usage_daily.cost_usd +
+    excluded.cost_usd);
+
 -- add_webhook_deliveries
 -- Add the deliveries of webhook messages.
 INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, max_tries, body, status, next_at,
@@ -2610,10 +2625,11 @@ SELECT action_links.id, action_links.hash, action_links.tenant, action_links.run
     action_links.opened_at, action_links.response, action_links.person, action_links.key_id, action_links.created_by,
     action_links.created_at, action_links.expires_at
 FROM action_links
-WHERE action_links.hash = ? AND action_links.expires_at > now_us() AND (EXISTS (SELECT *
+WHERE action_links.hash = ? AND (EXISTS (SELECT *
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
-    action_links.opened_at)) AND (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    action_links.opened_at)) AND action_links.expires_at > now_us() AND (action_links.key_id = 'local' OR (EXISTS
+    (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
@@ -3513,6 +3529,26 @@ WHERE dead_letters.retry_run_id in (select value from json_each(?)) AND dead_let
 -- Bound the wait for open transactions that write runs.
 set local lock_timeout = '1s';
 
+-- list_action_links
+-- List the action links that may be used.
+SELECT action_links.id, action_links.hash, action_links.tenant, action_links.run_id, action_links.path,
+    action_links.opened_at, action_links.response, action_links.person, action_links.key_id, action_links.created_by,
+    action_links.created_at, action_links.expires_at
+FROM action_links
+WHERE (CAST(? AS TEXT) IS NULL OR action_links.tenant = ?) AND (CAST(? AS TEXT) IS NULL OR action_links.run_id = ?) AND
+    (EXISTS (SELECT *
+FROM run_waits
+WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
+    action_links.opened_at AND run_waits.answered_at IS NULL)) AND action_links.expires_at > now_us() AND
+    (action_links.key_id = 'local' OR (EXISTS (SELECT *
+FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
+    api_keys.expires_at AS expires_at, roles.permissions AS permissions
+FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
+    api_keys.role
+WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_us())) AS usable_keys
+WHERE usable_keys.id = action_links.key_id))) ORDER BY action_links.expires_at, action_links.id
+LIMIT 1000 OFFSET ?;
+
 -- list_all_concurrency_limits
 -- Read the use of the shared concurrency limits of all tenants, for metrics.
 SELECT concurrency_limits."key", concurrency_limits.tenant, concurrency_limits.name, concurrency_limits.max_running,
@@ -3541,7 +3577,8 @@ LIMIT ? OFFSET ?;
 SELECT audit.id, audit.at, audit.actor, audit.tenant, audit.action, audit.subject, audit.old, audit.new
 FROM audit
 WHERE (CAST(? AS TEXT) IS NULL OR audit.id < ?) AND (CAST(? AS TEXT) IS NULL OR audit.tenant = ?) AND (CAST(? AS TEXT)
-    IS NULL OR audit.action = ?) AND (CAST(? AS TEXT) IS NULL OR audit.subject = ?) ORDER BY audit.id DESC
+    IS NULL OR audit.action = ?) AND (CAST(? AS TEXT) IS NULL OR audit.subject = ?) AND (? = 1 OR audit.actor in (select
+    value from json_each(?))) ORDER BY audit.id DESC
 LIMIT ? OFFSET ?;
 
 -- list_browser_sessions
@@ -5035,6 +5072,15 @@ HAVING min(coalesce(runs.due_at, runs.accepted_at)) < now_us() - 3600000000 ORDE
     runs.accepted_at))
 LIMIT 5 OFFSET ?;
 
+-- losses_of_worker
+-- Read the latest attempts that ended with a worker.
+SELECT run_attempts.run_id, run_attempts.attempt, run_attempts.started_at, run_attempts.ended_at, runs.target,
+    runs.status
+FROM run_attempts JOIN runs ON runs.id = run_attempts.run_id
+WHERE run_attempts.worker_id = ? AND run_attempts.outcome = 'lost' AND (CAST(? AS TEXT) IS NULL OR runs.tenant = ?)
+    ORDER BY run_attempts.ended_at DESC, run_attempts.run_id
+LIMIT 100 OFFSET ?;
+
 -- maintenance_survey
 -- Find out which maintenance services have work.
 SELECT EXISTS (SELECT *
@@ -5294,6 +5340,10 @@ FROM json_each(?) AS batch_members) AS batch);
 -- Take memories from nodes whose lease is over.
 UPDATE memories SET owner=?, epoch=(memories.epoch + ?) WHERE memories.id in (select value from json_each(?));
 
+-- memory_end_requests
+-- End the requests of the process that has written to memories.
+UPDATE memories SET requested_by=? WHERE memories.id in (select value from json_each(?));
+
 -- memory_entries_by_id
 -- Read the entries that a search by meaning found.
 SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
@@ -5418,6 +5468,11 @@ SELECT memory_vaults.id, memory_vaults.tenant, memory_vaults.user_id, memory_vau
 FROM memory_vaults
 WHERE memory_vaults.tenant = ? AND memory_vaults.id = ?;
 
+-- memory_hand_over
+-- Release a memory to the process that requested it.
+UPDATE memories SET owner=?, requested_at=now_us() WHERE memories.id = ? AND memories.owner = ? AND memories.epoch = ?
+    AND memories.last_seq = ? AND memories.requested_at > now_us() - ? RETURNING requested_by;
+
 -- memory_head
 -- Read the tenant of a memory and the numbers of its operations.
 SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq
@@ -5426,16 +5481,23 @@ WHERE memories.id = ?;
 
 -- memory_heads
 -- Lock memories and read the numbers of their last operations.
-SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
-    memory_nodes.url
-FROM memory_nodes
-WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked
 FROM memories
 WHERE memories.id in (select value from json_each(?)) ORDER BY memories.id;
 
 -- memory_heads_to_replicate
 -- Lock the memories of a batch of a node.
 SELECT memories.id, memories.last_seq, memories.epoch, memories.owner
+FROM memories
+WHERE memories.id in (select value from json_each(?)) ORDER BY memories.id;
+
+-- memory_heads_with_owners
+-- Lock memories and read their last operations, their owners and which processes have requested them.
+SELECT memories.id, memories.tenant, memories.last_seq, memories.applied_seq, memories.parked, memories.owner, (SELECT
+    memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url, memories.requested_by,
+    memories.requested_at > now_us() - ? AS request_counts
 FROM memories
 WHERE memories.id in (select value from json_each(?)) ORDER BY memories.id;
 
@@ -5557,7 +5619,17 @@ WHERE memories.tenant = ? AND memories.id in (select value from json_each(?)) OR
 -- Lock a memory and read which node owns it.
 SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
     memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
-    memories.parked, memories.stale, (SELECT memory_nodes.url
+    memories.parked, memories.stale, memories.requested_by, memories.requested_at, (SELECT memory_nodes.url
+FROM memory_nodes
+WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url, memories.requested_at >
+    now_us() - ? AS request_counts
+FROM memories
+WHERE memories.id = ?;
+
+-- memory_lock_to_request
+-- Lock a memory and read which node owns it and which process has requested it.
+SELECT memories.owner, memories.requested_by, memories.requested_at > now_us() - ? AS request_counts, (SELECT
+    memory_nodes.url
 FROM memory_nodes
 WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url
 FROM memories
@@ -5724,11 +5796,23 @@ UPDATE memories SET owner=? WHERE memories.owner = ? AND NOT memories.id in (sel
 INSERT INTO memory_nodes (id, url, lease_until, started_at) VALUES (?, ?, (now_us() + ?), now_us()) ON CONFLICT (id) DO
     UPDATE SET url = excluded.url, lease_until = excluded.lease_until;
 
+-- memory_request
+-- Request a memory from the node that owns it.
+UPDATE memories SET requested_by=?, requested_at=now_us() WHERE memories.id = ?;
+
+-- memory_requested
+-- Read which memories of a node are requested.
+SELECT memories.id
+FROM memories
+WHERE memories.owner = ? AND memories.requested_by IS NOT NULL AND memories.requested_by != ? AND memories.requested_at
+    > (SELECT now_us() AS now_us_1) - ? ORDER BY memories.id
+LIMIT ? OFFSET ?;
+
 -- memory_row
 -- Read the head of a memory.
 SELECT memories.id, memories.tenant, memories.vault_id, memories.memory_type, memories.title, memories.description,
     memories.created_at, memories.used_at, memories.last_seq, memories.applied_seq, memories.owner, memories.epoch,
-    memories.parked, memories.stale
+    memories.parked, memories.stale, memories.requested_by, memories.requested_at
 FROM memories
 WHERE memories.id = ?;
 
@@ -5776,8 +5860,8 @@ FROM memories
 WHERE memories.owner = ?));
 
 -- memory_take
--- Make a node the owner of a memory.
-UPDATE memories SET owner=?, epoch=(memories.epoch + ?) WHERE memories.id = ? RETURNING epoch;
+-- Make a node the owner of a memory. Its own request ends.
+UPDATE memories SET owner=?, epoch=(memories.epoch + ?), requested_by=? WHERE memories.id = ? RETURNING epoch;
 
 -- memory_target_entries
 -- Read the entries that requests change.
@@ -6065,6 +6149,14 @@ WHERE runs.expires_at IS NOT NULL AND runs.attempt = 0 AND runs.ended_at IS NULL
 SELECT min(schedules.next_due_at) - now_us() AS us
 FROM schedules
 WHERE schedules.next_due_at IS NOT NULL;
+
+-- next_run_to_count
+-- Find the first run that was accepted, and the first that ended, from a time on.
+SELECT (SELECT min(runs.id) AS min_1
+FROM runs
+WHERE runs.id >= ?) AS id, (SELECT min(runs.ended_at) AS min_2
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ?) AS ended_at;
 
 -- note_dependents
 -- Note with runs that others start after them.
@@ -7056,11 +7148,13 @@ SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, r
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
     runs.progress, runs.progress_note, runs.tenant, runs.limited, runs.first_seq, runs.lone_losses, runs.max_neighbors,
     runs.hooks, runs.start_tag, runs.fairness_key, runs.recorded_at, runs.tags, runs.expires_at, runs.unique_key,
-    runs.backlog_key, runs.flow_key, run_inputs.input, run_inputs."plan", run_inputs.origin, run_results.result,
-    run_results.error, run_results.state, (SELECT holder.id
+    runs.backlog_key, runs.flow_key, run_inputs.input, run_inputs."plan", run_inputs.origin, run_inputs.trace,
+    run_results.result, run_results.error, run_results.state, (SELECT holder.id
 FROM runs AS holder
 WHERE runs.status = 'blocked' AND holder.ordering_key = runs.ordering_key AND holder.holds_key = 1 AND holder.id !=
-    runs.id) AS blocked_by, coalesce((SELECT run_attempts.started_at
+    runs.id) AS blocked_by, (SELECT chat_turns.session_id
+FROM chat_turns
+WHERE chat_turns.run_id = runs.id) AS session_id, coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
 FROM runs LEFT OUTER JOIN run_inputs ON run_inputs.run_id = runs.id LEFT OUTER JOIN run_results ON run_results.run_id =
@@ -7653,6 +7747,11 @@ FROM webhook_endpoints
 WHERE kind = 'endpoint')) AND (EXISTS (SELECT 1
 FROM webhook_endpoints
 WHERE kind = 'endpoint' AND tenant = tenant)) AS notifies;
+
+-- revoke_action_link
+-- Delete an action link, which ends it.
+DELETE FROM action_links WHERE action_links.id = ? AND (CAST(? AS TEXT) IS NULL OR action_links.tenant = ?) RETURNING
+    id, hash, tenant, run_id, path, opened_at, response, person, key_id, created_by, created_at, expires_at;
 
 -- revoke_key
 -- Revoke an API key.
@@ -8694,7 +8793,7 @@ UPDATE threads SET status=batch.status, state_values=batch.state_values, interru
 FROM json_each(?) AS batch_members) AS batch, runs WHERE threads."key" = batch.thread AND runs.id = batch.run_id AND
     runs.attempt = batch.attempt AND ((runs.status || '') != 'cancelled' OR coalesce((SELECT thread_runs.on_cancel
 FROM thread_runs
-WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback');
+WHERE thread_runs.run_id = batch.run_id), 'interrupt') != 'rollback') RETURNING "key", open_runs;
 
 -- set_webhook_endpoint
 -- Change a webhook endpoint.

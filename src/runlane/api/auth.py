@@ -53,7 +53,7 @@ _AGENT_ROOTS: Final = ("/assistants", "/threads", "/runs", "/store")
 _AGENT_FOLDERS: Final = tuple(f"{root}/" for root in _AGENT_ROOTS)
 STUDIO_HEADER: Final = "x-auth-scheme"
 STUDIO_SCHEME: Final = "langsmith"
-_WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+_WITH_A_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class RequestAccess(StrEnum):

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from runlane.api.auth import authenticate, known_principal
 from runlane.api.body import LargeBodyRoute
 from runlane.api.change_hints import hint_change
+from runlane.api.serializers import ValueBody
 from runlane.api.services import parts_of
 from runlane.errors import Conflict, InvalidRequest, RunlaneError
 from runlane.offload import LARGE_BYTES, offload_if
@@ -127,5 +128,6 @@ def _storable(response: Response) -> str:
     """Return the body to keep, without a new API key or other values that are shown once and stored nowhere."""
     body = orjson.loads(bytes(response.body))
     if isinstance(body, dict):
-        body.update(dict.fromkeys(_SHOWN_ONCE & body.keys()))
+        own = response.shown_once if isinstance(response, ValueBody) else frozenset[str]()
+        body.update(dict.fromkeys((_SHOWN_ONCE | own) & body.keys()))
     return orjson.dumps(body).decode()

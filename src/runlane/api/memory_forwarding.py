@@ -47,7 +47,8 @@ _RETURNED: Final = (
     "www-authenticate",
 )
 _CONNECT_SECONDS: Final = 2.0
-_ANSWER_SECONDS: Final = 10.0
+# Longer than the owner waits for a memory that it has just handed over.
+_ANSWER_SECONDS: Final = 15.0
 _MAX_CONNECTIONS: Final = 100
 
 
@@ -101,7 +102,7 @@ async def forward_to_owner(request: Request, error: Exception) -> Response:
     """Answer a request for a memory of another node: with what that node answers, or with its address."""
     owned = cast("MemoryOwnedElsewhere", error)
     forwarder = parts_of(request).forwarder
-    if forwarder is None or not _may_forward(request, owned.owner_url):
+    if forwarder is None or not may_forward(request, owned):
         return refusal(owned)
     try:
         return await forwarder.send(request, owned)
@@ -109,8 +110,11 @@ async def forward_to_owner(request: Request, error: Exception) -> Response:
         return refusal(problem)
 
 
-def _may_forward(request: Request, owner_url: str) -> bool:
-    if FORWARDED in request.headers or urlsplit(owner_url).scheme not in ("http", "https"):
+def may_forward(request: Request, error: MemoryOwnedElsewhere) -> bool:
+    """Return whether a request can be sent to the owner of its memory."""
+    if parts_of(request).forwarder is None or FORWARDED in request.headers:
+        return False
+    if urlsplit(error.owner_url).scheme not in ("http", "https"):
         return False
     # The cookie of a browser session is bound to the pages of this address; another node would refuse it.
     has_key = "authorization" in request.headers or "x-api-key" in request.headers

@@ -21,6 +21,11 @@ class ReadOnly:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            # Its messages may be commands; readers use the streams of GET.
+            error = Paused()
+            await send({"type": "websocket.close", "code": 4000 + error.http_status, "reason": str(error)[:100]})
+            return
         if scope["type"] == "http" and scope["method"] not in _SAFE and scope["path"] not in _ALLOWED:
             error = Paused()
             await problem(error.http_status, error.code, str(error))(scope, receive, send)

@@ -34,6 +34,8 @@ class ValueBody(Response):
     """A value of `runlane.domain` as JSON."""
 
     media_type = "application/json"
+    # Keys that are in this response alone: a repeated request gets null, because they are stored nowhere.
+    shown_once: frozenset[str] = frozenset()
 
     def __init__(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(to_json(value), status, headers)

@@ -64,6 +64,7 @@ from runlane.api.routes import (
     scaling,
     schedules,
     secrets,
+    slack_answers,
     stream,
     stream_tokens,
     system,
@@ -168,6 +169,7 @@ def _include_routes(api: FastAPI) -> RouteTable:
     table.include(system.public)
     table.include(system.router)
     table.include(webhook_sources.hooks)
+    table.include(slack_answers.router)
     table.include(action_links.pages)
     for router in _routers():
         table.include(router, prefix=ROOT)

@@ -78,6 +78,14 @@ class Services:
         follower.when_closed(partial(_both, release, unguard))
         return follower
 
+    def follow_new(self, principal: Principal, run_id: str, encoding: Encoding | None = None) -> Follower:
+        """Do the same for all events of a run that this request has accepted."""
+        release = self.streams.take(principal)
+        follower = self.tail.follow_new(run_id, encoding)
+        unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
+        follower.when_closed(partial(_both, release, unguard))
+        return follower
+
     async def follow_chat(
         self, principal: Principal, session_id: str, after: ChatCursor, last_turn: int, *, follow: bool
     ) -> ChatFollower:
@@ -140,7 +148,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
         searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
-        thread_starts=StartCommitter(database),
+        thread_starts=StartCommitter(database, connection.bus.ring),
         auth_module=auth_module,
     )
     try:

@@ -134,9 +134,15 @@ class Follower:
         if self._live and not self._over and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
             self._push(frame)
 
+    def join(self) -> None:
+        """Receive from the feed from now on."""
+        self._live = True
+        if self.expect_repeats():
+            self._tail.announce(self._feed)
+
     def expect_repeats(self) -> bool:
-        """Accept repeated deltas for REPEATS_SECONDS; return whether this reader is live."""
-        if self._live and not self._over:
+        """Accept repeated deltas for REPEATS_SECONDS; return whether this reader is live and receives deltas."""
+        if self._live and not self._over and self._encoding is None:
             self._repeats_until = asyncio.get_running_loop().time() + REPEATS_SECONDS
             return True
         return False
@@ -178,9 +184,7 @@ class Follower:
             self.shut()
         elif self._seq >= self._feed.seq:
             # If it is ahead of the feed, it receives nothing until the feed has caught up.
-            self._live = True
-            self.expect_repeats()
-            self._tail.announce(self._feed)
+            self.join()
 
 
 class Tail:
@@ -237,13 +241,7 @@ class Tail:
 
     async def follow(self, run_id: str, after: int, encoding: Encoding | None = None) -> Follower:
         """Return a reader of the run's events after a number. Raises RunNotFound or InvalidRequest."""
-        feed = self._feeds.get(run_id)
-        if feed is None:
-            feed = self._feeds[run_id] = Feed(run_id)
-            # Subscribe before reading, so that an event committed in between is received, read, or both.
-            feed.unfollow = self._bus.follow(run_id, partial(self._receive, feed))
-        follower = Follower(self, feed, after, encoding)
-        feed.followers.add(follower)
+        follower, feed = self._enter(run_id, after, encoding)
         try:
             positions = await read_positions(self._database, [run_id])
             if not positions:
@@ -258,6 +256,30 @@ class Tail:
         if self._stopping:
             follower.shut()
         return follower
+
+    def follow_new(self, run_id: str, encoding: Encoding | None = None) -> Follower:
+        """Return a reader of all events of a run that this process has just accepted.
+
+        It joins its feed at once, and the next read of the loop, which many new readers share, finds its first events.
+        """
+        follower, feed = self._enter(run_id, 0, encoding)
+        feed.seq = max(feed.seq, 0)
+        if feed.seq == 0:
+            follower.join()
+            self._changed.set()
+        if self._stopping:
+            follower.shut()
+        return follower
+
+    def _enter(self, run_id: str, after: int, encoding: Encoding | None) -> tuple[Follower, Feed]:
+        feed = self._feeds.get(run_id)
+        if feed is None:
+            feed = self._feeds[run_id] = Feed(run_id)
+            # Subscribe before reading, so that an event committed in between is received, read, or both.
+            feed.unfollow = self._bus.follow(run_id, partial(self._receive, feed))
+        follower = Follower(self, feed, after, encoding)
+        feed.followers.add(follower)
+        return follower, feed
 
     def leave(self, feed: Feed, follower: Follower) -> None:
         """Remove a reader; the last one ends the feed."""

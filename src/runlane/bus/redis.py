@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, cast
 
 import structlog
@@ -73,7 +75,9 @@ class RedisBus(MemoryBus):
         self._something = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._pubsub: Any = None
-        self._changes: set[asyncio.Future[None]] = set()
+        # The connection, the command and the channel of changes that are not sent yet.
+        self._wanted: list[tuple[Any, str, str]] = []
+        self._changing: asyncio.Task[None] | None = None
         self._announcer = WorkAnnouncer(self._announce_work)
         self.connected = False
         self.dropped = 0
@@ -281,21 +285,21 @@ class RedisBus(MemoryBus):
         self._change_subscription("unsubscribe", run_id)
 
     def _change_subscription(self, verb: str, run_id: str) -> None:
-        pubsub = self._pubsub
-        if pubsub is None:
+        if self._pubsub is None:
             return  # the next connection subscribes to what is followed then
+        self._wanted.append((self._pubsub, verb, self._channel(run_id)))
+        if self._changing is None:
+            self._changing = asyncio.create_task(self._change_subscriptions())
 
-        async def change() -> None:
-            # The command is written directly: the library's call would reconnect, which only the receive loop does.
-            connection = pubsub.connection
-            if connection is None or not connection.is_connected:
-                return
-            with contextlib.suppress(*REDIS_ERRORS):
-                await connection.send_command(verb, self._channel(run_id), check_health=False)
-
-        task = asyncio.ensure_future(change())
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+    async def _change_subscriptions(self) -> None:
+        """Send the changes that were made meanwhile, in order, those of one kind together."""
+        try:
+            while self._wanted:
+                wanted, self._wanted = self._wanted, []
+                for (pubsub, verb), changes in groupby(wanted, key=itemgetter(0, 1)):
+                    await _change(pubsub, verb, [channel for _, _, channel in changes])
+        finally:
+            self._changing = None
 
     # --- names
 
@@ -308,6 +312,15 @@ class RedisBus(MemoryBus):
 
     def _cancels(self) -> str:
         return f"{self._prefix}:cancel"
+
+
+async def _change(pubsub: Any, verb: str, channels: Sequence[str]) -> None:
+    # The command is written directly: the library's call would reconnect, which only the receive loop does.
+    connection = pubsub.connection
+    if connection is None or not connection.is_connected:
+        return
+    with contextlib.suppress(*REDIS_ERRORS):
+        await connection.send_command(verb, *channels, check_health=False)
 
 
 def _describe_error(error: Exception) -> str:

@@ -24,6 +24,8 @@ app = typer.Typer()
 def list_audit(
     tenant: Annotated[str | None, typer.Option(help="Only changes in this tenant.")] = None,
     action: Annotated[str | None, typer.Option(help="Only this kind of change, such as key.revoke.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Only changes of this object, such as a lane.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only changes of this key id, or of cli:NAME.")] = None,
     before: Before = None,
     limit: Limit = 50,
     url: Url = None,
@@ -33,12 +35,17 @@ def list_audit(
     """List administrative changes with the old and new values, newest first."""
 
     async def on_server(client: Client) -> Sequence[AuditEntry]:
-        return await client.admin.audit(tenant=tenant, action=action, before=before, limit=limit)
+        return await client.admin.audit(
+            tenant=tenant, action=action, subject=subject, actor=actor, before=before, limit=limit
+        )
 
     async def on_database(database: Database) -> Sequence[AuditEntry]:
         from runlane.store.access.audit import list_audit
 
-        return await list_audit(database, tenant=tenant, action=action, before=before, limit=limit)
+        actors = () if actor is None else (actor,)
+        return await list_audit(
+            database, tenant=tenant, action=action, subject=subject, actors=actors, before=before, limit=limit
+        )
 
     print_rows(
         on_server_or_database(url, api_key, on_server, on_database),

@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "run": ("run:run", "Start a run on a server."),
     "chat": ("chat:chat", "Chat with an agent on a server."),
     "inbox": ("inbox:inbox", "List the questions that wait for a person, oldest first."),
+    "links": ("links", "Create, list and revoke links that answer a question without a key."),
     "runs": ("runs", "List, show, follow, cancel, retry and answer runs."),
     "threads": ("threads", "List, show and delete threads of hosted graphs, and read their states."),
     "assistants": ("assistants", "List, show and delete assistants of hosted graphs."),

@@ -70,7 +70,7 @@ def _fields(run: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for field in _TIMES:
         if run[f"{field}_at_us"] is not None:
             yield field, format_time(run[f"{field}_at_us"])
-    for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note"):
+    for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note", "session_id", "trace_id"):
         if run[field] is not None:
             yield field, run[field]
     if run["tags"]:

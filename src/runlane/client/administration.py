@@ -74,11 +74,15 @@ class Administration:
         *,
         tenant: str | None = None,
         action: str | None = None,
+        subject: str | None = None,
+        actor: str | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[AuditEntry]:
         """Return administrative changes, newest first. `before` is the id of the last entry of the previous page."""
-        query = {"tenant": tenant, "action": action, "cursor": before, "limit": limit}
+        query = {
+            "tenant": tenant, "action": action, "subject": subject, "actor": actor, "cursor": before, "limit": limit,
+        }  # fmt: skip
         return await self._http.read_list(AuditEntry, f"{PREFIX}/audit", "entries", query)
 
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:

@@ -84,6 +84,15 @@ class RunViewCalls:
         body["expires_in_seconds"] = expires_in_seconds
         return wire.parse(ActionLink, await self._http.change("POST", f"{PREFIX}/inbox/links", body))
 
+    async def links(self, *, run_id: str | None = None, tenant: str | None = None) -> Sequence[ActionLink]:
+        """Return the action links that may be used, without their addresses; at most 1,000."""
+        query = {"run_id": run_id, "tenant": tenant}
+        return await self._http.read_list(ActionLink, f"{PREFIX}/inbox/links", "links", query)
+
+    async def revoke_link(self, link_id: str) -> ActionLink:
+        """End an action link, at once and everywhere."""
+        return wire.parse(ActionLink, await self._http.change("DELETE", f"{PREFIX}/inbox/links/{part(link_id)}"))
+
     async def claim_question(self, run_id: str, path: str, *, release: bool = False) -> QuestionDetail:
         """Claim a question for ten minutes, so that others see that it is being read; or give it back."""
         body = {"run_id": run_id, "path": path, "release": release}

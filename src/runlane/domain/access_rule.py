@@ -102,14 +102,15 @@ def _scalar(field: str, value: Any) -> Any:
 
 
 def _both(first: Iterable[Document], second: Iterable[Document]) -> tuple[Document, ...]:
-    found: list[Document] = []
+    # By their text, because a request that names many resources combines the same rule many times.
+    found: dict[str, Document] = {}
     for one, other in product(first, second):
         merged = _merged(one, other)
         if merged is not None:
-            found.append(merged)
+            found.setdefault(dump_json(dict(sorted(merged.items()))), merged)
     if len(found) > MAX_ALTERNATIVES:
         raise InvalidRule(f"a filter must not have more than {MAX_ALTERNATIVES} alternatives")
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _merged(one: Document, other: Document) -> Document | None:
@@ -120,7 +121,13 @@ def _merged(one: Document, other: Document) -> Document | None:
         if field not in merged:
             merged[field] = value
         elif isinstance(known, list) and isinstance(value, list):
-            merged[field] = [*cast("list[Any]", known), *cast("list[Any]", value)]
+            listed = cast("list[Any]", known)
+            merged[field] = [*listed, *(item for item in cast("list[Any]", value) if not _holds(listed, item))]
         elif known != value or isinstance(known, bool) is not isinstance(value, bool):
             return None
     return merged
+
+
+def _holds(listed: Iterable[Any], item: Any) -> bool:
+    """Return whether a list has this value; true is not 1."""
+    return any(known == item and isinstance(known, bool) is isinstance(item, bool) for known in listed)

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from runlane.domain.run import GRAPH, Status
 from runlane.domain.tenant import bare_key, scoped_key
-from runlane.domain.text import dump_json, load_json
+from runlane.domain.text import dump_json, load_json, utf8_size
+from runlane.errors import InputTooLarge
 
 # The field of a run's plan that names its thread.
 PLAN_KEY: Final = "thread"
@@ -163,12 +165,16 @@ def _tuple(name: str, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlan:
-    """The thread of a run, stored in its plan. `key` is the key of the thread and of its checkpoints."""
+    """The thread of a run, stored in its plan. `key` is the key of the thread and of its checkpoints.
+
+    `is_temporary` says that the thread is deleted with the end of the run.
+    """
 
     id: str
     key: str
     assistant_id: str
     operation: Operation = Operation.RUN
+    is_temporary: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the field PLAN_KEY of the plan."""
@@ -177,13 +183,15 @@ class ThreadPlan:
             "key": self.key,
             "assistant_id": self.assistant_id,
             "operation": self.operation.value,
+            **({"temporary": True} if self.is_temporary else {}),
         }
 
     @classmethod
     def from_plan(cls, plan: Mapping[str, Any]) -> ThreadPlan:
         """Return the thread of a plan that has one."""
         stored = plan[PLAN_KEY]
-        return cls(stored["id"], stored["key"], stored["assistant_id"], Operation(stored["operation"]))
+        operation = Operation(stored["operation"])
+        return cls(stored["id"], stored["key"], stored["assistant_id"], operation, stored.get("temporary", False))
 
 
 def thread_key(tenant: str, thread_id: str) -> str:
@@ -207,6 +215,7 @@ def graph_target(graph_id: str) -> str:
     return f"{GRAPH}{graph_id}"
 
 
+@lru_cache(maxsize=4096)
 def default_assistant_id(graph_id: str) -> str:
     """Return the id of the assistant that every graph has."""
     return str(uuid.uuid5(_ASSISTANTS, graph_id))
@@ -229,6 +238,32 @@ def run_status(status: Status) -> ThreadRunStatus:
             return ThreadRunStatus.INTERRUPTED
         case _:
             return ThreadRunStatus.PENDING
+
+
+# Requests merge metadata, so it could grow without end.
+MAX_METADATA_BYTES: Final = 1024 * 1024
+
+
+def metadata_json(metadata: Mapping[str, Any]) -> str:
+    """Return the metadata of a thread or an assistant as it is stored. InputTooLarge beyond its bound."""
+    text = dump_json(metadata)
+    if utf8_size(text) > MAX_METADATA_BYTES:
+        raise InputTooLarge(
+            f"The metadata has {utf8_size(text)} bytes; at most {MAX_METADATA_BYTES} are allowed. Store large values "
+            "in the state."
+        )
+    return text
+
+
+# The keys of `configurable` that have the user of a run. Only the server sets them.
+USER_PREFIX: Final = "langgraph_auth_"
+
+
+def without_user(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without the keys that have the user of a run."""
+    given: Mapping[str, Any] = config.get("configurable") or {}
+    kept = {name: value for name, value in given.items() if not name.startswith(USER_PREFIX)}
+    return dict(config) if len(kept) == len(given) else {**config, "configurable": kept}
 
 
 def merge_config(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,6 +92,11 @@ def run_id_at(at_us: int) -> str:
     return f"{_RUN_PREFIX}{ms << 80:0{_DIGITS}x}"
 
 
+def run_id_time_us(run_id: str) -> int:
+    """Return when an id of a run was made, to the millisecond."""
+    return (int(run_id.removeprefix(_RUN_PREFIX), 16) >> 80) * 1000
+
+
 def lock_key(*parts: str) -> int:
     """Return a signed 64-bit number for an advisory lock, the same in every process for the same parts."""
     digest = blake2b("\x1f".join(("runlane", *parts)).encode("utf-8", "surrogatepass"), digest_size=8)

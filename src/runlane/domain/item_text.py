@@ -1,7 +1,8 @@
 """The text of a stored item that a search compares with its query, and the filters of a search.
 
 A path names fields of the item as LangGraph's stores do: `title`, `author.name`, `parts[0]`, `parts[*].text`, `*`,
-`{title,author.name}`, or `$` for the whole item.
+`{title,author.name}`, or `$` for the whole item. Paths come from callers, and alternatives multiply, so the values that
+paths may visit are counted.
 """
 
 from __future__ import annotations
@@ -15,34 +16,69 @@ from typing import Any, Final, cast
 from runlane.errors import InvalidRequest
 
 WHOLE: Final = "$"
+MAX_VISITED: Final = 50_000
+# A search reads no more of an item than this.
+MAX_CHARACTERS: Final = 1024 * 1024
 _PARTS: Final = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^.\[\{]+")
 _WORDS: Final = re.compile(r"\w+")
 
 
+class _Visits:
+    """Counts the values that paths visit, and refuses paths that visit too many."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VISITED
+
+    def count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidRequest(
+                f"The paths of the index visit more than {MAX_VISITED} values of the item. Name fewer fields."
+            )
+
+
 def texts_at(value: Any, path: str) -> list[str]:
     """Return the strings at a path: one for each value that it names."""
-    if path in ("", WHOLE):
-        return [json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)]
-    return [text for found in _values(value, _PARTS.findall(path)) if (text := _text(found)) is not None]
+    return list(_texts_at(value, path, _Visits()))
 
 
 def item_text(value: Mapping[str, Any], paths: Sequence[str]) -> str:
     """Return what a search for words reads of an item. Of the whole item these are its values, not its field names."""
-    texts = (text for path in paths for text in (_leaves(value) if path in ("", WHOLE) else texts_at(value, path)))
-    return "\n".join(texts)
+    visits = _Visits()
+    names = dict.fromkeys(paths)
+    found: list[str] = []
+    size = 0
+    for path in names:
+        for text in _leaves(value) if path in ("", WHOLE) else _texts_at(value, path, visits):
+            found.append(text)
+            size += len(text) + 1
+            if size > MAX_CHARACTERS:
+                return "\n".join(found)[:MAX_CHARACTERS]
+    return "\n".join(found)
 
 
-def _values(value: Any, parts: Sequence[str]) -> Iterator[Any]:
+def _texts_at(value: Any, path: str, visits: _Visits) -> Iterator[str]:
+    if path in ("", WHOLE):
+        yield json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+        return
+    for found in _values(value, _PARTS.findall(path), visits):
+        text = _text(found)
+        if text is not None:
+            yield text
+
+
+def _values(value: Any, parts: Sequence[str], visits: _Visits) -> Iterator[Any]:
+    visits.count()
     if not parts:
         yield value
         return
     part, rest = parts[0], parts[1:]
     if part.startswith("{"):
         for name in part[1:-1].split(","):
-            yield from _values(value, [*_PARTS.findall(name.strip()), *rest])
+            yield from _values(value, [*_PARTS.findall(name.strip()), *rest], visits)
         return
     for inner in _children(value, part):
-        yield from _values(inner, rest)
+        yield from _values(inner, rest, visits)
 
 
 def _children(value: Any, part: str) -> Iterator[Any]:

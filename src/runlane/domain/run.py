@@ -335,6 +335,10 @@ class Run(RunSummary):
         dict[str, Any] | None,
         Field(description="What started the run, if it was not a caller: a trigger and its event."),
     ] = None
+    session_id: Annotated[str | None, Field(description="The conversation that the run is a turn of.")] = None
+    trace_id: Annotated[
+        str | None, Field(description="The trace that the run belongs to; null if it was accepted without one.")
+    ] = None
     plan: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
 
 

@@ -16,9 +16,7 @@ GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
 class UsageRow:
     """The usage of a group of calls: of a day, an agent or a model, which `key` names."""
 
-    key: Annotated[
-        str, Field(description="The day, the agent's id (empty: a step without an agent) or the model's name.")
-    ]
+    key: Annotated[str, Field(description="The day, the agent's id (empty: without an agent) or the model's name.")]
     calls: int
     tokens_in: int
     tokens_out: int

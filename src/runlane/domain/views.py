@@ -280,6 +280,19 @@ class WorkerInfo:
         )  # fmt: skip
 
 
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class WorkerLoss:
+    """An attempt that ended because its worker died or was cut off. `status` is that of the run now."""
+
+    run_id: str
+    target: str
+    status: Status
+    attempt: int
+    started_at_us: Annotated[Timestamp, Field(alias="started_at")]
+    ended_at_us: Annotated[Timestamp, Field(alias="ended_at", description="When the loss was noticed.")]
+
+
 @dataclass(frozen=True, slots=True)
 class ServerHealth:
     """Whether a server is ready, and what it reports about its components."""

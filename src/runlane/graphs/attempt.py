@@ -26,6 +26,7 @@ from runlane.graphs.outbox import GraphOutbox
 from runlane.graphs.plain import to_json
 from runlane.graphs.recovery import StartPoint, start_point
 from runlane.graphs.result import interrupts_of, with_interrupts, with_result
+from runlane.graphs.run_saver import ended_state
 from runlane.graphs.stream import GraphStream, HandoverControl
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish
@@ -90,7 +91,7 @@ class GraphAttempt:
         if state is None:
             await self._stream.run(start)
             # The newest checkpoint of the thread is that of this run.
-            state = await self._graph.aget_state(self._config)
+            state = ended_state(self._graph, self._config) or await self._graph.aget_state(self._config)
         return await self._finished(state)
 
     async def _finished(self, state: StateSnapshot) -> AttemptEnd:
@@ -108,6 +109,7 @@ class GraphAttempt:
             to_json(state.values),
             dump_json(interrupts_of(state)),
             GraphOutcome.INTERRUPTED.value if waits else GraphOutcome.SUCCESS.value,
+            self._thread.is_temporary,
         )
         finish = Finish(AttemptOutcome.COMPLETED, Status.COMPLETED, result=values)
         return AttemptEnd(finish, with_result(await self._outbox.rest(), result))

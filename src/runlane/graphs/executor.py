@@ -17,7 +17,7 @@ from runlane.domain.text import load_json
 from runlane.errors import Fail
 from runlane.graphs.attempt import GraphAttempt
 from runlane.graphs.call_journal import CallJournal, current_journal
-from runlane.graphs.exports import RUN, UPDATE, Export, Graph, GraphUse
+from runlane.graphs.exports import RUN, UPDATE, Export, Graph, GraphUse, StaticGraph
 from runlane.graphs.loader import forget_modules
 from runlane.graphs.operations import GraphOperation, WriteBuffer
 from runlane.graphs.outbox import GraphOutbox
@@ -48,6 +48,8 @@ class GraphExecutor:
         self._max_run_bytes = max_run_bytes
         self._exports: Mapping[str, Export] = loaded.exports
         self._stores = stores
+        # By the id of the graph, of those that are the same for every run.
+        self._snapshots: dict[str, CheckpointSnapshots] = {}
 
     @property
     def targets(self) -> Collection[str]:
@@ -60,6 +62,7 @@ class GraphExecutor:
         loaded = await load_graphs(sources)
         await register_graphs(self._database, loaded.descriptions)
         self._exports = loaded.exports
+        self._snapshots = {}
         return loaded.errors
 
     async def warm_up(self) -> None:
@@ -85,22 +88,39 @@ class GraphExecutor:
         use = GraphUse(RUN if is_run else UPDATE, config, store, request.context)
         try:
             async with export.open(use) as made:
+                snapshot = self._snapshots_of(graph_id, export, made).describe
                 if not is_run:
                     buffer = WriteBuffer()
-                    snapshot = CheckpointSnapshots(made).describe
                     saver = RunlaneSaver(self._database, claimed.tenant, write=buffer.write, snapshot=snapshot)
                     graph = _connected(made, saver, store)
                     return await GraphOperation(claimed, thread, request, graph, config, outbox, buffer).run()
                 marker = _Marker(outbox)
                 recent = RecentCheckpoint(thread.key)
-                snapshot = CheckpointSnapshots(made).describe
-                saver = RunSaver(self._database, claimed.tenant, marker, recent, snapshot, request.durability)
+                saver = RunSaver(
+                    self._database,
+                    claimed.tenant,
+                    marker,
+                    recent,
+                    snapshot,
+                    request.durability,
+                    # The thread was made for this run, and no attempt has stored anything in it.
+                    has_history=not (thread.is_temporary and claimed.attempt == 1),
+                )
                 graph = _connected(made, saver, store)
                 current_journal.set(CallJournal(claimed, self._database, outbox))
                 attempt = GraphAttempt(claimed, thread, request, graph, config, outbox, context, host)
                 return await attempt.run(marker.start)
         finally:
             outbox.close()
+
+    def _snapshots_of(self, graph_id: str, export: Export, made: Graph) -> CheckpointSnapshots:
+        if not isinstance(export, StaticGraph):
+            return CheckpointSnapshots(made)
+        # A run may still have the graph of before a reload.
+        found = self._snapshots.get(graph_id)
+        if found is None or not found.describes(made):
+            found = self._snapshots[graph_id] = CheckpointSnapshots(made)
+        return found
 
 
 def _connected(made: Graph, saver: RunlaneSaver, store: BaseStore) -> Graph:

@@ -23,6 +23,10 @@ class RecentCheckpoint:
         self._values: dict[tuple[str, str], Encoded] = {}
         self._writes: dict[str, dict[tuple[str, int], StoredWrite]] = {}
 
+    def is_of(self, thread: str) -> bool:
+        """Return whether it is a checkpoint of this thread."""
+        return thread == self._thread
+
     def learn(self, versions: Mapping[str, str], values: Mapping[str, Encoded]) -> None:
         """Keep the values of a checkpoint that was read, which later ones share."""
         if self._head is None:
@@ -42,6 +46,16 @@ class RecentCheckpoint:
         for checkpoint in written.checkpoints:
             if self._is_root(checkpoint.thread, checkpoint.ns):
                 self._advance(checkpoint)
+
+    def settled(self) -> Mapping[str, Encoded] | None:
+        """Return the values of the newest checkpoint if no task follows it; None if one may."""
+        head = self._head
+        if head is None or head.snapshot is None or self._writes.get(head.id) or load_json(head.snapshot)["next"]:
+            return None
+        wanted: dict[str, str] = load_json(head.versions)
+        found = {channel: self._values.get((channel, version)) for channel, version in wanted.items()}
+        values = {channel: value for channel, value in found.items() if value is not None}
+        return values if len(values) == len(found) else None
 
     def find(self, thread: str, ns: str, checkpoint_id: str | None) -> CheckpointRecord | None:
         """Return the newest checkpoint if it is the one that is wanted; None says nothing."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from inspect import signature
 from typing import Any, Final, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -76,7 +77,9 @@ class RunlaneSaver(BaseCheckpointSaver[str]):
         snapshot: SnapshotFunction | None = None,
         serde: SerializerProtocol | None = None,
     ) -> None:
-        super().__init__(serde=serde)
+        if serde is not None:
+            # Otherwise that of the class is used, which need not be checked for each run.
+            super().__init__(serde=serde)
         self._database = database
         self._tenant = tenant
         self._write = write
@@ -306,6 +309,10 @@ class RunlaneSaver(BaseCheckpointSaver[str]):
 
     def _owns(self, key: str) -> bool:
         return scoped_key(self._tenant, bare_key(key)) == key
+
+
+# LangGraph reads the signature for each run; computing it takes longer than storing a write.
+RunlaneSaver.aput_writes.__dict__["__signature__"] = signature(RunlaneSaver.aput_writes)
 
 
 def wait_in_thread(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -29,44 +29,63 @@ _NAMESPACES, _TASK = "|", ":"
 
 
 class CheckpointSnapshots:
-    """Describes the checkpoints of a graph and of its subgraphs."""
+    """Describes the checkpoints of a graph and of its subgraphs. One for all runs of a graph that is not changed."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graphs: dict[str, Graph | None] = {"": graph}
-        self._nested: dict[str, frozenset[str]] = {}
+        self._described: dict[str, _Description | None] = {"": _Description(graph)}
         self._root = graph
+
+    def describes(self, graph: Graph) -> bool:
+        """Return whether these are the snapshots of this graph."""
+        return self._root is graph
 
     def describe(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> str | None:
         """Return the snapshot of a checkpoint as JSON; None for a graph that is called by code and not a subgraph."""
         ns: str = config.get("configurable", {}).get("checkpoint_ns") or ""
-        name = recast_checkpoint_ns(ns)
-        graph = self._find(name)
-        if graph is None:
+        described = self._find(recast_checkpoint_ns(ns) if ns else ns)
+        if described is None:
             return None
         try:
-            tasks = _next_tasks(graph, config, checkpoint, metadata)
+            tasks = described.next_tasks(config, checkpoint, metadata)
         except Exception as error:  # noqa: BLE001 - a state without next nodes is better than a failed run
             log.warning("checkpoint_not_described", error=f"{type(error).__name__}: {error}")
             return None
-        channels = graph.stream_channels_asis
-        single = isinstance(channels, str)
-        names = [channels] if single else list(channels)
         return dump_json(
             {
                 "next": [task.name for task in tasks],
-                "tasks": [self._task(name, graph, ns, task) for task in tasks],
-                "channels": names,
-                "single": single,
-                "defaults": _defaults(graph, names, checkpoint),
+                "tasks": [described.task(ns, task) for task in tasks],
+                "channels": described.names,
+                "single": described.single,
+                "defaults": described.defaults(checkpoint),
             }
         )
 
-    def _task(self, name: str, graph: Graph, ns: str, task: PregelTask) -> dict[str, Any]:
+    def _find(self, name: str) -> _Description | None:
+        if name not in self._described:
+            found = next(
+                (graph for _, graph in cast("Any", self._root).get_subgraphs(namespace=name, recurse=True)), None
+            )
+            self._described[name] = _Description(cast("Graph", found)) if isinstance(found, Pregel) else None
+        return self._described[name]
+
+
+class _Description:
+    """What is the same for all checkpoints of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        channels = graph.stream_channels_asis
+        self.single = isinstance(channels, str)
+        self.names = [channels] if isinstance(channels, str) else list(channels)
+        self._graph = graph
+        self._nodes = cast("dict[str, Any]", graph.nodes)
+        specs = cast("dict[str, Any]", graph.channels)
+        self._specs: dict[str, Any] = {name: spec for name, spec in specs.items() if isinstance(spec, BaseChannel)}
+        self._managed = {name: spec for name, spec in specs.items() if name not in self._specs}
+        self._nested = frozenset(found for found, _ in cast("Any", graph).get_subgraphs())
+
+    def task(self, ns: str, task: PregelTask) -> dict[str, Any]:
         """Return a task. That of a subgraph has the namespace of the subgraph's checkpoints."""
-        nested = self._nested.get(name)
-        if nested is None:
-            nested = self._nested[name] = frozenset(found for found, _ in cast("Any", graph).get_subgraphs())
-        inner = f"{ns}{_NAMESPACES if ns else ''}{task.name}{_TASK}{task.id}" if task.name in nested else None
+        inner = f"{ns}{_NAMESPACES if ns else ''}{task.name}{_TASK}{task.id}" if task.name in self._nested else None
         return {
             "id": task.id,
             "name": task.name,
@@ -74,64 +93,53 @@ class CheckpointSnapshots:
             "checkpoint_ns": inner,
         }
 
-    def _find(self, name: str) -> Graph | None:
-        if name not in self._graphs:
-            found = next(
-                (graph for _, graph in cast("Any", self._root).get_subgraphs(namespace=name, recurse=True)), None
-            )
-            self._graphs[name] = cast("Graph", found) if isinstance(found, Pregel) else None
-        return self._graphs[name]
+    def defaults(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """Return the values of channels that were never written and have one nevertheless, such as an empty list."""
+        versions = checkpoint["channel_versions"]
+        channels = self._channels([name for name in self.names if name not in versions], checkpoint)
+        return {name: load_json(to_json(found.get())) for name, found in channels.items() if found.is_available()}
 
+    def next_tasks(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> list[PregelTask]:
+        """Return the tasks that follow a checkpoint."""
+        nodes, triggers = self._nodes, self._graph.trigger_to_nodes
+        updated = set(checkpoint.get("updated_channels") or ())
+        # Only the nodes that an updated channel triggers can be next, so only their channels are restored.
+        triggered = {name for channel in updated for name in triggers.get(channel, ())}
+        if updated and not triggered and TASKS not in checkpoint["channel_values"]:
+            return []
+        wanted = {TASKS, *(c for name in triggered for c in _read_by(nodes[name]))} if updated else self._specs
+        step = metadata.get("step", -1) + 1
+        prepare = cast("Any", _algo).prepare_next_tasks
+        tasks: dict[str, PregelTask] = prepare(
+            checkpoint,
+            [],
+            nodes,
+            self._channels(wanted, checkpoint),
+            self._managed,
+            config,
+            step,
+            step + 2,
+            for_execution=False,
+            trigger_to_nodes=triggers,
+            updated_channels=updated,
+        )
+        found = list(tasks.values())
+        if len(found) > 1 and updated:
+            # In the order of the graph, as without a choice of nodes. Those of sends come first.
+            order = {name: place for place, name in enumerate(nodes)}
+            found.sort(key=lambda task: (task.path[0] != PUSH, 0 if task.path[0] == PUSH else order[task.name]))
+        return found
 
-def _channels(graph: Graph, names: Iterable[str], checkpoint: Checkpoint) -> dict[str, Any]:
-    values = checkpoint["channel_values"]
-    specs = cast("dict[str, Any]", graph.channels)
-    # A channel that is rebuilt from its writes has no value here. It triggers no node, so an empty one is enough.
-    return {
-        name: cast("Any", spec).from_checkpoint(values[name]) if name in values else cast("Any", spec).copy()
-        for name in names
-        if isinstance(spec := specs.get(name), BaseChannel)
-    }
-
-
-def _defaults(graph: Graph, names: list[str], checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the values of channels that were never written and have one nevertheless, such as an empty list."""
-    unwritten = [name for name in names if name not in checkpoint["channel_versions"]]
-    channels = _channels(graph, unwritten, checkpoint)
-    return {name: load_json(to_json(found.get())) for name, found in channels.items() if found.is_available()}
-
-
-def _next_tasks(
-    graph: Graph, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
-) -> list[PregelTask]:
-    nodes = cast("dict[str, Any]", graph.nodes)
-    specs = cast("dict[str, Any]", graph.channels)
-    updated = set(checkpoint.get("updated_channels") or ())
-    # Only the nodes that an updated channel triggers can be next, so only their channels are restored.
-    triggered = {name for channel in updated for name in graph.trigger_to_nodes.get(channel, ())}
-    wanted = {TASKS, *(channel for name in triggered for channel in _read_by(nodes[name]))} if updated else specs
-    managed = {name: spec for name, spec in specs.items() if not isinstance(spec, BaseChannel)}
-    step = metadata.get("step", -1) + 1
-    prepare = cast("Any", _algo).prepare_next_tasks
-    tasks: dict[str, PregelTask] = prepare(
-        checkpoint,
-        [],
-        nodes,
-        _channels(graph, wanted, checkpoint),
-        managed,
-        config,
-        step,
-        step + 2,
-        for_execution=False,
-        trigger_to_nodes=graph.trigger_to_nodes,
-        updated_channels=updated,
-    )
-    found = list(tasks.values())
-    if len(found) > 1 and updated:
-        # In the order of the graph, as without a choice of nodes. Those of sends come first.
-        order = {name: place for place, name in enumerate(nodes)}
-        found.sort(key=lambda task: (task.path[0] != PUSH, 0 if task.path[0] == PUSH else order[task.name]))
-    return found
+    def _channels(self, names: Iterable[str], checkpoint: Checkpoint) -> dict[str, Any]:
+        values = checkpoint["channel_values"]
+        # A channel that is rebuilt from its writes has no value here. It triggers no node, so an empty one is enough.
+        return {
+            name: spec.from_checkpoint(values[name]) if name in values else spec.copy()
+            for name in names
+            if (spec := self._specs.get(name)) is not None
+        }
 
 
 def _read_by(node: Any) -> Iterable[str]:

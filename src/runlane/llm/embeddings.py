@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from runlane.errors import MissingExtra
 from runlane.llm.failures import failure_of
@@ -16,16 +16,22 @@ from runlane.llm.models import ModelContext, ModelFailed, ModelRegistry
 from runlane.llm.providers import ProviderModel, Values, register_providers
 from runlane.settings import Settings
 
+if TYPE_CHECKING:
+    from pydantic_ai.embeddings import EmbeddingResult
+
+    from runlane.llm.clients import Endpoint
+
 _TIMEOUT_SECONDS: Final = 60.0
 _OPENAI_COMPATIBLE: Final = frozenset({"responses", "chat", "compatible", "ollama", "openrouter"})
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The vectors of inputs, in their order, and the tokens that they cost."""
+    """The vectors of inputs, in their order, their tokens, and what they cost if the price is known."""
 
     vectors: Sequence[Sequence[float]]
     tokens: int
+    cost_usd: float | None
 
 
 class EmbeddingModels:
@@ -70,8 +76,21 @@ class EmbeddingModels:
                 f"{model} returned {len(result.embeddings)} vectors for {len(texts)} inputs.",
                 retryable=True,
             )
-        return Embedded(result.embeddings, result.usage.input_tokens)
+        return Embedded(result.embeddings, result.usage.input_tokens, _cost_usd(result, endpoint, name))
 
     async def close(self) -> None:
         """Close all connections."""
         await self._providers.close()
+
+
+def _cost_usd(result: EmbeddingResult, endpoint: Endpoint, name: str) -> float | None:
+    """Return what a call cost; None if it is unknown. Own prices come first, as for other models."""
+    own = endpoint.prices.get(name) or endpoint.prices.get(result.model_name)
+    if own is not None:
+        return result.usage.input_tokens * own.input_usd_per_million / 1_000_000
+    if endpoint.api in {"compatible", "ollama"}:
+        return None
+    try:
+        return float(result.cost().total_price)
+    except (LookupError, ValueError, AssertionError):
+        return None

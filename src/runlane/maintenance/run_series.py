@@ -19,6 +19,7 @@ from runlane.store.queue.run_series import (
     count_between,
     forget_buckets,
     last_counted,
+    next_change_us,
     rows_between,
     store_bucket,
 )
@@ -53,6 +54,10 @@ class SeriesCounter:
         last = await last_counted(session, MINUTE)
         oldest = (now - _BACK_SECONDS) // MINUTE * MINUTE
         bucket = max(oldest, oldest if last is None else last + MINUTE)
+        if bucket < over - MINUTE:
+            # Minutes without a change are not counted one by one. The last one is the mark for the next pass.
+            changed = await next_change_us(session, bucket * _SECOND_US)
+            bucket = max(bucket, over - MINUTE if changed is None else min(over - MINUTE, _minute_of(changed)))
         for _ in range(_AT_ONCE):
             if bucket >= over:
                 break
@@ -75,3 +80,7 @@ class SeriesCounter:
             hour += HOUR
             await forget_buckets(session, MINUTE, counted_until - KEPT_MINUTES_SECONDS)
             await forget_buckets(session, HOUR, counted_until - self._kept_seconds)
+
+
+def _minute_of(at_us: int) -> int:
+    return at_us // _SECOND_US // MINUTE * MINUTE

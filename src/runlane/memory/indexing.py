@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from runlane.domain.budget import SpendingCap, check_caps
 from runlane.domain.memory import MemoryEntry, MemoryHit
 from runlane.errors import Fail, Retry
 from runlane.failpoints import failpoint
@@ -23,6 +24,7 @@ from runlane.rate_limits.queue import LimitTimeout
 from runlane.store.memory import vectors
 from runlane.store.memory.vectors import UnindexedEntry, Vector
 from runlane.store.sql.database import Database
+from runlane.store.usage import add_call, read_budget
 
 log = structlog.get_logger(__name__)
 
@@ -37,15 +39,26 @@ _SEARCH_WAIT_SECONDS: Final = 1.0
 _CHARACTERS_PER_TOKEN: Final = 3
 _REFUSALS: Final = frozenset({"invalid_request", "content_refused"})
 
+# How long a run waits before it looks whether the tenant may spend again.
+CAP_WAIT_SECONDS: Final = 600.0
+
 Progress = Callable[[float], Awaitable[None]]
+
+
+class DailyCapReached(Exception):
+    """The tenant has spent what it may spend on models today."""
 
 
 class MemoryIndex:
     """Embeddings of one model in the database that every process sees."""
 
-    def __init__(self, model: str, models: EmbeddingModels, database: Database, limiter: ClusterLimiter) -> None:
+    def __init__(
+        self, model: str, models: EmbeddingModels, database: Database, limiter: ClusterLimiter, usage: Database
+    ) -> None:
         self.model = model
         self.database = database
+        # The database of runs, which has usage and caps. A memory file has neither.
+        self._usage = usage
         self._models = models
         self._limiter = limiter
         self._changed: set[str] = set()
@@ -63,7 +76,7 @@ class MemoryIndex:
         """Return the ids of the entries nearest to a query, best first; none if the model is not available."""
         try:
             (vector,), _ = await self._embed(tenant, [query], _SEARCH_WAIT_SECONDS, is_query=True)
-        except (ModelFailed, LimitTimeout) as error:
+        except (ModelFailed, LimitTimeout, DailyCapReached) as error:
             log.warning("memory_query_not_embedded", memory=memory_id, problem=str(error))
             return []
         return await vectors.nearest_entries(self.database, memory_id, vector, CANDIDATES)
@@ -112,12 +125,15 @@ class MemoryIndex:
             return first + rest, cost + more
         except LimitTimeout as wait:
             raise Retry(wait.retry_in_seconds, wait.reason) from wait
+        except DailyCapReached as reached:
+            raise Retry(CAP_WAIT_SECONDS, str(reached)) from reached
         return list(zip(entries, found, strict=True)), tokens
 
     async def _embed(
         self, tenant: str, texts: Sequence[str], wait_seconds: float, *, is_query: bool
     ) -> tuple[Sequence[Vector], int]:
-        """Make one call within the rate limits of the credential."""
+        """Make one call within the daily cap of the tenant and the rate limits of the credential."""
+        await self._check_cap(tenant)
         credential = await self._models.credential(self.model, tenant)
         estimate = sum(map(len, texts)) // _CHARACTERS_PER_TOKEN
         slot = await self._limiter.acquire(credential, tokens=estimate, timeout_seconds=wait_seconds, on_wait=_ignore)
@@ -129,7 +145,15 @@ class MemoryIndex:
                     await self._limiter.slow_down(credential, error.retry_after_seconds, error.message)
                 raise
             slot.tokens_used = embedded.tokens
+        await add_call(self._usage, tenant, self.model, embedded.tokens, embedded.cost_usd)
         return embedded.vectors, embedded.tokens
+
+    async def _check_cap(self, tenant: str) -> None:
+        spent = await read_budget(self._usage, tenant)
+        cap = SpendingCap("tenant", spent.tenant_limit_usd, spent.tenant_usd, spent.on_cap, tenant)
+        reached = check_caps([cap])
+        if reached is not None:
+            raise DailyCapReached(reached.message)
 
     async def close(self) -> None:
         """Release rate limits and connections."""

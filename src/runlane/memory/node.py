@@ -8,18 +8,21 @@ whether they are appended (retry) or dropped (discard). They are never placed be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import structlog
 
 from runlane.domain.memory import CommitState, MemoryCommit, MemoryNodeStatus, MemoryOp, ParkedMemory
-from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, Unavailable
+from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound
+from runlane.failpoints import failpoint
 from runlane.memory.commit_waiters import CommitWaiters
 from runlane.memory.lease import NodeLease
 from runlane.memory.shards import Shards
-from runlane.store.memory import local_log, ownership
+from runlane.store.memory import handover, local_log, ownership
 from runlane.store.memory.copying import copy_memory, evict, evict_replicated, replace_copy
+from runlane.store.memory.handover import MemoryReleased, ReservedMemory
 from runlane.store.memory.local_file import LocalFile
 from runlane.store.memory.operations import PlannedOp
 from runlane.store.memory.ownership import KnownCopy, SupersededCopy
@@ -53,6 +56,9 @@ class MemoryNode:
         self._epochs: dict[str, int] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stale: set[str] = set()
+        # Memories that are being handed over: their callers wait, and then no change is written any more.
+        self._leaving: set[str] = set()
+        self._sealed: set[str] = set()
 
     def owns(self, memory_id: str) -> bool:
         """Return whether this process may write to the memory now."""
@@ -78,8 +84,8 @@ class MemoryNode:
 
     def admit(self, request: MemoryRequest) -> None:
         """Raise if this process may not write to the memory any more. Called just before a change is written."""
-        if request.memory_id not in self._epochs:
-            raise Unavailable(f'The memory "{request.memory_id}" is not owned by this node any more. Retry.')
+        if request.memory_id not in self._epochs or request.memory_id in self._sealed:
+            raise MemoryReleased(f'The memory "{request.memory_id}" is not owned by this node any more. Retry.')
         self.lease.check()
 
     def lost(self, memory_id: str) -> None:
@@ -88,14 +94,25 @@ class MemoryNode:
 
     async def own(self, tenant: str | None, memory_id: str) -> None:
         """Acquire the memory if need be, and bring the local copy up to date. The tenant is checked by the writer."""
-        if self.owns(memory_id):
+        if self.owns(memory_id) and memory_id not in self._leaving:
             return
         async with self._lock(memory_id):
-            if self.owns(memory_id):
-                return
-            if self.lease.seconds_left <= 0:
-                await self.lease.renew()
-            await self._acquire(tenant, memory_id)
+            await self._own(tenant, memory_id)
+
+    async def _own(self, tenant: str | None, memory_id: str) -> None:
+        if self.owns(memory_id):
+            return
+        if self.lease.seconds_left <= 0:
+            await self.lease.renew()
+        await self._acquire(tenant, memory_id)
+
+    async def may_request(self, memory_id: str) -> bool:
+        """Return whether the memory may be requested from its owner.
+
+        Operations that wait here were superseded by those of the owner: only an operator can append them.
+        """
+        head = await local_log.local_head(self.reader, memory_id)
+        return head is None or head.last_seq == head.applied_seq
 
     async def _acquire(self, tenant: str | None, memory_id: str) -> None:
         head = await local_log.local_head(self.reader, memory_id)
@@ -113,7 +130,7 @@ class MemoryNode:
                 f"{error}. Append or drop them: runlane memory retry {memory_id}, or discard {memory_id}."
             ) from error
         except MemoryOwnedElsewhere as error:
-            if waiting:
+            if waiting and not isinstance(error, ReservedMemory):
                 await self.park(memory_id, waiting[0].seq, f"{local_log.SUPERSEDED}{error}")
             raise
         last_seq: int = acquired.row["last_seq"]
@@ -151,8 +168,58 @@ class MemoryNode:
             if await evict_replicated(self.file, memory_id):
                 await ownership.release(self.remote, self.id, [memory_id])
 
+    async def hand_over(self, memory_id: str, pause_seconds: float) -> str | None:
+        """Release a memory to the process that requested it, and return that process.
+
+        Callers wait meanwhile. What the shards hold is written, then everything is replicated. The node keeps the
+        memory and returns None if that is not possible within the given time, or if the request ended.
+        """
+        if not await self._is_replicated(memory_id, pause_seconds):
+            return None  # so far no caller has waited
+        async with self._lock(memory_id):
+            self._leaving.add(memory_id)
+            try:
+                await self._own(None, memory_id)
+                while not self._shards.is_idle(memory_id):
+                    await self._shards.submit(memory_id, None)
+                self._sealed.add(memory_id)
+                if not await self._is_replicated(memory_id, pause_seconds):
+                    return None
+                return await self._release_requested(memory_id)
+            finally:
+                self._leaving.discard(memory_id)
+                self._sealed.discard(memory_id)
+
+    async def _release_requested(self, memory_id: str) -> str | None:
+        head, epoch = await local_log.local_head(self.reader, memory_id), self.epoch_of(memory_id)
+        if head is None or epoch is None or head.last_seq != head.applied_seq:
+            return None
+        # Before the transaction: if its answer is lost, the memory has to be acquired again.
+        self.lost(memory_id)
+        failpoint("handover.replicated")
+        requested_by = await handover.release_requested(self.remote, self.id, memory_id, epoch, head.last_seq)
+        failpoint("handover.released")
+        return requested_by
+
+    async def _is_replicated(self, memory_id: str, seconds: float) -> bool:
+        """Wait until what was accepted before this call is in the database. False if it is not in time, or parked."""
+        head = await local_log.local_head(self.reader, memory_id)
+        if head is None:
+            return True
+        target = head.last_seq
+        self.on_work()
+        with self.waiters.waiting(memory_id, target) as changed, contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    head = await local_log.local_head(self.reader, memory_id)
+                    if head is None or head.parked or head.applied_seq >= target:
+                        return head is None or not head.parked
+                    await changed.wait()
+                    changed.clear()
+        return False
+
     def _lock(self, memory_id: str) -> asyncio.Lock:
-        """Return the lock under which a memory is acquired or given back."""
+        """Return the lock under which a memory is acquired, given back or handed over."""
         return self._locks.setdefault(memory_id, asyncio.Lock())
 
     async def refresh_if_stale(self, memory_id: str) -> None:
@@ -175,6 +242,9 @@ class MemoryNode:
             return await self._committed_elsewhere(tenant, memory_id)
         if head.tenant != tenant:
             raise missing_memory(memory_id)
+        if head.last_seq == head.applied_seq and not self.owns(memory_id):
+            # Handed over: the next owner may have accepted changes since.
+            return await self._committed_elsewhere(tenant, memory_id)
         target = head.last_seq
         with self.waiters.waiting(memory_id, target) as changed:
             try:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from runlane.bus import Bus
 from runlane.domain.quota import MEMORIES, QuotaUse
 from runlane.settings import Settings
 from runlane.store.sql.database import Database
@@ -21,11 +22,12 @@ class MemoryOpener:
     """The memory of a process, for one event loop."""
 
     def __init__(
-        self, settings: Settings, database: Database, secrets: Values, on_change: Callable[[str, str], None]
+        self, settings: Settings, database: Database, secrets: Values, bus: Bus, on_change: Callable[[str, str], None]
     ) -> None:
         self._settings = settings
         self._database = database
         self._secrets = secrets
+        self._bus = bus
         self._on_change = on_change
         self._opened: OpenMemory | None = None
         self._lock = asyncio.Lock()
@@ -52,7 +54,7 @@ class MemoryOpener:
             if self._opened is None:
                 from runlane.memory.opening import open_memory
 
-                self._opened = await open_memory(self._settings, self._database, self._secrets)
+                self._opened = await open_memory(self._settings, self._database, self._secrets, self._bus)
                 self._opened.service.on_change = self._on_change
         return self._opened
 

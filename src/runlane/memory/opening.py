@@ -11,15 +11,20 @@ from typing import Final
 
 import structlog
 
+from runlane.bus import Bus
+from runlane.bus.memory import MemoryBus
+from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, MemoryFileBroken, Unavailable
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.providers import Values
 from runlane.memory.checkpoints import Checkpointer
+from runlane.memory.handover import MemoryHandover
 from runlane.memory.indexing import MemoryIndex
 from runlane.memory.keeper import MemoryKeeper
 from runlane.memory.node import MemoryNode
 from runlane.memory.places import MemoryPlaces
 from runlane.memory.replicator import Replicator
+from runlane.memory.requesting import MemoryRequests
 from runlane.memory.service import MemoryService
 from runlane.memory.shards import Shards
 from runlane.memory.writer import MemoryWriter
@@ -47,10 +52,15 @@ class OpenMemory:
     keeper: MemoryKeeper | None = None
     node: MemoryNode | None = None
     replicator: Replicator | None = None
+    handover: MemoryHandover | None = None
     lock: int | None = None
 
     async def close(self) -> None:
         """Write what waits, replicate what is possible in a short time, then close. The rest stays in the file."""
+        if self.places.requests is not None:
+            self.places.requests.close()
+        if self.handover is not None:
+            await self.handover.stop()
         await self.places.writer.stop()
         if self.checkpointer is not None:
             await self.checkpointer.stop()
@@ -81,21 +91,27 @@ class OpenMemory:
             self.lock = None
 
 
-async def open_memory(settings: Settings, database: Database, secrets: Values | None = None) -> OpenMemory:
-    """Open the memory of a process whose runs are in this database. `secrets` has the keys of providers."""
+async def open_memory(
+    settings: Settings, database: Database, secrets: Values | None = None, bus: Bus | None = None
+) -> OpenMemory:
+    """Open the memory of a process whose runs are in this database.
+
+    `secrets` has the keys of providers. `bus` connects processes; without one, they find requests by polls.
+    """
+    bus = bus or MemoryBus()
     match settings.memory_mode_in_force:
         case "direct":
-            opened = _open_direct(settings, database)
+            opened = _open_direct(settings, database, bus)
         case "local":
             opened = await _open_local(settings, settings.memory_file)
         case "replicated":
-            opened = await _open_replicated(settings, settings.memory_file, database)
+            opened = await _open_replicated(settings, settings.memory_file, database, bus)
     opened.places.runs = database
     if settings.memory_embedding_model is not None:
         models = EmbeddingModels(settings, secrets or _no_secrets)
         # The limits are in the database of runs, which a memory file is not.
         limiter = ClusterLimiter(database)
-        index = MemoryIndex(settings.memory_embedding_model, models, opened.places.shared, limiter)
+        index = MemoryIndex(settings.memory_embedding_model, models, opened.places.shared, limiter, database)
         opened.places.index = index
         if opened.node is not None:
             opened.node.on_applied = index.note
@@ -108,10 +124,11 @@ async def _no_secrets(_tenant: str, _names: Collection[str]) -> Mapping[str, str
     return {}
 
 
-def _open_direct(settings: Settings, database: Database) -> OpenMemory:
+def _open_direct(settings: Settings, database: Database, bus: Bus) -> OpenMemory:
     shards = Shards(settings.memory_submit_seconds)
-    writer = MemoryWriter(database, shards, WriteRules(replicated=False, check_owner=True))
-    places = MemoryPlaces("direct", database, database, shards, writer)
+    requests = MemoryRequests(database, bus, new_id("process"))
+    writer = MemoryWriter(database, shards, WriteRules(replicated=False, process=requests.process))
+    places = MemoryPlaces("direct", database, database, shards, writer, requests=requests)
     writer.start()
     return OpenMemory(MemoryService(places), places)
 
@@ -141,7 +158,7 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
     return OpenMemory(MemoryService(places), places, files, checkpointer, keeper)
 
 
-async def _open_replicated(settings: Settings, path: Path, database: Database) -> OpenMemory:
+async def _open_replicated(settings: Settings, path: Path, database: Database, bus: Bus) -> OpenMemory:
     lock = _lock(path)
     try:
         problems = check_file(path)
@@ -164,7 +181,8 @@ async def _open_replicated(settings: Settings, path: Path, database: Database) -
         checkpointer.wake()
 
     writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, [committed])
-    places = MemoryPlaces("replicated", database, reader, shards, writer, node)
+    requests, handover = MemoryRequests(database, bus, node.id), MemoryHandover(node, bus)
+    places = MemoryPlaces("replicated", database, reader, shards, writer, node, requests=requests)
     keeper = MemoryKeeper(settings, file, node)
     writer.start()
     checkpointer.start()
@@ -172,7 +190,8 @@ async def _open_replicated(settings: Settings, path: Path, database: Database) -
         replicator.start()
         node.lease.start()
         keeper.start()
-    return OpenMemory(MemoryService(places), places, files, checkpointer, keeper, node, replicator, lock)
+        handover.start()
+    return OpenMemory(MemoryService(places), places, files, checkpointer, keeper, node, replicator, handover, lock)
 
 
 async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile, LocalFile]:

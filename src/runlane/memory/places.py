@@ -12,6 +12,7 @@ from typing import Protocol
 
 from runlane.domain.memory import MemoryCommit, MemoryNodeStatus, MemoryOp
 from runlane.memory.indexing import MemoryIndex
+from runlane.memory.requesting import MemoryRequests
 from runlane.memory.shards import Shards
 from runlane.memory.writer import MemoryWriter
 from runlane.store.sql.database import Database
@@ -32,6 +33,10 @@ class OwnerNode(Protocol):
 
     async def own(self, tenant: str, memory_id: str) -> None:
         """Acquire the memory if need be, and bring the local copy up to date."""
+        ...
+
+    async def may_request(self, memory_id: str) -> bool:
+        """Return whether the memory may be requested from its owner."""
         ...
 
     async def forget(self, memory_id: str) -> None:
@@ -69,8 +74,22 @@ class MemoryPlaces:
     path: str | None = None
     # The database of runs and quotas; the same as `shared` unless memory is in a file alone.
     runs: Database | None = None
+    # Without it, memories of other nodes are not requested.
+    requests: MemoryRequests | None = None
 
     async def barrier(self, memory_id: str) -> None:
         """Wait for the changes of a memory that were accepted before this call."""
         if not self.shards.is_idle(memory_id):
             await self.shards.submit(memory_id, None)
+
+    async def request(self, memory_id: str, seconds: float) -> bool:
+        """Request a memory from its owner; return whether this process may take it now."""
+        if self.requests is None or seconds <= 0:
+            return False
+        if self.node is not None and not await self.node.may_request(memory_id):
+            return False
+        try:
+            await self.requests.wait(memory_id, seconds)
+        except TimeoutError:
+            return False
+        return True

@@ -265,9 +265,13 @@ class MemoryService(MemoryVaults):
 
     async def _change(self, request: Any) -> Any:
         places = self._places
-        if places.node is not None:
-            await places.node.own(request.tenant, request.memory_id)
-        answer = await places.shards.submit(request.memory_id, request)
+
+        async def write() -> Any:
+            if places.node is not None:
+                await places.node.own(request.tenant, request.memory_id)
+            return await places.shards.submit(request.memory_id, request)
+
+        answer = await self._taking(request.memory_id, write)
         self.on_change(request.tenant, request.memory_id)
         return answer
 

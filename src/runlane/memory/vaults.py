@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from typing import Final, Self, TypeVar
 
 from runlane.domain import time_zones
 from runlane.domain.ids import new_id
 from runlane.domain.memory import DEFAULT_MEMORY_TYPE, DEFAULT_VAULT, Memory, MemoryUser, Vault
 from runlane.domain.time_zones import DEFAULT_ZONE
-from runlane.errors import Conflict, Unavailable
+from runlane.errors import Conflict, MemoryOwnedElsewhere, Unavailable
 from runlane.memory import bounds
 from runlane.memory.places import MemoryPlaces
+from runlane.memory.requesting import WAIT_SECONDS
 from runlane.store.memory import administration
+from runlane.store.memory.handover import MemoryReleased
 from runlane.store.memory.quotas import room_for_memory
 from runlane.store.sql.database import Database
+
+T = TypeVar("T")
 
 _DELETED_AT_ONCE: Final = 100
 _PAGE: Final = 1000
@@ -28,6 +34,30 @@ class MemoryVaults:
         self._clock = clock
         # Called with the tenant and the memory after each change, for pages that show them.
         self.on_change: Callable[[str, str], None] = lambda _tenant, _memory_id: None
+        self._forwards: Callable[[MemoryOwnedElsewhere], bool] = lambda _error: False
+
+    def forwarding(self, forwards: Callable[[MemoryOwnedElsewhere], bool]) -> Self:
+        """Return this service for a caller that sends changes on to the owner of a memory.
+
+        Where `forwards` returns True, MemoryOwnedElsewhere is raised at once, and the memory is not requested.
+        """
+        view = copy(self)
+        view._forwards = forwards  # noqa: SLF001 - its own class
+        return view
+
+    async def _taking(self, memory_id: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Call `work`, which changes a memory. If another node owns the memory, request it for up to ten seconds."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                return await work()
+            except MemoryReleased:
+                # Handed over before the change was written: it is made by the next owner, or after that one.
+                if time.monotonic() >= deadline:
+                    raise
+            except MemoryOwnedElsewhere as error:
+                if self._forwards(error) or not await self._places.request(memory_id, deadline - time.monotonic()):
+                    raise
 
     @property
     def _shared(self) -> Database:
@@ -126,7 +156,9 @@ class MemoryVaults:
         await self._places.barrier(memory_id)
         node = self._places.node
         node_id = None if node is None else node.id
-        await administration.delete_memories(self._shared, tenant, [memory_id], node_id)
+        await self._taking(
+            memory_id, lambda: administration.delete_memories(self._shared, tenant, [memory_id], node_id)
+        )
         if node is not None:
             await node.forget(memory_id)
         self.on_change(tenant, memory_id)

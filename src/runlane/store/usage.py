@@ -17,6 +17,7 @@ from sqlalchemy import (
     Float,
     FromClause,
     Integer,
+    Select,
     Text,
     and_,
     bindparam,
@@ -33,7 +34,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.ids import lock_key, new_id
 from runlane.domain.tenant import OnCap
 from runlane.domain.usage import GROUPS, Group, UsageRow
-from runlane.store.sql.database import Database
+from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_once, upsert
 from runlane.store.sql.schema import runs, tenants, usage_daily
 from runlane.store.sql.statement import Statement
@@ -84,14 +85,21 @@ _COLUMNS = {
 _SUMS = ("calls", "unpriced_calls", "tokens_in", "tokens_out", "cost_usd")
 
 
+_NAMED = ("tenant", "agent", "model", "shard", *_SUMS)
+
+
 def _add(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    named = ("tenant", "agent", "model", "shard", *_SUMS)
-    statement = upsert(usage_daily).from_select(
-        ["day", *named],
-        select(_today, *(b[name] for name in named)).select_from(batch.join(runs, fence)).where(b.attempt > 0),
-    )
+    return _summed(_added(batch).select_from(batch.join(runs, fence)).where(b.attempt > 0))
+
+
+def _added(batch: FromClause) -> Select[Any]:
+    return select(_today, *(batch.c[name] for name in _NAMED))
+
+
+def _summed(added: Select[Any]) -> Executable:
+    statement = upsert(usage_daily).from_select(["day", *_NAMED], added)
     return statement.on_conflict_do_update(
         index_elements=["tenant", "day", "agent", "model", "shard"],
         set_={name: usage_daily.c[name] + statement.excluded[name] for name in _SUMS},
@@ -101,6 +109,13 @@ def _add(batch: FromClause) -> Executable:
 # Its members come from usage_rows() and are for entries that have won the fence in this transaction.
 ADD_USAGE = Statement(
     "add_usage", _add, _COLUMNS, purpose="Add the usage of model calls of attempts, through the fence."
+)
+_ADD_CALLS = Statement(
+    "add_usage_of_calls",
+    # SQLite needs the condition: without one, it reads "on conflict" as part of a join.
+    lambda batch: _summed(_added(batch).where(lit(1) == lit(1))),
+    {name: _COLUMNS[name] for name in _NAMED},
+    purpose="Add the usage of model calls that no attempt records, such as embeddings.",
 )
 # Minted per process start, like a worker's id.
 _SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
@@ -178,6 +193,16 @@ def _used_by(group: Group) -> Statement:
 
 
 _USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
+
+
+async def add_call(database: Database, tenant: str, model: str, tokens_in: int, cost_usd: float | None) -> None:
+    """Add the usage of a model call that no attempt records: it is billed even if its run fails."""
+
+    async def work(session: Session) -> None:
+        call = CallUsage("", 0, tenant, "", model, tokens_in, 0, cost_usd)
+        await session.fetch(_ADD_CALLS, [row[2:] for row in usage_rows([call])])
+
+    await database.transact(work)
 
 
 async def read_budget(database: Database, tenant: str, agent: str | None = None) -> SpentToday:

@@ -9,7 +9,14 @@ from typing import Any, Final, cast
 
 from runlane.domain.access_rule import AccessRule
 from runlane.domain.assistant import Assistant
-from runlane.domain.graph import GraphRequest, MultitaskStrategy, Operation, graph_target, merge_config
+from runlane.domain.graph import (
+    GraphRequest,
+    MultitaskStrategy,
+    Operation,
+    graph_target,
+    merge_config,
+    without_user,
+)
 from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.native_thread import is_native
@@ -152,7 +159,8 @@ def _with_assistant(given: GraphRunRequest, assistant: Assistant) -> GraphReques
         context = {**cast("dict[str, Any]", assistant.context), **cast("dict[str, Any]", context or {})}
     return replace(
         request,
-        config=merge_config(assistant.config, request.config),
+        # An assistant is written by a user, too, and must not name another one.
+        config=merge_config(without_user(assistant.config), request.config),
         context=context or None,
         metadata={
             **assistant.metadata,

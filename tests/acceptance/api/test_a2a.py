@@ -192,6 +192,10 @@ async def test_tasks_of_other_tenants_and_agents_do_not_exist(api: Api) -> None:
         with pytest.raises(TaskNotFoundError):
             await sent(stranger, message("x", contextId=task["contextId"]))
         assert not (await stranger.list_tasks(a2a.ListTasksRequest())).tasks
+        # A conversation of another tenant is refused like one that does not exist.
+        for context_id in (task["contextId"], "sess_unknown"):
+            with pytest.raises(TaskNotFoundError):
+                await stranger.list_tasks(a2a.ListTasksRequest(context_id=context_id))
 
 
 async def test_what_is_refused(api: Api) -> None:

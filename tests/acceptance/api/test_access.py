@@ -28,7 +28,7 @@ from tests.acceptance.api.test_runs import problem_of
 # A webhook is verified by the signature of its sender.
 # A browser signs in with a key in the body, an action link is its own credential, and the files of the dashboard are
 # public: each has tests of its own.
-UNKEYED = {"/hooks/{token}", "/answer/{token}", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
+UNKEYED = {"/hooks/{token}", "/answer/{token}", "/answer/slack", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
 METADATA = {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
 PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED, *METADATA}
 # A socket authenticates its handshake itself, and has tests of its own.

@@ -101,6 +101,35 @@ async def test_links_are_off_by_default(api: Api) -> None:
     assert (await api.client.get("/answer/" + "a" * 43)).status_code == 404
 
 
+async def test_links_are_listed_and_revoked(linking: Api) -> None:
+    run_id = await paused(linking, "article")
+    links = [await make(linking, run_id, person=person) for person in ("Ann", "Ben")]
+    listed = (await linking.get("/inbox/links", params={"run_id": run_id})).json()["links"]
+    assert [(link["id"], link["url"]) for link in listed] == [(link["id"], None) for link in links]
+    await create_tenant(linking.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await linking.key('operator', tenant='acme')}"}
+    assert (await linking.get("/inbox/links", headers=acme)).json()["links"] == []
+    path = f"{API}/inbox/links/{links[0]['id']}"
+    problem_of(await linking.client.delete(path, headers=acme), 404, "not_found")
+    assert (await linking.client.delete(path)).json()["id"] == links[0]["id"]
+    problem_of(await linking.client.delete(path), 404, "not_found")
+    assert (await linking.client.post(page_of(links[0]))).status_code == 404
+    entry = (await linking.get("/audit", params={"action": "link.revoke"})).json()["entries"][0]
+    assert (entry["subject"], entry["old"]["person"]) == (run_id, "Ann")
+    assert (await linking.client.post(page_of(links[1]))).status_code == 200
+    # The question is decided, so the link is of no use and not listed.
+    assert (await linking.get("/inbox/links", params={"run_id": run_id})).json()["links"] == []
+
+
+async def test_the_address_of_a_link_is_not_kept_for_a_repeated_request(linking: Api) -> None:
+    run_id = await paused(linking, "article")
+    body = {"run_id": run_id, "path": "ask", "person": "Ann", "response": APPROVE}
+    once = {"Idempotency-Key": "one-link"}
+    first, second = [(await linking.post("/inbox/links", body, headers=once)).json() for _ in range(2)]
+    assert (first["id"], second["url"]) == (second["id"], None)
+    assert (await linking.client.get(page_of(first))).status_code == 200
+
+
 async def _expire_links(session: Any) -> None:
     from sqlalchemy import update
 

@@ -202,7 +202,8 @@ async def test_a_cron_that_rejects_leaves_a_busy_thread_alone(timed: Timed) -> N
 
         async def refused() -> bool:
             fired = (await timed.api.get(f"/schedules/{cron['cron_id']}/firings")).json()["firings"]
-            return [item["outcome"] for item in fired] == ["failed_to_start"]
+            # A minute of the real clock may end as well, so there may be several slots.
+            return {item["outcome"] for item in fired} == {"failed_to_start"}
 
         await eventually(refused, "the refused slot")
         assert [item["run_id"] for item in await client.runs.list(thread)] == [run["run_id"]]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from langgraph_sdk.errors import UnprocessableEntityError
 
+from runlane.domain.item_text import MAX_CHARACTERS, item_text
+from runlane.store.threads import items
 from tests.acceptance.api.agent_client import lacking, langgraph_client, stranger_key
 from tests.acceptance.api.serving import Api
 
@@ -69,3 +71,35 @@ async def test_a_server_describes_itself(idle_api: Api) -> None:
     assert (await idle_api.client.get("/ok", params={"check_db": True})).json()["ok"] is True
     info = (await idle_api.client.get("/info", headers=without_key)).json()
     assert (info["flags"]["assistants"], info["flags"]["strict_resume"]) == (True, True)
+
+
+async def test_paths_of_an_index_cannot_occupy_the_server(idle_api: Api) -> None:
+    value: dict[str, Any] = {}
+    for _ in range(40):
+        value = {"a": value}
+    # Each part doubles what the path visits.
+    body = {"namespace": ["n"], "key": "k", "value": value, "index": [".".join(["{a,*}"] * 30)]}
+    refused = await idle_api.client.put("/store/items", json=body)
+    assert (refused.status_code, "visit more than" in refused.json()["message"]) == (422, True), refused.text
+    many = await idle_api.client.put("/store/items", json={**body, "index": ["a"] * 51})
+    assert many.status_code == 422
+    # The same large part many times becomes a string of bounded size.
+    wide = {"a": {"text": "x" * 100_000}}
+    index = ["{" + ",".join(["a"] * 90) + "}"]
+    stored = await idle_api.client.put("/store/items", json={**body, "value": wide, "index": index})
+    assert stored.status_code == 204
+    assert len(item_text(wide, index)) == MAX_CHARACTERS
+
+
+async def test_items_and_searches_are_bounded(idle_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = {"namespace": ["n"], "key": "k", "value": {"text": "x" * 1024 * 1024}}
+    assert (await idle_api.client.put("/store/items", json=large)).status_code == 413
+    for search in ({"filter": {"a": "x" * 20_000}}, {"query": "x" * 5000}):
+        assert (await idle_api.client.post("/store/items/search", json=search)).status_code == 422
+    monkeypatch.setattr(items, "MAX_SCANNED", 1000)
+    for key in ("a", "b"):
+        assert (
+            await idle_api.client.put("/store/items", json={**large, "key": key, "value": {"text": "x" * 400}})
+        ).is_success
+    refused = await idle_api.client.post("/store/items/search", json={"query": "x"})
+    assert (refused.status_code, "longer namespace prefix" in refused.json()["message"]) == (422, True), refused.text

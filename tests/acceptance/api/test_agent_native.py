@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
+from runlane.api.agent_server import native_state
 from runlane.app import App
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
@@ -71,7 +72,7 @@ async def test_agents_are_assistants(client: Any) -> None:
     assert texts(await client.runs.wait(thread, own["assistant_id"], input=user("hi")))[-1] == ("ai", HELLO)
 
 
-async def test_a_conversation_of_several_turns(api: Api, client: Any) -> None:
+async def test_a_conversation_of_several_turns(api: Api, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     typist = Typist("All", " good")
     api.parts.app.models.register("typist", typist)
     await bring(api, HELPER, {"id": "writer", "model": "typist"})
@@ -104,6 +105,9 @@ async def test_a_conversation_of_several_turns(api: Api, client: Any) -> None:
     assert (state["values"], state["next"]) == (final, [])
     history = await client.threads.get_history(thread)
     assert [len(item["values"]["messages"]) for item in history] == [4, 2]
+    monkeypatch.setattr(native_state, "MAX_HISTORY_BYTES", 1)
+    assert await client.threads.get_history(thread) == history[:1]
+    assert await client.threads.get_history(thread, before=history[0]["checkpoint"]) == history[1:]
     assert await client.threads.get_state(thread, checkpoint_id=history[1]["checkpoint_id"]) == history[1]
     assert (await client.threads.get(thread))["values"] == final
     assert await client.threads.search(status="idle", values={"messages": [{"content": "two"}]})

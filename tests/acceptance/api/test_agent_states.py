@@ -11,6 +11,7 @@ from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEnti
 
 from runlane.api.services import WorkerOptions
 from runlane.app import App
+from runlane.store.threads import states
 from tests.acceptance.api.agent_client import lacking, langgraph_client
 from tests.acceptance.api.agent_graphs import add_graphs
 from tests.acceptance.api.serving import Api, serving
@@ -60,7 +61,7 @@ async def client(served: Api) -> AsyncGenerator[Any]:
         yield sdk
 
 
-async def test_state_and_history(client: Any) -> None:
+async def test_state_and_history(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     thread = (await client.threads.create())["thread_id"]
     assert await client.threads.get_state(thread) == RECORDED_EMPTY
     assert await client.threads.get_history(thread) == []
@@ -74,6 +75,9 @@ async def test_state_and_history(client: Any) -> None:
     assert history[0]["parent_checkpoint"]["checkpoint_id"] == history[1]["checkpoint"]["checkpoint_id"]
     assert await client.threads.get_history(thread, limit=2) == history[:2]
     assert await client.threads.get_history(thread, before=history[1]["checkpoint"]) == history[2:]
+    monkeypatch.setattr(states, "MAX_HISTORY_BYTES", 1)
+    assert await client.threads.get_history(thread) == history[:1]
+    assert await client.threads.get_history(thread, before=history[0]["checkpoint"]) == history[1:2]
     by_id = await client.threads.get_state(thread, checkpoint_id=history[2]["checkpoint_id"])
     assert by_id["values"] == {"value": 2, "items": ["a"]}
     at = await client.threads.get_state(thread, checkpoint=history[2]["checkpoint"])

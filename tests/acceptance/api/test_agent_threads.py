@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
-from tests.acceptance.api.agent_client import lacking, langgraph_client, stranger_key
+from tests.acceptance.api.agent_client import host, lacking, langgraph_client, stranger_key
 from tests.acceptance.api.serving import Api
 
 FIXED = "11111111-1111-4111-8111-111111111111"
@@ -111,3 +111,15 @@ async def test_threads_of_other_tenants_do_not_exist(idle_api: Api) -> None:
         assert await stranger.threads.count() == 0
         # The same id is another thread for another tenant.
         await stranger.threads.create(thread_id=mine)
+
+
+async def test_metadata_does_not_grow_without_end(idle_api: Api) -> None:
+    await host(idle_api)
+    thread = (await idle_api.client.post("/threads", json={})).json()["thread_id"]
+    assistant = (await idle_api.client.post("/assistants", json={"graph_id": "three"})).json()["assistant_id"]
+    for path in (f"/threads/{thread}", f"/assistants/{assistant}"):
+        answers = [
+            await idle_api.client.patch(path, json={"metadata": {name: "x" * 600_000}}) for name in ("first", "second")
+        ]
+        assert [answer.status_code for answer in answers] == [200, 413], answers[1].text
+        assert list((await idle_api.client.get(path)).json()["metadata"]) == ["first"]

@@ -11,8 +11,10 @@ import pytest
 
 from runlane import Client, MemoryOwnerUnreachable, RetryPolicy
 from runlane.domain.memory import NewEntry
+from runlane.memory import vaults
 from tests.acceptance.api.serving import API, Api, Process, copy_of, process, serving
 from tests.acceptance.api.shop import app as shop
+from tests.acceptance.api.test_browser_sessions import browser, sign_in
 from tests.acceptance.api.test_runs import problem_of
 from tests.harness import settings_for
 from tests.server_process import free_port
@@ -73,17 +75,57 @@ async def test_a_change_is_made_by_the_owner_of_its_memory(node: Api, owner: Pro
     assert older.status_code == 201, older.text
     assert (await node.client.post(f"{path}/await-commit", json={})).json()["state"] == "committed"
 
-    # One hop only, and the owner checks the key: the node that sends a request on adds no authority.
+    # The owner checks the key: the node that sends a request on adds no authority.
     marked = {"Runlane-Forwarded": memory_id}
-    refused = await node.client.post(f"{path}/entries", json={"text": "x"}, headers=marked)
-    assert (refused.status_code, refused.json()["code"]) == (409, "memory_owned_elsewhere")
-    assert refused.json()["owner_url"] == owner_url
     async with httpx2.AsyncClient(base_url=owner_url, trust_env=False) as anonymous:
         problem_of(await anonymous.post(f"{path}/entries", json={"text": "x"}, headers=marked), 401, "unauthorized")
     reader = {"Authorization": f"Bearer {await node.key('viewer')}"}
     problem_of(await node.client.post(f"{path}/entries", json={"text": "x"}, headers=reader), 403, "forbidden")
     assert (await node.client.delete(path)).status_code == 200
     problem_of(await node.client.get(f"{path}/entries"), 404, "not_found")
+
+
+async def test_a_request_that_cannot_be_sent_on_is_made_here_after_a_handover(
+    node: Api, owner: Process, owner_url: str
+) -> None:
+    """One hop only, and the cookie of a browser session is for the pages of one address: the owner gives the memory."""
+    key = await node.key()
+    memory_id = (await node.post("/memory/memories", {"title": "shared"})).json()["id"]
+    path = f"{API}/memory/memories/{memory_id}/entries"
+    async with Client(owner_url, key) as at_owner, browser(node) as page:
+        await sign_in(page, key)
+        await at_owner.memory.add_entry(memory_id, NewEntry("of the owner"))
+        signed_in = await page.post(path, json={"text": "of a page"}, params={"wait": "committed"})
+        assert (signed_in.status_code, signed_in.headers["memory-commit"]) == (201, "committed"), signed_in.text
+        # The node has no address, so the other one cannot send this on either.
+        await at_owner.memory.add_entry(memory_id, NewEntry("of the owner again"))
+        once = await node.client.post(path, json={"text": "sent on twice"}, headers={"Runlane-Forwarded": memory_id})
+        assert once.status_code == 201, once.text
+        texts = ["of the owner", "of a page", "of the owner again", "sent on twice"]
+        assert await texts_at(node.url, memory_id, key) == texts
+        await at_owner.memory.add_entry(memory_id, NewEntry("last"))
+        assert (await page.delete(f"{API}/memory/memories/{memory_id}")).status_code == 200
+
+
+async def test_a_memory_that_its_owner_cannot_release_is_refused_with_its_address(
+    node: Api, owner: Process, owner_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await node.key()
+    memory_id = (await node.post("/memory/memories", {"title": "shared"})).json()["id"]
+    async with Client(owner_url, key) as at_owner:
+        await at_owner.memory.add_entry(memory_id, NewEntry("acknowledged"))
+        # An owner that is frozen inside a transaction of the replication holds the row of the memory until Postgres
+        # disconnects it; until then the answer is 503.
+        await at_owner.memory.await_commit(memory_id, 30)
+    owner.signal(signal.SIGSTOP)
+    try:
+        monkeypatch.setattr(vaults, "WAIT_SECONDS", 0.5)
+        path, marked = f"{API}/memory/memories/{memory_id}/entries", {"Runlane-Forwarded": memory_id}
+        refused = await node.client.post(path, json={"text": "x"}, headers=marked)
+    finally:
+        owner.signal(signal.SIGCONT)
+    assert (refused.status_code, refused.json()["code"]) == (409, "memory_owned_elsewhere")
+    assert refused.json()["owner_url"] == owner_url
 
 
 async def test_an_owner_that_does_not_answer_is_reported_in_time(node: Api, owner: Process, owner_url: str) -> None:

@@ -89,6 +89,8 @@ async def test_a_trace_is_stored_while_tracing_is_off_and_a_broken_one_is_left_o
         statement = Statement("trace", text("select trace from run_inputs where run_id = :id"))
         rows = await read(idle_api.parts.database, statement, id=answer.json()["run_id"])
         assert rows[0]["trace"] == stored
+        shown = (await idle_api.get(f"/runs/{answer.json()['run_id']}")).json()
+        assert shown["trace_id"] == (None if stored is None else TRACE)
 
 
 def test_a_worker_loads_neither_tracing_nor_the_api() -> None:

@@ -168,11 +168,16 @@ async def test_other_tenants_find_nothing(hooked: Api, receiver: WebhookReceiver
 
 
 async def test_a_viewer_sees_origins_and_changes_nothing(hooked: Api, receiver: WebhookReceiver) -> None:
-    made = await hooked.post("/webhooks/endpoints", {"url": receiver.url("/hook?token=abc")})
-    endpoint = made.json()["endpoint"]
+    wanted = {"url": receiver.url("/hook?token=abc"), "headers": {"X-Room": "room-abc"}}
+    endpoint = (await hooked.post("/webhooks/endpoints", wanted)).json()["endpoint"]
     headers = {"Authorization": f"Bearer {await hooked.key('viewer')}"}
     shown = await hooked.get(f"/webhooks/endpoints/{endpoint['id']}", headers=headers)
-    assert (shown.status_code, "token=abc" in shown.text) == (200, False)
+    assert (shown.status_code, "token=abc" in shown.text, "room-abc" in shown.text) == (200, False, False)
+    await hooked.post(f"/webhooks/endpoints/{endpoint['id']}/test")
+    (delivery,) = (await hooked.get("/webhooks/deliveries", headers=headers)).json()["deliveries"]
+    log = f"/webhooks/deliveries/{delivery['id']}"
+    assert (await hooked.get(log)).json()["attempts"][0]["request_headers"] == {"X-Room": "room-abc"}
+    assert (await hooked.get(log, headers=headers)).json()["attempts"][0]["request_headers"] == {"X-Room": "…"}
     problem_of(
         await hooked.post("/webhooks/endpoints", {"url": "https://a.example"}, headers=headers), 403, "forbidden"
     )

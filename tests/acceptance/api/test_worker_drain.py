@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runlane.api.services import WorkerOptions
 from runlane.app import App
 from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.serving import API, Api, serving
 from tests.acceptance.api.test_runs import problem_of
-from tests.harness import eventually
+from tests.harness import Store, eventually
 
 
 async def test_a_drained_worker_claims_no_more_until_it_is_resumed(own_app: App) -> None:
@@ -56,3 +58,23 @@ async def test_workers_are_drained_by_the_platform_alone(api: Api) -> None:
     assert (seen["worker"]["hostname"], seen["worker"]["memory_bytes"], seen["run_ids"]) == (None, None, [])
     assert (seen["worker"]["cpu_percent"], seen["worker"]["python"]) == (None, None)
     problem_of(await api.client.post(f"{API}/workers/wrk_none/drain"), 404, "not_found")
+
+
+async def test_a_lost_worker_shows_the_attempts_that_ended_with_it(idle_api: Api) -> None:
+    api = idle_api
+    store = Store(api.parts.app.settings, api.parts.database)
+    run = (await api.run("greet", wait=False))["run_id"]
+    worker = await store.worker()
+    (claimed,) = await store.claim(worker, 1, targets=["greet"])
+    assert (await api.get(f"/workers/{worker}")).json()["losses"] == []
+    await store.sql("update workers set lease_until = 1 where id = :id", id=worker)
+
+    async def losses() -> list[dict[str, Any]]:
+        return (await api.get(f"/workers/{worker}")).json()["losses"]
+
+    (loss,) = await eventually(losses, "the loss")
+    assert (loss["run_id"], loss["attempt"], loss["target"]) == (run, claimed.attempt, "greet")
+    assert loss["started_at"] <= loss["ended_at"]
+    await create_tenant(api.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await api.key('operator', tenant='acme')}"}
+    assert (await api.get(f"/workers/{worker}", headers=acme)).json()["losses"] == []

@@ -5,7 +5,7 @@ type Schemas = components['schemas']
 
 /** Fields that newer servers add are optional, so that the page works with older ones. */
 export type RunSummary = Schemas['RunSummary'] & { total_cost_usd?: number | null; total_tokens?: number | null; parent_run_id?: string | null }
-export type Run = Schemas['Run'] & { total_cost_usd?: number | null; total_tokens?: number | null; session_id?: string | null; trace_id?: string | null }
+export type Run = Schemas['Run'] & { total_cost_usd?: number | null; total_tokens?: number | null }
 export type RunStatusName = Schemas['Status']
 export type Question = Schemas['Question']
 export type Step = Schemas['Step']

@@ -26,7 +26,7 @@ from runlane.domain.conversation import RequestConversation
 from runlane.domain.options import RunOptions
 from runlane.domain.run import AGENT, Run, Status
 from runlane.domain.webhook import check_url
-from runlane.errors import RunNotFound, WrongState
+from runlane.errors import RunNotFound, UnknownSession, WrongState
 from runlane.store.chat.turns import find_session
 from runlane.store.queue.runs import find_run
 from runlane.store.queue.search import RunFilter, search_runs
@@ -97,7 +97,8 @@ async def list_tasks(parts: Services, principal: Principal, agent: str, params: 
     if params.context_id:
         session = await find_session(parts.database, params.context_id)
         if session.tenant != principal.tenant:
-            return {"tasks": [], "nextPageToken": "", "pageSize": params.page_size, "totalSize": 0}
+            # The same as for one that does not exist.
+            raise UnknownSession(params.context_id)
     wanted = RunFilter(statuses, f"{AGENT}{agent}", tenant=principal.tenant, tags=(A2A_TAG,))
     found = await search_runs(parts.database, wanted, below=params.page_token or None, limit=params.page_size)
     with_answers = params.include_artifacts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -17,22 +17,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from runlane.access.stream_tokens import StreamPrincipal
-from runlane.api.agent_auth.module import AuthModule
 from runlane.api.agent_auth.registry import ROUTES, RouteAccess, RuleSubject, Shape
-from runlane.api.agent_auth.values import HandledRequest, values_of, written_back
+from runlane.api.agent_auth.values import HandledRequest, id_value, values_of, written_back
 from runlane.api.agent_server.run_schemas import with_wire_names
 from runlane.api.auth import authenticate
 from runlane.api.services import Services, parts_of
-from runlane.domain.access import UserPrincipal
+from runlane.domain.access import Principal, UserPrincipal
 from runlane.domain.access_rule import AccessRule
 from runlane.domain.graph import default_assistant_id
-from runlane.errors import Conflict, Forbidden, UnknownAssistant, UnknownThread
+from runlane.errors import Conflict, Forbidden, InvalidRequest, UnknownAssistant, UnknownThread
 from runlane.offload import LARGE_BYTES
 from runlane.store.threads.assistants import find_assistant
 from runlane.store.threads.visibility import assistant_visibility, thread_visibility
 
 # The entry of a request's scope with the rule that its route applies.
 _RULE: Final = "runlane.access_rule"
+# A handler is called for each member of a list, before the route checks how long the list is.
+_MAX_VALUES: Final = 1000
 
 
 def rule_of(request: HTTPConnection) -> AccessRule | None:
@@ -60,13 +61,18 @@ async def authorize(request: Request, path: str) -> Request:
         content = [with_wire_names(item) for item in cast("list[Any]", content)]
     for access in accesses:
         values = values_of(access, request, content)
+        if len(values) > _MAX_VALUES:
+            raise InvalidRequest(
+                f"The request names {len(values)} runs or threads. Send at most {_MAX_VALUES} at once."
+            )
         rule: AccessRule | None = None
         for value in values:
             found = await module.decide(principal, access.resource, access.action, value)
             rule = _and(rule, found)
         await _apply(parts, principal, request, access, values, rule)
-        if access.shape in (Shape.RUN, Shape.RUNS, Shape.COMMAND) or access.resource == "crons":
-            await _check_assistants(parts, module, principal, values)
+        if access.resource == "crons":
+            named: list[Any] = [value.get("assistant_id") for value in values]
+            await require_assistants(request, principal, [str(name) for name in named if isinstance(name, str | UUID)])
         if body or access.shape not in (Shape.IDS, Shape.THREADS):
             content = written_back(access, request, content, values)
     return HandledRequest(request, b"" if content is None else b"{}", content)
@@ -87,13 +93,21 @@ async def require_visible_thread(request: Request, tenant: str, thread_id: str) 
         raise Conflict(f'The thread "{thread_id}" exists already. Use another id.')
 
 
-async def delete_rule(request: Request) -> AccessRule | None:
-    """Return which threads may be deleted with an assistant. Forbidden if the module refuses it."""
+async def thread_rule(request: Request, action: str, value: dict[str, Any]) -> AccessRule | None:
+    """Return on which threads the user may perform what a request does besides its own action. Forbidden if none."""
     module = parts_of(request).auth_module
     principal = await authenticate(request)
     if module is None or not isinstance(principal, UserPrincipal):
         return None
-    return await module.decide(principal, "threads", "delete", {})
+    return await module.decide(principal, "threads", action, value)
+
+
+async def require_thread(request: Request, tenant: str, thread_id: str, rule: AccessRule | None) -> None:
+    """Raise UnknownThread for a thread that the rule does not allow."""
+    if rule is None:
+        return
+    if not (await thread_visibility(parts_of(request).database, tenant, [thread_id], rule)).get(thread_id):
+        raise UnknownThread(thread_id)
 
 
 def _parsed(body: bytes) -> Any:
@@ -161,12 +175,13 @@ async def _check_assistant(
         raise UnknownAssistant(assistant_id, ())
 
 
-async def _check_assistants(
-    parts: Services, module: AuthModule, principal: UserPrincipal, values: Sequence[dict[str, Any]]
-) -> None:
-    """Check that the user may read the assistants that runs and crons name. Default assistants are for every user."""
-    named: list[Any] = [value.get("assistant_id") for value in values]
-    for assistant_id in dict.fromkeys(str(name) for name in named if isinstance(name, str | UUID)):
+async def require_assistants(request: HTTPConnection, principal: Principal, assistant_ids: Iterable[str]) -> None:
+    """Raise UnknownAssistant unless the user may read these assistants. Default assistants are for every user."""
+    parts = parts_of(request)
+    module = parts.auth_module
+    if module is None or not isinstance(principal, UserPrincipal):
+        return
+    for assistant_id in dict.fromkeys(assistant_ids):
         assistant = await find_assistant(parts.database, principal.tenant, assistant_id)
         if assistant.id == default_assistant_id(assistant.graph_id):
             continue
@@ -176,9 +191,10 @@ async def _check_assistants(
 
 
 def _named(request: Request, values: Sequence[dict[str, Any]], name: str) -> list[str]:
-    """Return the ids that the route will use: that of the path as it was sent, or those of the body."""
+    """Return the ids that the route may use: that of the path as it was sent and as it is stored, or of the body."""
     if name in request.path_params:
-        return [request.path_params[name]]
+        sent: str = request.path_params[name]
+        return list(dict.fromkeys((sent, str(id_value(sent)))))
     return [str(value[name]) for value in values if value.get(name) is not None]
 
 

@@ -127,7 +127,7 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[RouteAccess, ...]]] = {
         RouteAccess("threads", "update", Shape.BODY, RuleSubject.SEARCH, ("thread_id", "run_ids", "status")),
     ),
     ("POST", "/runs/crons"): _cron("create", *_CRON_FIELDS),
-    ("POST", "/threads/{thread_id}/runs/crons"): (*_thread("read"), *_cron("create", *_CRON_FIELDS)),
+    ("POST", "/threads/{thread_id}/runs/crons"): (*_thread("read"), *_RUN, *_cron("create", *_CRON_FIELDS)),
     ("POST", "/runs/crons/search"): _cron("search", "assistant_id", "thread_id", "metadata", "limit", "offset"),
     ("POST", "/runs/crons/count"): _cron("search", "assistant_id", "thread_id", "metadata"),
     ("GET", "/runs/crons/{cron_id}"): _cron("read"),

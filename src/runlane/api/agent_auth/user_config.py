@@ -6,20 +6,15 @@ returns may be credentials, and a stored run must not contain them. A request ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
 
 from runlane.domain.access import Principal, UserPrincipal
-from runlane.domain.graph import GraphRequest
-
-_PREFIX: Final = "langgraph_auth_"
+from runlane.domain.graph import USER_PREFIX, GraphRequest, without_user
 
 
 def with_user(request: GraphRequest, principal: Principal) -> GraphRequest:
     """Return the request of a run with its user, if an auth module has authenticated one."""
-    given = cast("Mapping[str, Any]", request.config.get("configurable") or {})
-    configurable = {name: value for name, value in given.items() if not name.startswith(_PREFIX)}
+    config = without_user(request.config)
     if isinstance(principal, UserPrincipal):
         user = principal.user
         shown = {
@@ -28,11 +23,10 @@ def with_user(request: GraphRequest, principal: Principal) -> GraphRequest:
             "is_authenticated": True,
             "permissions": [str(permission) for permission in user.permissions],
         }
-        configurable |= {
-            f"{_PREFIX}user": shown,
-            f"{_PREFIX}user_id": principal.name,
-            f"{_PREFIX}permissions": shown["permissions"],
+        config["configurable"] = {
+            **(config.get("configurable") or {}),
+            f"{USER_PREFIX}user": shown,
+            f"{USER_PREFIX}user_id": principal.name,
+            f"{USER_PREFIX}permissions": shown["permissions"],
         }
-    if configurable == given:
-        return request
-    return replace(request, config={**request.config, "configurable": configurable})
+    return request if config == request.config else replace(request, config=config)

@@ -18,8 +18,8 @@ from runlane.api.agent_auth.registry import RouteAccess, Shape
 
 _RUN_FIELDS: Final = ("assistant_id", "metadata", "multitask_strategy", "if_not_exists", "after_seconds")
 _ITEM_FIELDS: Final = ("key", "value", "index", "filter", "limit", "offset", "query", "suffix", "max_depth")
-# The command that starts a run.
-_START: Final = "run.start"
+# The commands that start a run.
+_STARTING: Final = frozenset({"run.start", "input.respond"})
 # The field of the body that has the namespace of a request about items.
 _NAMESPACES: Final = {"search": "namespace_prefix", "list_namespaces": "prefix"}
 
@@ -44,7 +44,7 @@ class HandledRequest(Request):
 
 def values_of(access: RouteAccess, request: Request, content: Any) -> list[dict[str, Any]]:
     """Return the values for the handler: one, or one for each member of a list."""
-    ids = {name: _id(value) for name, value in request.path_params.items()}
+    ids = {name: id_value(value) for name, value in request.path_params.items()}
     body = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
     match access.shape:
         case Shape.IDS:
@@ -79,7 +79,11 @@ def written_back(access: RouteAccess, request: Request, content: Any, values: li
             return _run_body(values[0])
         case Shape.COMMAND:
             command = _table(content)
-            return command | {"params": _run_body(values[0])} if command.get("method") == _START else content
+            if command.get("method") not in _STARTING:
+                return content
+            params = _run_body(values[0])
+            # Empty, as it was when the handler was called.
+            return command | {"params": {name: params[name] for name in params if name != "metadata" or params[name]}}
         case Shape.RUNS:
             return [_run_body(value) for value in values]
         case Shape.ITEM:
@@ -97,7 +101,7 @@ def _with_canonical_id(value: dict[str, Any]) -> dict[str, Any]:
     """Return the value with the id of a new thread or assistant as it will be stored."""
     for name in ("thread_id", "assistant_id"):
         if isinstance(value.get(name), str):
-            value[name] = _id(value[name])
+            value[name] = id_value(value[name])
     return value
 
 
@@ -145,7 +149,7 @@ def _item_body(action: str, request: Request, content: Any, value: Mapping[str, 
     return body
 
 
-def _id(value: str) -> UUID | str:
+def id_value(value: str) -> UUID | str:
     """Return an id as handlers expect it: a UUID if it is one."""
     try:
         return UUID(value)

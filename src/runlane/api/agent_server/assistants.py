@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from runlane.api.agent_auth.guard import delete_rule, rule_of
+from runlane.api.agent_auth.guard import rule_of, thread_rule
 from runlane.api.agent_server.assistant_schemas import (
     AssistantCount,
     AssistantCreate,
@@ -215,6 +215,6 @@ async def delete_assistant(
     delete_threads: Annotated[bool, Query(description="Delete the threads of the assistant, too.")] = False,
 ) -> Response:
     """Delete an assistant with its versions."""
-    rule = await delete_rule(request) if delete_threads else None
+    rule = await thread_rule(request, "delete", {}) if delete_threads else None
     await remove_assistant(parts_of(request), principal, assistant_id, delete_threads=delete_threads, rule=rule)
     return Response(status_code=204)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from runlane.api.agent_auth.guard import rule_of
+from runlane.api.agent_auth.user_config import with_user
 from runlane.api.agent_server.cron_schemas import CronBody, CronCount, CronPatch, CronSearch, end_moment
 from runlane.api.agent_server.routing import agent_router, check_uuid, page_of, selected
 from runlane.api.agent_server.threads import ThreadId
@@ -96,7 +97,7 @@ async def update_cron(request: Request, principal: SchedulesWrite, cron_id: Cron
     merged = _merged(known, body)
     check_webhook_url(parts_of(request).app.agent_server.webhook_urls, merged.webhook)
     target = known.settings.target
-    settings = _settings(request, merged, known.id, target.name, target.thread_id)
+    settings = _settings(request, principal, merged, known.id, target.name, target.thread_id)
     if settings != known.settings:
         await verbs.put(principal.tenant, settings, actor=principal.actor, version=known.version, source=CRONS)
     if body.enabled is not None and body.enabled != (known.paused_at_us is None):
@@ -119,7 +120,7 @@ async def _create(request: Request, principal: Principal, body: CronBody, thread
     parts = parts_of(request)
     check_webhook_url(parts.app.agent_server.webhook_urls, body.webhook)
     assistant = await resolve_assistant(parts.database, principal.tenant, body.assistant_id)
-    settings = _settings(request, body, str(uuid.uuid4()), assistant.id, thread_id)
+    settings = _settings(request, principal, body, str(uuid.uuid4()), assistant.id, thread_id)
     await (await _verbs(request)).create(
         principal.tenant,
         settings,
@@ -137,12 +138,15 @@ async def _answer(request: Request, principal: Principal, cron_id: str, rule: Ac
 
 
 def _settings(
-    request: Request, body: CronBody, cron_id: str, assistant_id: str, thread_id: str | None
+    request: Request, principal: Principal, body: CronBody, cron_id: str, assistant_id: str, thread_id: str | None
 ) -> ScheduleSettings:
-    """Return the schedule of a cron. Threads that it creates get the default time to live of this moment."""
+    """Return the schedule of a cron. Its runs have the user of this request.
+
+    Threads that it creates get the default time to live of this moment.
+    """
     ttl = parts_of(request).app.agent_server.thread_ttl if thread_id is None else None
     wanted = replace(body.to_run(thread_id), ttl=ttl)
-    config = dict(wanted.request.config)
+    config = dict(with_user(wanted.request, principal).config)
     config["configurable"] = {**config.get("configurable", {}), "cron_id": cron_id}
     wanted = replace(wanted, request=replace(wanted.request, config=config))
     target = {"kind": "assistant", "name": assistant_id} | ({} if thread_id is None else {"thread_id": thread_id})

@@ -170,15 +170,35 @@ async def follow_after(
     number: int,
     framing: Framing,
 ) -> EventFollower:
-    """Return a reader of the events of a thread after a number of `start_number` or of an event."""
-    at = await run_at_ordinal(parts.database, thread.key, EventNumber.from_int(number).ordinal)
-    # A run that was accepted after the newest one has a later time.
-    cursor = ThreadCursor(await newest_run_at(parts.database, thread.key) + 1 if at is None else at[1])
+    """Return a reader of the events of a thread after a number of `start_number` or of an event.
+
+    It counts as a stream of its key, and ends when the key is revoked.
+    """
     release = parts.streams.take(principal)
-    follower = EventFollower(parts, thread, cursor, number, subscription, framing)
+    try:
+        follower = await open_events(parts, thread, subscription, number, framing)
+    except BaseException:
+        release()
+        raise
     unguard = parts.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
     follower.when_closed(partial(call_all, release, unguard))
     return follower
+
+
+async def open_events(
+    parts: Services,
+    thread: Thread,
+    subscription: EventSelection | UnionSelection,
+    number: int,
+    framing: Framing,
+) -> EventFollower:
+    """Return a reader for a caller that is counted and guarded already."""
+    # A run that was accepted after the newest one has a later time. The newest is read first: a run that is accepted
+    # between the two queries is either found by its ordinal or later than the newest.
+    newest_us = await newest_run_at(parts.database, thread.key)
+    at = await run_at_ordinal(parts.database, thread.key, EventNumber.from_int(number).ordinal)
+    cursor = ThreadCursor(newest_us + 1 if at is None else at[1])
+    return EventFollower(parts, thread, cursor, number, subscription, framing)
 
 
 async def start_number(database: Database, thread: Thread, subscription: EventSelection, since: int | None) -> int:

@@ -9,6 +9,18 @@ from pydantic import AfterValidator, Field, StringConstraints
 from runlane.api.agent_server.assistant_schemas import Json, Limit, Offset
 from runlane.api.agent_server.thread_schemas import MAX_TTL_MINUTES
 from runlane.api.schemas.fields import Key, RequestModel
+from runlane.domain.text import dump_json
+
+# Each is applied to every item of a search.
+MAX_FILTER_BYTES = 16 * 1024
+MAX_QUERY = 4000
+MAX_INDEXED = 50
+
+
+def _small(value: Json) -> Json:
+    if len(dump_json(value)) > MAX_FILTER_BYTES:
+        raise ValueError(f"must have at most {MAX_FILTER_BYTES} bytes as JSON")
+    return value
 
 
 def _label(value: str) -> str:
@@ -18,6 +30,8 @@ def _label(value: str) -> str:
 
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_label)]
+# A path of fields; see `runlane.domain.item_text`.
+IndexPath = Annotated[str, StringConstraints(max_length=200)]
 Labels = Annotated[list[Label], Field(max_length=20)]
 
 
@@ -27,7 +41,7 @@ class ItemPut(RequestModel):
     namespace: Annotated[Labels, Field(min_length=1)]
     key: Key
     value: Json
-    index: Literal[False] | list[str] | None = None
+    index: Literal[False] | Annotated[list[IndexPath], Field(max_length=MAX_INDEXED)] | None = None
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES, description="Minutes.")] | None = None
 
 
@@ -42,8 +56,8 @@ class ItemSearch(RequestModel):
     """Which items are found below a prefix of namespaces."""
 
     namespace_prefix: Labels = Field(default_factory=list[str])
-    filter: Json | None = None
-    query: str | None = None
+    filter: Annotated[Json, AfterValidator(_small)] | None = None
+    query: Annotated[str, StringConstraints(max_length=MAX_QUERY)] | None = None
     limit: Limit = 10
     offset: Offset = 0
     refresh_ttl: bool | None = None

@@ -15,8 +15,9 @@ from runlane.api.error_responses import answers
 from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
 from runlane.domain.item_text import WHOLE, item_text
+from runlane.domain.text import dump_json, utf8_size
 from runlane.domain.timestamps import format_timestamp
-from runlane.errors import Conflict, Forbidden
+from runlane.errors import Conflict, Forbidden, InputTooLarge
 from runlane.store.threads import items as store
 
 router = agent_router("store")
@@ -25,6 +26,12 @@ router = agent_router("store")
 @router.put("/store/items", status_code=204, response_class=Response, responses=answers(409, 413))
 async def put_item(request: Request, principal: RunsWrite, body: ItemPut) -> Response:
     """Store an item; one with the same namespace and key is replaced."""
+    most = parts_of(request).app.settings.max_input_bytes
+    if (size := utf8_size(dump_json(body.value))) > most:
+        raise InputTooLarge(
+            f"The value has {size} bytes; at most {most} are allowed (RUNLANE_MAX_INPUT_BYTES). Store large values "
+            "elsewhere and put a reference."
+        )
     text = None if body.index is False else item_text(body.value, body.index or [WHOLE])
     default = parts_of(request).app.graph_store.ttl
     ttl = body.ttl if body.ttl is not None or default is None else default.minutes

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, cast
 
 from runlane.api.agent_server.native_questions import interrupts_of
 from runlane.api.openai.questions import open_questions
 from runlane.domain.graph import ThreadStatus
 from runlane.domain.native_thread import AGENT_NODE, MESSAGES
-from runlane.domain.text import load_json
+from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import Thread
 from runlane.domain.timestamps import format_timestamp
 from runlane.errors import NotFound
 from runlane.store.queue.search import find_standing
 from runlane.store.sql.database import Database, Session
 from runlane.store.threads.native_runs import asking_runs, read_history, read_messages
+from runlane.store.threads.states import MAX_HISTORY_BYTES
 from runlane.store.threads.thread_runs import list_thread_runs
 
 _CHECKPOINTS: Final = uuid.UUID("0b0f0f5e-5d7c-4a57-9d0e-0c6f6a3f6c55")
@@ -87,6 +89,20 @@ async def read_native_state(database: Database, thread: Thread, checkpoint_id: s
         state["tasks"] = [_task(item) for item in items] or [_task(None)]
         state["interrupts"] = items
     return state
+
+
+def within_bound(thread: Thread, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first states, as many as MAX_HISTORY_BYTES have room for: each repeats the messages before it."""
+    values: dict[str, Any] = dict(thread.values or {})
+    messages = cast("list[Any]", values.get(MESSAGES) or [])
+    ends = list(accumulate((len(dump_json(message)) for message in messages), initial=0))
+    size = 0
+    for number, state in enumerate(states):
+        shown = cast("list[Any]", state["values"][MESSAGES])
+        size += ends[min(len(shown), len(messages))]
+        if number and size > MAX_HISTORY_BYTES:
+            return states[:number]
+    return states
 
 
 async def read_native_history(

@@ -91,6 +91,11 @@ async def follow_run(
     return RunFollower(parts.database, run_id, await parts.follow(principal, run_id, encoding.reads_after, encoding))
 
 
+def follow_new_run(parts: Services, principal: Principal, run_id: str, modes: Sequence[str]) -> RunFollower:
+    """Return a reader of a run that this request has accepted."""
+    return RunFollower(parts.database, run_id, parts.follow_new(principal, run_id, GraphEncoding(modes, 0)))
+
+
 async def _position(parts: Services, run_id: str, last_event_id: str | None) -> int:
     if not last_event_id or last_event_id in ("-1", "-"):
         return 0

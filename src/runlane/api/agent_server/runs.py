@@ -17,7 +17,7 @@ from runlane.api.agent_server.native_questions import resume_native
 from runlane.api.agent_server.native_stream import NativeRunFollower, follow_native
 from runlane.api.agent_server.routing import JsonList, agent_router, listing
 from runlane.api.agent_server.run_schemas import ThreadRunBody
-from runlane.api.agent_server.run_stream import RunFollower, final_values, follow_run
+from runlane.api.agent_server.run_stream import RunFollower, final_values, follow_new_run, follow_run
 from runlane.api.agent_server.starting import RunPath, start
 from runlane.api.agent_server.thread_stream import RUN_MODES, follow_thread
 from runlane.api.agent_server.threads import ThreadId
@@ -70,7 +70,7 @@ async def wait_for_new_run(
     request: Request, principal: RunsWrite, thread_id: ThreadId, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run and return the values of the thread after it."""
-    started = RunPath.of(await start_one(request, principal, thread_id, body, key))
+    started = RunPath.of(await start_one(request, principal, thread_id, body, key), is_new=key is None)
     return await join(parts_of(request), principal, started, cancels=body.on_disconnect == "cancel")
 
 
@@ -79,7 +79,7 @@ async def stream_new_run(
     request: Request, principal: RunsWrite, thread_id: ThreadId, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run and stream its events."""
-    started = RunPath.of(await start_one(request, principal, thread_id, body, key))
+    started = RunPath.of(await start_one(request, principal, thread_id, body, key), is_new=key is None)
     cancels = body.on_disconnect == "cancel"
     return await stream(parts_of(request), principal, started, body.modes, None, cancels=cancels)
 
@@ -269,7 +269,11 @@ async def join(parts: Services, principal: Principal, started: RunPath, *, cance
                 values = None
         return final_values(found, values)
 
-    follower = await parts.follow(principal, run_id, 0, _Silent())
+    silent = _Silent()
+    is_new = started.is_new
+    follower = (
+        parts.follow_new(principal, run_id, silent) if is_new else await parts.follow(principal, run_id, 0, silent)
+    )
     return JoinAnswer(follower, answer, headers, left)
 
 
@@ -287,6 +291,8 @@ async def stream(
     follower: RunFollower | NativeRunFollower
     if started.native:
         follower = await _native(parts, principal, started, modes, last_event_id)
+    elif started.is_new:
+        follower = follow_new_run(parts, principal, started.run_id, modes)
     else:
         follower = await follow_run(parts, principal, started.run_id, modes, last_event_id)
     return EventStream(follower, headers, _canceller(parts, principal, started) if cancels else None)

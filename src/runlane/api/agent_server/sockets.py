@@ -4,6 +4,9 @@ The events of all subscriptions are sent once, in the order of the thread: a cli
 run, so none of its events may come later. A new subscription may begin before what was sent already; clients recognize
 events that come again by their ids. A socket that may not be opened is closed with 4000 plus the status that a request
 would have got.
+
+A socket outlives the check of its key. So it counts as a stream of the key while it is open, with or without
+subscriptions, it is closed when the key is revoked, and the key is checked again for each command.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from runlane.access.policy import require
 from runlane.api.agent_server.command_schemas import CommandMessage, EventsBody
 from runlane.api.agent_server.commands import perform_command, refuse
 from runlane.api.agent_server.event_channels import UnionSelection
-from runlane.api.agent_server.event_stream import EventFollower, follow_after, start_number
+from runlane.api.agent_server.event_stream import EventFollower, open_events, start_number
 from runlane.api.agent_server.routing import check_uuid
 from runlane.api.auth import authenticate_socket
 from runlane.api.services import parts_of
@@ -51,7 +54,7 @@ async def events_socket(socket: WebSocket, thread_id: str) -> None:
         check_uuid(thread_id, "thread id")
     except RunlaneError as error:
         await socket.accept()
-        await _close(socket, _REFUSED + error.http_status, str(error))
+        await _refuse(socket, error)
         return
     await socket.accept()
     await _Session(socket, principal, thread_id).serve()
@@ -66,8 +69,12 @@ class _Session:
         self._thread_id = thread_id
         self._parts = parts_of(socket)
         self._subscriptions: dict[str, EventsBody] = {}
-        # What sends the events, and the number of the last event that was sent.
+        # Why the caller may no longer use the socket, and what closes it then.
+        self._refusal: RunlaneError | None = None
+        self._closing: asyncio.Task[None] | None = None
+        # What sends the events, its reader, and the number of the last event that was sent.
         self._pump_task: asyncio.Task[None] | None = None
+        self._follower: EventFollower | None = None
         self._position = 0
         self._created = 0
         self._sending = asyncio.Lock()
@@ -75,16 +82,31 @@ class _Session:
     async def serve(self) -> None:
         """Perform commands until the socket is closed."""
         try:
+            release = self._parts.streams.take(self._principal)
+        except RunlaneError as error:
+            await _refuse(self._socket, error)
+            return
+        unguard = self._parts.revocation.guard(self._principal, Permission.RUNS_READ, self._revoke)
+        try:
             while True:
                 await self._answer(await self._socket.receive_text())
         except (WebSocketDisconnect, TimeoutError):
             pass
         except RunlaneError as error:
-            await _close(self._socket, _REFUSED + error.http_status, str(error))
+            await _refuse(self._socket, error)
         finally:
+            unguard()
             await self._stop_pump()
+            release()
+
+    def _revoke(self, why: RunlaneError) -> None:
+        """Close the socket because its key is no longer valid."""
+        self._refusal = why
+        self._closing = asyncio.create_task(_refuse(self._socket, why))
 
     async def _answer(self, text: str) -> None:
+        if self._refusal is not None:
+            raise self._refusal
         try:
             command = CommandMessage.model_validate_json(text)
         except ValidationError:
@@ -97,8 +119,9 @@ class _Session:
             case "subscription.unsubscribe":
                 await self._unsubscribe(command)
             case _:
-                require(self._principal, Permission.RUNS_WRITE)
-                await self._send(await perform_command(self._socket, self._principal, self._thread_id, command))
+                principal = await authenticate_socket(self._socket)
+                require(principal, Permission.RUNS_WRITE)
+                await self._send(await perform_command(self._socket, principal, self._thread_id, command))
                 if self._pump_task is None and self._subscriptions:
                     # The command may have created the thread.
                     await self._restart_pump(0)
@@ -151,14 +174,18 @@ class _Session:
         if thread is None or not self._subscriptions:
             return
         union = UnionSelection(tuple(body.subscription for body in self._subscriptions.values()))
-        follower = await follow_after(self._parts, self._principal, thread, union, start, _message)
-        self._pump_task = asyncio.create_task(self._pump(follower))
+        self._follower = await open_events(self._parts, thread, union, start, _message)
+        self._pump_task = asyncio.create_task(self._pump(self._follower))
 
     async def _stop_pump(self) -> None:
         if self._pump_task is not None:
             self._pump_task.cancel()
             await asyncio.gather(self._pump_task, return_exceptions=True)
             self._pump_task = None
+        if self._follower is not None:
+            # Here as well, because a task that is cancelled before its first step closes nothing.
+            self._follower.close()
+            self._follower = None
 
     async def _pump(self, follower: EventFollower) -> None:
         """Send events until the thread, the client or this process ends."""
@@ -173,9 +200,7 @@ class _Session:
                     number, _, text = message.partition(b" ")
                     await self._send_text(text.decode())
                     self._position = int(number)
-            if follower.refusal is not None:
-                await _close(self._socket, _REFUSED + follower.refusal.http_status, str(follower.refusal))
-            elif not follower.complete:
+            if not follower.complete:
                 await _close(self._socket, _RESTART, "The server stops. Connect again.")
             else:
                 await _close(self._socket, 1000, "The thread was deleted.")
@@ -205,6 +230,10 @@ def _id_of(text: str) -> int | None:
         return None
     given: Any = cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None
     return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+async def _refuse(socket: WebSocket, error: RunlaneError) -> None:
+    await _close(socket, _REFUSED + error.http_status, str(error))
 
 
 async def _close(socket: WebSocket, code: int, reason: str) -> None:

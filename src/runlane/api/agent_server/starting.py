@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from starlette.requests import HTTPConnection
 
-from runlane.api.agent_auth.guard import rule_of
+from runlane.api.agent_auth.guard import require_assistants, rule_of
 from runlane.api.agent_auth.user_config import with_user
 from runlane.api.agent_server.deletion import publish_changes
 from runlane.api.services import Services, parts_of
@@ -33,14 +33,16 @@ class RunPath:
     native: bool = False
     # The event at which a run was paused that an answer has resumed.
     resumed_at: int | None = None
+    # Whether this request has accepted the run.
+    is_new: bool = False
 
     def __str__(self) -> str:
         return f"/threads/{self.thread_id}/runs/{self.run_id}"
 
     @classmethod
-    def of(cls, run: ThreadRun) -> RunPath:
+    def of(cls, run: ThreadRun, *, is_new: bool = False) -> RunPath:
         """Return the path of a run."""
-        return cls(run.thread_id, run.id, run.is_native, run.resumed_at)
+        return cls(run.thread_id, run.id, run.is_native, run.resumed_at, is_new)
 
 
 async def start(request: HTTPConnection, principal: Principal, wanted: Sequence[GraphRunRequest]) -> list[ThreadRun]:
@@ -56,6 +58,8 @@ async def accept_starts(
     parts = parts_of(request)
     settings = parts.app.settings
     options = parts.app.agent_server
+    # Here, because not every request names its assistant: some take it from the metadata of their thread.
+    await require_assistants(request, principal, [one.assistant_id for one in wanted])
     wanted = [
         replace(one, request=with_user(one.request, principal), rule=rule_of(request), ttl=options.thread_ttl)
         for one in wanted
@@ -73,20 +77,21 @@ async def accept_starts(
             actor=principal.actor,
         )
         accepted = await parts.thread_starts.start_runs(starts)
-    _publish(parts, starts, accepted)
+    _publish(parts, wanted, starts, accepted)
     return accepted
 
 
-def _publish(parts: Services, starts: Sequence[ThreadStart], accepted: Sequence[StartedRun]) -> None:
+def _publish(
+    parts: Services, wanted: Sequence[GraphRunRequest], starts: Sequence[ThreadStart], accepted: Sequence[StartedRun]
+) -> None:
     bus = parts.connection.bus
-    for given, one in zip(starts, accepted, strict=True):
+    for request, given, one in zip(wanted, starts, accepted, strict=True):
         publish_changes(parts, one.changes)
-        if given.operation is Operation.RUN:
-            # A follower of the thread looks for the new run.
+        if given.operation is Operation.RUN and request.thread_id is not None:
+            # A follower of the thread looks for the new run. A thread that was made for the run has no follower yet.
             bus.publish([Notice(thread_key(given.tenant, given.thread_id), 1)])
         if given.run.delay_us:
             bus.report_timer(given.run.delay_us / 1_000_000)
-    bus.ring({one.accepted.lane for one in accepted})
 
 
 async def _started(parts: Services, tenant: str, one: StartedRun) -> ThreadRun:

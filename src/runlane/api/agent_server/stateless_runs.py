@@ -54,7 +54,7 @@ async def wait_for_stateless_run(
     request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run in a thread of its own and return its values."""
-    started = RunPath.of(await start_one(request, principal, None, body, key))
+    started = RunPath.of(await start_one(request, principal, None, body, key), is_new=key is None)
     return await join(parts_of(request), principal, started, cancels=body.on_disconnect == "cancel")
 
 
@@ -63,7 +63,7 @@ async def stream_stateless_run(
     request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
     """Accept a run in a thread of its own and stream its events."""
-    started = RunPath.of(await start_one(request, principal, None, body, key))
+    started = RunPath.of(await start_one(request, principal, None, body, key), is_new=key is None)
     cancels = body.on_disconnect == "cancel"
     return await stream(parts_of(request), principal, started, body.modes, None, cancels=cancels)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request
 
-from runlane.api.agent_server.native_state import read_native_history, read_native_state
+from runlane.api.agent_server.native_state import read_native_history, read_native_state, within_bound
 from runlane.api.agent_server.operations import perform
 from runlane.api.agent_server.routing import agent_router, selected
 from runlane.api.agent_server.state_schemas import HistoryQuery, StateChange, StateField, StateQuery
@@ -118,7 +118,7 @@ async def _history(request: Request, tenant: str, thread_id: str, query: History
         states = await read_native_history(database, thread, before=before, limit=query.limit)
         wanted = query.metadata or {}
         kept = [state for state in states if all(state["metadata"].get(name) == wanted[name] for name in wanted)]
-        return JsonBody([selected(state, query.select) for state in kept])
+        return JsonBody([selected(state, query.select) for state in within_bound(thread, kept)])
     found = await store.read_history(
         database,
         thread.key,

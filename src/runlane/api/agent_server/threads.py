@@ -10,7 +10,13 @@ from typing import Annotated, Any
 from fastapi import Header, Path, Query, Request
 from starlette.responses import Response
 
-from runlane.api.agent_auth.guard import require_visible_thread, rule_of, visible_threads
+from runlane.api.agent_auth.guard import (
+    require_thread,
+    require_visible_thread,
+    rule_of,
+    thread_rule,
+    visible_threads,
+)
 from runlane.api.agent_server.deletion import remove_thread
 from runlane.api.agent_server.extraction import extract, parse_paths
 from runlane.api.agent_server.native_state import current, with_questions
@@ -46,6 +52,8 @@ async def create_thread(request: Request, principal: RunsWrite, body: ThreadCrea
     """Create a thread."""
     wanted = body or ThreadCreate()
     thread_id = str(uuid.uuid4()) if wanted.thread_id is None else check_uuid(wanted.thread_id, "thread id")
+    # Supersteps change the state, also of a thread that exists already.
+    rule = await thread_rule(request, "update", {"thread_id": uuid.UUID(thread_id)}) if wanted.supersteps else None
     thread = await store.create_thread(
         parts_of(request).database,
         principal.tenant,
@@ -59,6 +67,7 @@ async def create_thread(request: Request, principal: RunsWrite, body: ThreadCrea
     if wanted.supersteps:
         steps = tuple(step.model_dump(exclude_unset=True) for step in wanted.supersteps)
         try:
+            await require_thread(request, principal.tenant, thread_id, rule)
             await perform(request, principal, thread, Operation.SUPERSTEPS, GraphRequest(supersteps=steps))
         except RunlaneError:
             if wanted.if_exists == "raise":  # this request has created it

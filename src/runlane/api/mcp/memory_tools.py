@@ -66,8 +66,8 @@ class ListEntriesArguments(InMemory):
     """List entries of a memory, newest first; with after, those after an entry, oldest first."""
 
     limit: int = Field(default=25, ge=1, le=50, description="The size of a page.")
-    before: int | None = Field(default=None, ge=0, description="next_before of the previous page.")
-    after: int | None = Field(default=None, ge=0, description="next_after of the previous page.")
+    before: int | None = Field(default=None, ge=0, le=2**62, description="next_before of the previous page.")
+    after: int | None = Field(default=None, ge=0, le=2**62, description="next_after of the previous page.")
 
 
 class EntryArguments(InMemory):

@@ -181,6 +181,9 @@ async def get_audit(
     tenant: Annotated[Name | None, Query()] = None,
     action: Annotated[Name | None, Query(description="Such as key.create.")] = None,
     subject: Annotated[Name | None, Query(description="What was changed.")] = None,
+    actor: Annotated[
+        list[Name] | None, Query(max_length=100, description="The id of a key, or cli:NAME. Repeat for several.")
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JsonBody:
@@ -190,6 +193,7 @@ async def get_audit(
         tenant=tenant_to_list(principal, tenant),
         action=action,
         subject=subject,
+        actors=actor or (),
         before=cursor,
         limit=limit,
     )

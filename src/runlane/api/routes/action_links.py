@@ -6,33 +6,43 @@ nothing else, and ends with its question, its time and the key that made it.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Path, Request
 from starlette.responses import Response
 
 from runlane import queries
+from runlane.access.policy import tenant_to_list
 from runlane.api.answer_page import answer_page, gone_page, page_headers
 from runlane.api.auth import RunsWrite
 from runlane.api.client_side import client_side
 from runlane.api.dashboard.pages import new_nonce
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.link_answers import find_link, give_answer
 from runlane.api.routes.visibility import require_visible
 from runlane.api.schemas.inbox import CreateLink
 from runlane.api.serializers import ValueBody
-from runlane.api.services import Services, parts_of
+from runlane.api.services import parts_of
 from runlane.domain.action_link import LINK_PATH, ActionLink
-from runlane.domain.hints import Topic
 from runlane.domain.text import clean_text
 from runlane.domain.wait import QuestionDetail, QuestionKind, QuestionState, question_kind
-from runlane.errors import Forbidden, RunlaneError, WrongState
-from runlane.store.orchestration.action_links import NewLink, create_action_link, find_action_link, note_link_use
+from runlane.errors import Forbidden, WrongState
+from runlane.store.orchestration.action_links import (
+    NewLink,
+    create_action_link,
+    revoke_action_link,
+)
 from runlane.store.orchestration.inbox import find_question
 from runlane.store.orchestration.waits import Wait
-from runlane.submit.orchestrations import answer_run, check_answer
+from runlane.submit.orchestrations import check_answer
 
 changes = APIRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 # The token in the path authenticates, so no route of this router has a key.
 pages = APIRouter(include_in_schema=False)
+
+LinkId = Annotated[str, Path(description="The link's id.", max_length=64)]
+_ADDRESS: Final = frozenset({"url"})
 
 
 @changes.post("/inbox/links", status_code=201, response_model=ActionLink, responses=answers(404, 409))
@@ -56,7 +66,9 @@ async def create_link(request: Request, principal: RunsWrite, body: CreateLink) 
     )  # fmt: skip
     side = client_side(request)
     base = (parts.app.settings.public_url or f"{side.origin}{side.prefix}").rstrip("/")
-    return ValueBody(link.at(f"{base}{LINK_PATH}{token}"), 201)
+    response = ValueBody(link.at(f"{base}{LINK_PATH}{token}"), 201)
+    response.shown_once = _ADDRESS
+    return response
 
 
 def _require_linkable(wait: Wait, detail: QuestionDetail) -> None:
@@ -72,12 +84,19 @@ def _require_linkable(wait: Wait, detail: QuestionDetail) -> None:
         )
 
 
+@changes.delete("/inbox/links/{link_id}", response_model=ActionLink, responses=answers(404))
+async def revoke_link(request: Request, principal: RunsWrite, link_id: LinkId) -> ValueBody:
+    """End a link, at once and everywhere."""
+    database = parts_of(request).database
+    owner = tenant_to_list(principal)
+    return ValueBody(await revoke_action_link(database, link_id, actor=principal.actor, tenant=owner))
+
+
 @pages.get(f"{LINK_PATH}{{token}}")
 async def show_answer(request: Request, token: str) -> Response:
     """Show the question and the answer that the link gives. Nothing changes."""
     nonce = new_nonce()
-    parts = parts_of(request)
-    found = await _find(parts, token)
+    found = await find_link(parts_of(request), token)
     if found is None:
         return Response(gone_page(nonce, None), 404, page_headers(nonce), "text/html")
     link, detail = found
@@ -87,43 +106,13 @@ async def show_answer(request: Request, token: str) -> Response:
 
 
 @pages.post(f"{LINK_PATH}{{token}}")
-async def give_answer(request: Request, token: str) -> Response:
+async def use_link(request: Request, token: str) -> Response:
     """Give the answer of the link, if its question is open; then show who has answered what."""
     nonce = new_nonce()
     parts = parts_of(request)
-    found = await _find(parts, token)
+    found = await find_link(parts, token)
     if found is None:
         return Response(gone_page(nonce, None), 404, page_headers(nonce), "text/html")
     link, detail = found
-    if detail.state is QuestionState.OPEN:
-        try:
-            await _answer(parts, link, detail)
-        except RunlaneError as error:
-            # Another answer was faster; what it was follows.
-            if error.http_status >= 500:
-                raise
-        detail = await queries.get_question(parts.database, link.run_id, link.path)
+    detail = await give_answer(parts, link, detail, link.person)
     return Response(gone_page(nonce, detail), 200, page_headers(nonce), "text/html")
-
-
-async def _find(parts: Services, token: str) -> tuple[ActionLink, QuestionDetail] | None:
-    if not parts.app.settings.action_links:
-        return None
-    link = await find_action_link(parts.database, token)
-    if link is None:
-        return None
-    return link, await queries.get_question(parts.database, link.run_id, link.path)
-
-
-async def _answer(parts: Services, link: ActionLink, detail: QuestionDetail) -> None:
-    change = await answer_run(
-        parts.database,
-        link.run_id,
-        link.response,
-        step=link.path,
-        answered_by=f"{link.person} (link of {link.created_by})",
-        platform=False,
-    )
-    parts.connection.publish_change(change)
-    parts.connection.bus.hint(Topic.INBOX, None, link.run_id)
-    await note_link_use(parts.database, link, detail.question.tenant)

@@ -14,7 +14,7 @@ from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, moment_us
-from runlane.api.schemas.inbox import AnswerMany, AnswersGiven, ClaimQuestion, OneAnswer
+from runlane.api.schemas.inbox import LINKS, AnswerMany, AnswersGiven, ClaimQuestion, OneAnswer
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
@@ -22,6 +22,7 @@ from runlane.domain.views import InboxPage
 from runlane.domain.wait import AnswerResult, InboxCount, QuestionDetail, QuestionKind
 from runlane.domain.wire import to_dict
 from runlane.errors import RunlaneError
+from runlane.store.orchestration.action_links import list_action_links
 from runlane.store.orchestration.inbox import InboxFilter, claim_question, count_inbox, release_question
 
 router = APIRouter(tags=["inbox"])
@@ -60,6 +61,18 @@ async def get_inbox_count(request: Request, principal: RunsRead, tenant: Tenant 
     """Count the open questions by kind, up to 1,000."""
     counts, exact = await count_inbox(parts_of(request).database, tenant_to_list(principal, tenant))
     return ValueBody(InboxCount(sum(counts.values()), counts, exact))
+
+
+@router.get("/inbox/links", response_model=LINKS.schema, responses=answers())
+async def get_links(
+    request: Request,
+    principal: RunsRead,
+    run_id: Annotated[Name | None, Query(description="Of this run alone.")] = None,
+    tenant: Tenant = None,
+) -> JsonBody:
+    """List the action links that may be used, without their addresses, by the time of their end; at most 1,000."""
+    owner = tenant_to_list(principal, tenant)
+    return LINKS.all(await list_action_links(parts_of(request).database, tenant=owner, run_id=run_id))
 
 
 @router.get("/inbox/{run_id}/{path:path}", response_model=QuestionDetail, responses=answers(404))

@@ -32,6 +32,7 @@ from runlane.api.schemas.memory import (
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.domain.memory import (
     MAX_ENTRY_PAGE,
+    CommitState,
     Consistency,
     EntryPage,
     MemoryCommit,
@@ -39,6 +40,7 @@ from runlane.domain.memory import (
     MemoryFragment,
 )
 from runlane.domain.wire import to_dict
+from runlane.errors import MemoryOwnedElsewhere
 from runlane.memory.service import MemoryService
 
 router = APIRouter(prefix="/memory/memories/{memory_id}", tags=["memory"], route_class=LargeBodyRoute)
@@ -262,5 +264,9 @@ async def await_commit(
 async def _commit(memory: MemoryService, tenant: str, memory_id: str, wait: str) -> dict[str, str] | None:
     if wait == "stored":
         return None
-    result = await memory.await_commit(tenant, memory_id, _WAIT_SECONDS)
-    return {"Memory-Commit": result.state.value}
+    try:
+        state = (await memory.await_commit(tenant, memory_id, _WAIT_SECONDS)).state
+    except MemoryOwnedElsewhere:
+        # The memory was handed over since the change: everything of it is in the database.
+        state = CommitState.COMMITTED
+    return {"Memory-Commit": state.value}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import MemoryAdmin, MemoryRead, MemoryWrite
 from runlane.api.error_responses import answers
+from runlane.api.memory_forwarding import may_forward
 from runlane.api.schemas.fields import MAX_PAGE, Name
 from runlane.api.schemas.memory import (
     MEMORIES,
@@ -36,8 +38,12 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 async def memory_of(request: Request) -> MemoryService:
-    """Return the memory of the process that received the request."""
-    return await parts_of(request).app.memory()
+    """Return the memory of the process that received the request.
+
+    A change of a memory of another node is sent on if it may be, and the memory is requested from its owner otherwise.
+    """
+    service = await parts_of(request).app.memory()
+    return service.forwarding(partial(may_forward, request))
 
 
 async def audited(request: Request, principal: Principal, tenant: str, action: str, subject: str) -> None:

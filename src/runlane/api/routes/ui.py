@@ -56,6 +56,7 @@ def _details(request: Request, parts: Services, info: ServerInfo) -> ServerInfo:
         update={
             "base_path": client_side(request).prefix,
             "schema_revision": HEAD,
+            "trace_url": settings.trace_url,
             "features": InfoFeatures(
                 wakeups=bus.kind,
                 connected=bus.reaches_others,

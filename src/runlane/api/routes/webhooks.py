@@ -220,8 +220,11 @@ async def get_deliveries(
 
 @router.get("/webhooks/deliveries/{delivery_id}", response_model=WebhookDeliveryLog, responses=answers(404))
 async def get_delivery(request: Request, principal: RunsRead, delivery_id: DeliveryId) -> ValueBody:
-    """Return a delivery with its body and every try."""
-    return ValueBody(await _visible_delivery(parts_of(request), principal, delivery_id))
+    """Return a delivery with its body and every try. Without webhooks:write, of its headers only the names."""
+    found = await _visible_delivery(parts_of(request), principal, delivery_id)
+    if Permission.WEBHOOKS_WRITE in principal.permissions:
+        return ValueBody(found)
+    return ValueBody(replace(found, attempts=tuple(_without_values(attempt) for attempt in found.attempts)))
 
 
 @changes.post(
@@ -282,3 +285,8 @@ def _shown(principal: Principal, endpoint: WebhookEndpoint) -> WebhookEndpoint:
     if Permission.WEBHOOKS_WRITE in principal.permissions:
         return endpoint
     return replace(endpoint, url=f"{origin_of(endpoint.url)}/…", headers=dict.fromkeys(endpoint.headers, "…"))
+
+
+def _without_values(attempt: WebhookAttempt) -> WebhookAttempt:
+    names = attempt.request_headers
+    return attempt if names is None else replace(attempt, request_headers=dict.fromkeys(names, "…"))

@@ -15,7 +15,7 @@ from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.views import WorkerInfo
 from runlane.domain.wire import to_dict
-from runlane.store.queue.worker_drain import find_worker, running_of_worker, set_draining
+from runlane.store.queue.worker_drain import find_worker, losses_of_worker, running_of_worker, set_draining
 
 router = APIRouter(tags=["lanes and workers"])
 changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -25,13 +25,15 @@ WorkerId = Annotated[str, Path(max_length=100, description="The worker's id.", e
 
 @router.get("/workers/{worker_id}", response_model=WorkerDetail, responses=answers(404))
 async def get_worker(request: Request, principal: WorkersView, worker_id: WorkerId) -> JsonBody:
-    """Return a worker, even one that ended within a day, and up to 100 runs that it executes."""
+    """Return a worker, even one that ended within a day, with up to 100 of its runs and of its lost attempts."""
     database = parts_of(request).database
     worker = await find_worker(database, worker_id)
-    run_ids = await running_of_worker(database, worker_id, tenant_to_list(principal))
+    tenant = tenant_to_list(principal)
+    run_ids = await running_of_worker(database, worker_id, tenant)
+    losses = await losses_of_worker(database, worker_id, tenant)
     if not principal.everywhere:
         worker = worker.without_process(len(run_ids))
-    return JsonBody({"worker": to_dict(worker), "run_ids": run_ids})
+    return JsonBody({"worker": to_dict(worker), "run_ids": run_ids, "losses": [to_dict(loss) for loss in losses]})
 
 
 @changes.post("/workers/{worker_id}/drain", response_model=WorkerInfo, responses=answers(404, 409))

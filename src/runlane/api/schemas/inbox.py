@@ -7,10 +7,12 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, StringConstraints
 
 from runlane.api.schemas.fields import Note, RequestModel, ResponseModel, RunId, StepPath
-from runlane.domain.action_link import MAX_LINK_SECONDS, MAX_PERSON
+from runlane.api.schemas.listing import Listing
+from runlane.domain.action_link import MAX_LINK_SECONDS, MAX_PERSON, ActionLink
 from runlane.domain.wait import AnswerResult
 
 MAX_ANSWERS = 100
+LINKS = Listing("links", ActionLink)
 
 
 class OneAnswer(RequestModel):

@@ -59,6 +59,7 @@ class ServerInfo(ResponseModel):
     server_time: At
     base_path: str | None = Field(default=None, description="The path before /ui/ and /api/.")
     schema_revision: str | None = None
+    trace_url: str | None = Field(default=None, description="The page of a trace, with `{trace_id}` in it.")
     features: InfoFeatures | None = None
     limits: InfoLimits | None = None
     retention: InfoRetention | None = None

@@ -9,17 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Float, FromClause, Integer, Text, bindparam, cast, delete, insert, or_, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    insert,
+    or_,
+    select,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.access import AuditEntry
 from runlane.domain.ids import new_id
 from runlane.domain.text import clean_text, dump_json
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, now_us, optional
+from runlane.store.sql.expressions import lit, member, now_us, optional
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import audit
-from runlane.store.sql.statement import Statement
+from runlane.store.sql.statement import Row, Statement
 
 MAX_ACTOR = 200
 DELETED_AT_ONCE = 500
@@ -73,6 +86,7 @@ _LIST = Statement(
         optional("tenant", audit.c.tenant),
         optional("action", audit.c.action),
         optional("subject", audit.c.subject),
+        or_(bindparam("any_actor", type_=Boolean()), member(audit.c.actor, "actors")),
     )
     .order_by(audit.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
@@ -140,11 +154,19 @@ async def list_audit(
     tenant: str | None = None,
     action: str | None = None,
     subject: str | None = None,
+    actors: Sequence[str] = (),
     before: str | None = None,
     limit: int = 50,
 ) -> Sequence[AuditEntry]:
-    """Return the newest matching entries; `before` is the last id of the previous page."""
-    rows = await database.query(_LIST, tenant=tenant, action=action, subject=subject, before=before, limit=limit)
+    """Return the newest matching entries, of any actor by default; `before` is the last id of the previous page."""
+
+    async def work(session: Session) -> Sequence[Row]:
+        return await session.fetch(
+            _LIST, tenant=tenant, action=action, subject=subject, before=before, limit=limit, any_actor=not actors,
+            actors=session.texts(actors),
+        )  # fmt: skip
+
+    rows = await database.transact(work)
     return [from_row(AuditEntry, row, json=("old", "new")) for row in rows]
 
 

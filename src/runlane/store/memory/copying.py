@@ -16,7 +16,13 @@ from runlane.store.memory.operations import PUT_FRAGMENTS
 from runlane.store.memory.rows import UNKEYED
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import upsert
-from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_ops
+from runlane.store.sql.schema.memory import (
+    REQUEST_COLUMNS,
+    memories,
+    memory_entries,
+    memory_fragments,
+    memory_ops,
+)
 from runlane.store.sql.statement import Row, Statement
 
 COPY_PAGE: Final = 1000
@@ -58,7 +64,9 @@ def _insert_into(table: Table, columns: Mapping[str, Any]) -> Callable[[FromClau
 _ENTRY_TYPES: Final = {column.name: column.type for column in memory_entries.c}
 _OP_TYPES: Final = {column.name: column.type for column in memory_ops.c}
 _HEAD_TYPES: Final = {
-    column.name: column.type for column in memories.c if column.name not in ("parked", "stale", "owner")
+    column.name: column.type
+    for column in memories.c
+    if column.name not in REQUEST_COLUMNS and column.name not in ("parked", "stale", "owner")
 }
 _COPY_ENTRIES = Statement(
     "memory_copy_entries",

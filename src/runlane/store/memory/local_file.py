@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, StorageFull
 from runlane.store.sql.database import Session
-from runlane.store.sql.schema.memory import MEMORY_TABLES, memory_indexes, memory_ops, memory_vectors
+from runlane.store.sql.schema.memory import MEMORY_TABLES, REQUEST_COLUMNS, memory_indexes, memory_ops, memory_vectors
 from runlane.store.sql.sqlite import SqliteDatabase
 
 VERSION: Final = 3
@@ -54,6 +54,7 @@ _KEYED_OPS: Final = "create unique index memory_ops_id on memory_ops (memory_id,
 _OLD_OPS: Final = "create index memory_ops_created on memory_ops (created_at) where fingerprint <> ''"
 _UNREPLICATED: Final = "create index memories_unreplicated on memories (id) where last_seq > applied_seq"
 _OPS_INDEXES: Final = frozenset({"memory_ops_id", "memory_ops_created", "memory_ops_waiting"})
+_WITHOUT_INDEXES: Final = frozenset({"memories_requested"})
 # Checkpoints are made by another connection; this bounds the log if that one does not keep up.
 _CHECKPOINT_PAGES: Final = 16_384
 
@@ -164,9 +165,12 @@ def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
 
 def _create_table(connection: sqlite3.Connection, table: Table, without: AbstractSet[str]) -> None:
     dialect = sqlite_dialect.dialect()
-    connection.execute(str(CreateTable(table).compile(dialect=dialect)))
+    definition = CreateTable(table)
+    # A request is made in the database alone, so the format of files does not depend on it.
+    definition.columns = [column for column in definition.columns if column.element.name not in REQUEST_COLUMNS]
+    connection.execute(str(definition.compile(dialect=dialect)))
     for index in sorted(table.indexes, key=lambda index: str(index.name)):
-        if index.name not in without and not index.dialect_options["postgresql"]["using"]:
+        if index.name not in {*without, *_WITHOUT_INDEXES} and not index.dialect_options["postgresql"]["using"]:
             connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Text, bindparam, delete, select, update
 
 from runlane.errors import MemoryOwnedElsewhere
+from runlane.store.memory.handover import living_owner_url, request_counts, reservation
 from runlane.store.memory.planning import missing_memory
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import member, now_us, upsert
@@ -38,16 +39,21 @@ def _renewal() -> Statement:
 
 
 _RENEW = _renewal()
-_owner_url = select(_n.url).where(_n.id == _m.owner, _n.lease_until > now_us()).scalar_subquery()
+_owner_url = living_owner_url()
 _LOCK = Statement(
     "memory_lock_to_own",
-    select(memories, _owner_url.label("owner_url")).where(_m.id == _memory).with_for_update(of=memories),
+    select(memories, _owner_url.label("owner_url"), request_counts().label("request_counts"))
+    .where(_m.id == _memory)
+    .with_for_update(of=memories),
     purpose="Lock a memory and read which node owns it.",
 )
 _TAKE = Statement(
     "memory_take",
-    update(memories).where(_m.id == _memory).values(owner=_node, epoch=_m.epoch + 1).returning(_m.epoch),
-    purpose="Make a node the owner of a memory.",
+    update(memories)
+    .where(_m.id == _memory)
+    .values(owner=_node, epoch=_m.epoch + 1, requested_by=bindparam("requested", type_=Text()))
+    .returning(_m.epoch),
+    purpose="Make a node the owner of a memory. Its own request ends.",
 )
 _RELEASE = Statement(
     "memory_release",
@@ -122,8 +128,8 @@ async def acquire(
 ) -> Acquired:
     """Make a node the owner of a memory.
 
-    Raise MemoryOwnedElsewhere if another node owns it, SupersededCopy if the node's waiting operations no longer follow
-    the database's state.
+    Raise MemoryOwnedElsewhere if another node owns it or it is reserved for another process, SupersededCopy if the
+    node's waiting operations no longer follow the database's state.
     """
 
     async def work(session: Session) -> Acquired:
@@ -133,11 +139,15 @@ async def acquire(
         row = rows[0]
         if row["owner"] is not None and row["owner"] != node_id and row["owner_url"] is not None:
             raise MemoryOwnedElsewhere(memory_id, row["owner"], row["owner_url"])
+        reserved = reservation(memory_id, row, node_id)
+        if reserved is not None and row["owner"] != node_id:
+            raise reserved
         continued = known is not None and await _continues(session, memory_id, known, row["last_seq"])
         if known is not None and known.waiting and not continued:
             raise SupersededCopy(row["owner"] if row["owner"] != node_id else None, row["last_seq"])
-        epoch = (await session.fetch(_TAKE, memory_id=memory_id, node=node_id))[0]["epoch"]
-        return Acquired(epoch, row, continued)
+        requested = None if reserved is None else row["requested_by"]
+        taken = await session.fetch(_TAKE, memory_id=memory_id, node=node_id, requested=requested)
+        return Acquired(taken[0]["epoch"], row, continued)
 
     return await database.transact(work)
 

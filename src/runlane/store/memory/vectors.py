@@ -7,9 +7,7 @@ computed after its entry was deleted changes nothing.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
-import operator
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,10 +30,11 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.memory import MemoryEntry
 from runlane.store.memory.reading import read_head
 from runlane.store.memory.rows import ENTRY_COLUMNS, entry_from
+from runlane.store.memory.similarity import Found, better
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import member, now_us, upsert
 from runlane.store.sql.schema.memory import memories, memory_entries, memory_indexes, memory_vectors
-from runlane.store.sql.statement import Row, Statement, text_list
+from runlane.store.sql.statement import Statement, text_list
 
 Vector = Sequence[float]
 
@@ -204,25 +203,18 @@ async def store_vectors(
 
 async def nearest_entries(database: Database, memory_id: str, query: Vector, limit: int) -> list[str]:
     """Return the ids of the entries nearest to a vector, best first."""
-    unit = unpack(pack_unit(query))
-    best: list[tuple[float, int, str]] = []
+    unit = pack_unit(query)
+    best: list[Found] = []
     before, scanned = 2**62, 0
     while scanned < MAX_SCANNED:
         rows = await database.query(_SCAN, memory_id=memory_id, before=before, limit=SCAN_PAGE)
         # In a thread: a page of long vectors takes tens of milliseconds.
-        best = await asyncio.to_thread(_better, best, unit, rows, limit)
+        best = await asyncio.to_thread(better, best, unit, rows, limit)
         scanned += len(rows)
         if len(rows) < SCAN_PAGE:
             break
         before = rows[-1]["seq"]
     return [entry_id for _, _, entry_id in sorted(best, reverse=True)]
-
-
-def _better(
-    best: list[tuple[float, int, str]], unit: array[float], rows: Sequence[Row], limit: int
-) -> list[tuple[float, int, str]]:
-    found = [(similarity(unit, unpack(row["vector"])), row["seq"], row["entry_id"]) for row in rows]
-    return heapq.nlargest(limit, [*best, *found])
 
 
 async def entries_by_id(database: Database, tenant: str, memory_id: str, ids: Sequence[str]) -> dict[str, MemoryEntry]:
@@ -236,15 +228,3 @@ def pack_unit(vector: Vector) -> bytes:
     """Return a vector of length one as bytes. A vector without direction stays as it is."""
     length = math.hypot(*vector) or 1.0
     return array("f", [number / length for number in vector]).tobytes()
-
-
-def unpack(packed: bytes) -> array[float]:
-    """Return the numbers of a stored vector."""
-    numbers: array[float] = array("f")
-    numbers.frombytes(packed)
-    return numbers
-
-
-def similarity(one: array[float], other: array[float]) -> float:
-    """Return the cosine of two unit vectors. Vectors of different models are not comparable."""
-    return sum(map(operator.mul, one, other)) if len(one) == len(other) else -1.0

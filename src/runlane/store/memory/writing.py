@@ -15,6 +15,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.memory import MemoryEntry, MemoryOpState
 from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, RunlaneError
+from runlane.store.memory.handover import living_owner_url, request_counts, reservation
 from runlane.store.memory.operations import add_rows, apply_ops, entry_payload, entry_row, log_ops, log_rows
 from runlane.store.memory.planning import MemoryHead, PlanFacts, plan
 from runlane.store.memory.requests import (
@@ -29,23 +30,27 @@ from runlane.store.memory.requests import (
 )
 from runlane.store.memory.rows import ENTRY_COLUMNS, FRAGMENT_COLUMNS, UNKEYED, entry_from, fragment_from
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import member, now_us
-from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_nodes, memory_ops
+from runlane.store.sql.expressions import member
+from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_ops
 from runlane.store.sql.statement import Row, Statement
 
 _m, _o = memories.c, memory_ops.c
-_owner_url = (
-    select(memory_nodes.c.url)
-    .where(memory_nodes.c.id == _m.owner, memory_nodes.c.lease_until > now_us())
-    .scalar_subquery()
-)
-_HEADS = Statement(
-    "memory_heads",
-    select(_m.id, _m.tenant, _m.last_seq, _m.applied_seq, _m.parked, _m.owner, _owner_url.label("owner_url"))
+_heads = (
+    select(_m.id, _m.tenant, _m.last_seq, _m.applied_seq, _m.parked)
     .where(member(_m.id, "ids"))
     .order_by(_m.id)
-    .with_for_update(of=memories),
-    purpose="Lock memories and read the numbers of their last operations.",
+    .with_for_update(of=memories)
+)
+_HEADS = Statement("memory_heads", _heads, purpose="Lock memories and read the numbers of their last operations.")
+_OWNED_HEADS = Statement(
+    "memory_heads_with_owners",
+    _heads.add_columns(
+        _m.owner,
+        living_owner_url().label("owner_url"),
+        _m.requested_by,
+        request_counts().label("request_counts"),
+    ),
+    purpose="Lock memories and read their last operations, their owners and which processes have requested them.",
 )
 _TARGETS = Statement(
     "memory_target_entries",
@@ -146,18 +151,24 @@ _UNOWN = Statement(
     update(memories).where(member(_m.id, "ids")).values(owner=None, epoch=_m.epoch + 1),
     purpose="Take memories from nodes whose lease is over.",
 )
+_END_REQUESTS = Statement(
+    "memory_end_requests",
+    update(memories).where(member(_m.id, "ids")).values(requested_by=None),
+    purpose="End the requests of the process that has written to memories.",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRules:
     """How operations are logged. With `replicated`, they wait for replication; otherwise they are applied at once.
 
-    With `check_owner`, a memory that a node owns is refused, and one whose node is gone is taken. Without `log_all`,
-    only operations with an idempotency key are logged: a file that is not replicated needs no others.
+    With `process`, which names the writing process, a memory that a node owns or that is reserved for another process
+    is refused, and one whose node is gone is taken. Without `log_all`, only operations with an idempotency key are
+    logged: a file that is not replicated needs no others.
     """
 
     replicated: bool
-    check_owner: bool = False
+    process: str | None = None
     log_all: bool = True
 
 
@@ -165,15 +176,17 @@ async def write_requests(
     session: Session, requests: Sequence[MemoryRequest], rules: WriteRules
 ) -> list[MemoryAnswer | RunlaneError]:
     """Write requests in their order and return the answer or the refusal of each."""
-    rows = await session.fetch(_HEADS, ids=session.texts(sorted({request.memory_id for request in requests})))
+    heads = _HEADS if rules.process is None else _OWNED_HEADS
+    rows = await session.fetch(heads, ids=session.texts(sorted({request.memory_id for request in requests})))
     known = await _known(session, requests)
     facts = await _facts(session, requests, rows, rules)
-    owners = _living_owners(rows) if rules.check_owner else {}
+    owners = {} if rules.process is None else _other_owners(rows, rules.process)
     answers: list[MemoryAnswer | RunlaneError] = []
     for request in requests:
         key = (request.memory_id, request.op_id)
         try:
-            if request.memory_id in owners:
+            # A memory of another tenant does not exist for the caller, whichever node owns it.
+            if request.memory_id in owners and facts.heads[request.memory_id].tenant == request.tenant:
                 raise owners[request.memory_id]
             earlier = known.get(key)
             if earlier is None:
@@ -186,8 +199,9 @@ async def write_requests(
         except RunlaneError as error:
             answers.append(error)
     await _store(session, facts, rules)
-    if rules.check_owner:
+    if rules.process is not None:
         await _end_ownership(session, rows, facts)
+        await _end_requests(session, [row for row in rows if row["id"] not in owners], rules.process)
     return answers
 
 
@@ -294,12 +308,15 @@ async def _repeat(session: Session, request: MemoryRequest, earlier: _Known, fac
     return None
 
 
-def _living_owners(rows: Sequence[Row]) -> dict[str, MemoryOwnedElsewhere]:
-    return {
-        row["id"]: MemoryOwnedElsewhere(row["id"], row["owner"], row["owner_url"])
-        for row in rows
-        if row["owner"] is not None and row["owner_url"] is not None
-    }
+def _other_owners(rows: Sequence[Row], process: str) -> dict[str, MemoryOwnedElsewhere]:
+    """Return why memories cannot be written: a living node owns them, or another process has requested them."""
+    found: dict[str, MemoryOwnedElsewhere] = {}
+    for row in rows:
+        if row["owner"] is not None and row["owner_url"] is not None:
+            found[row["id"]] = MemoryOwnedElsewhere(row["id"], row["owner"], row["owner_url"])
+        elif (reserved := reservation(row["id"], row, process)) is not None:
+            found[row["id"]] = reserved
+    return found
 
 
 async def _end_ownership(session: Session, rows: Sequence[Row], facts: PlanFacts) -> None:
@@ -307,3 +324,10 @@ async def _end_ownership(session: Session, rows: Sequence[Row], facts: PlanFacts
     taken = sorted(row["id"] for row in rows if row["owner"] is not None and row["id"] in facts.touched)
     if taken:
         await session.fetch(_UNOWN, ids=session.texts(taken))
+
+
+async def _end_requests(session: Session, rows: Sequence[Row], process: str) -> None:
+    """End the requests of this process, even for memories in which its changes had no effect."""
+    ended = sorted(row["id"] for row in rows if row["requested_by"] == process)
+    if ended:
+        await session.fetch(_END_REQUESTS, ids=session.texts(ended))

@@ -16,16 +16,18 @@ from runlane.domain.action_link import ActionLink
 from runlane.domain.browser_session import new_token, token_hash
 from runlane.domain.ids import new_id
 from runlane.domain.text import dump_json, load_json
+from runlane.errors import NotFound
 from runlane.store.access.audit import append_audit
 from runlane.store.access.keys import USABLE_KEYS
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.expressions import lit, now_us, optional
 from runlane.store.sql.schema import action_links, run_waits
-from runlane.store.sql.statement import Statement
+from runlane.store.sql.statement import Row, Statement
 
 # The key of callers on a server without keys.
 LOCAL_KEY: Final = "local"
 _DELETED_AT_ONCE: Final = 500
+_MOST_LISTED: Final = 1000
 
 _l = action_links.c
 _CREATE = Statement(
@@ -49,18 +51,38 @@ _CREATE = Statement(
     purpose="Add an action link.",
 )
 _usable = USABLE_KEYS.subquery("usable_keys")
+_question = (
+    # Another execution of the step asks again, at another time.
+    run_waits.c.run_id == _l.run_id,
+    run_waits.c.path == _l.path,
+    run_waits.c.opened_at == _l.opened_at,
+)
+_may_be_used = (
+    _l.expires_at > now_us(),
+    or_(_l.key_id == lit(LOCAL_KEY), exists().where(_usable.c.id == _l.key_id)),
+)
 _FIND = Statement(
     "find_action_link",
-    select(action_links).where(
-        _l.hash == bindparam("hash"),
-        _l.expires_at > now_us(),
-        # Another execution of the step asks again, at another time.
-        exists().where(
-            run_waits.c.run_id == _l.run_id, run_waits.c.path == _l.path, run_waits.c.opened_at == _l.opened_at
-        ),
-        or_(_l.key_id == lit(LOCAL_KEY), exists().where(_usable.c.id == _l.key_id)),
-    ),
+    select(action_links).where(_l.hash == bindparam("hash"), exists().where(*_question), *_may_be_used),
     purpose="Find an action link that may be used by the hash of its token.",
+)
+_LIST = Statement(
+    "list_action_links",
+    select(action_links)
+    .where(
+        optional("tenant", _l.tenant),
+        optional("run_id", _l.run_id),
+        exists().where(*_question, run_waits.c.answered_at.is_(None)),
+        *_may_be_used,
+    )
+    .order_by(_l.expires_at, _l.id)
+    .limit(lit(_MOST_LISTED)),
+    purpose="List the action links that may be used.",
+)
+_REVOKE = Statement(
+    "revoke_action_link",
+    delete(action_links).where(_l.id == bindparam("link_id"), optional("tenant", _l.tenant)).returning(action_links),
+    purpose="Delete an action link, which ends it.",
 )
 _DELETE_OLD = Statement(
     "delete_old_action_links",
@@ -112,18 +134,45 @@ async def find_action_link(database: Database, token: str) -> ActionLink | None:
     """Return the link of a token, if it may be used. Whether its question is still open is read with the question."""
     hashed = token_hash(token)
     for row in () if hashed is None else await database.query(_FIND, hash=hashed):
-        return ActionLink(
-            row["id"], row["run_id"], row["path"], row["person"], load_json(row["response"]), row["created_by"],
-            row["expires_at"],
-        )  # fmt: skip
+        return _link_of(row)
     return None
 
 
-async def note_link_use(database: Database, link: ActionLink, tenant: str) -> None:
-    """Note in the audit log that a link has given its answer."""
+async def list_action_links(database: Database, *, tenant: str | None, run_id: str | None) -> list[ActionLink]:
+    """Return the links that may be used, by the time of their end; at most 1,000."""
+    return [_link_of(row) for row in await database.query(_LIST, tenant=tenant, run_id=run_id)]
+
+
+async def revoke_action_link(database: Database, link_id: str, *, actor: str, tenant: str | None) -> ActionLink:
+    """End a link. NotFound if it does not exist, or belongs to another tenant than the given one."""
+
+    async def work(session: Session) -> ActionLink:
+        for row in await session.fetch(_REVOKE, link_id=link_id, tenant=tenant):
+            link = _link_of(row)
+            shown = {"path": link.path, "person": link.person, "link": link.id}
+            await append_audit(
+                session, actor=actor, tenant=row["tenant"], action="link.revoke", subject=link.run_id, old=shown
+            )
+            return link
+        raise NotFound(f'No link "{link_id[:100]}" exists. See: runlane links list')
+
+    return await database.transact(work)
+
+
+def _link_of(row: Row) -> ActionLink:
+    return ActionLink(
+        row["id"], row["run_id"], row["path"], row["person"], load_json(row["response"]), row["created_by"],
+        row["expires_at"],
+    )  # fmt: skip
+
+
+async def note_link_use(database: Database, link: ActionLink, tenant: str, used_by: str | None) -> None:
+    """Note in the audit log that a link has given its answer; `used_by` is the verified person, if there is one."""
 
     async def work(session: Session) -> None:
         shown = {"path": link.path, "person": link.person, "link": link.id, "created_by": link.created_by}
+        if used_by is not None:
+            shown["used_by"] = used_by
         await append_audit(
             session, actor=f"link:{link.id}", tenant=tenant, action="link.use", subject=link.run_id, new=shown
         )

@@ -315,13 +315,14 @@ def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 def _count_verdicts(verdicts: Sequence[Verdict]) -> list[int]:
     """Count new runs and what flow control made of starts; return the times after which runs are due by it."""
     waits_us: list[int] = []
+    new_runs = 0
     for verdict in verdicts:
         count_flow_control(verdict)
         if isinstance(verdict, Accepted):
-            if not verdict.replayed:
-                metrics.RUNS_ACCEPTED.add()
+            new_runs += not verdict.replayed
             if verdict.due_in_us is not None:
                 waits_us.append(verdict.due_in_us)
+    metrics.RUNS_ACCEPTED.add(new_runs)
     return waits_us
 
 

@@ -7,10 +7,11 @@ readers never find a gap. A worker's events are inserted through the fence: only
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, insert, select
+from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, insert, select, true
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import Event, StoredEvent
@@ -19,7 +20,7 @@ from runlane.domain.text import load_json
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import member, now_us
 from runlane.store.sql.schema import run_events, runs
-from runlane.store.sql.statement import Statement, text_list
+from runlane.store.sql.statement import Dialect, Statement, text_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,21 @@ _HAS = Statement(
 
 
 def _lines(batch: FromClause) -> Executable:
+    # A limited subquery for each run: a plain join may read all events, because Postgres estimates many for each run.
+    part = (
+        select(run_events)
+        .where(run_events.c.run_id == batch.c.run_id, run_events.c.seq > batch.c.after)
+        .order_by(run_events.c.seq)
+        .limit(bindparam("limit", type_=Integer()))
+        .correlate(batch)
+        .lateral("next")
+    )
+    e = part.c
+    columns = (e.run_id, e.seq, e.type, e.attempt, e.at, e.data)
+    return select(*columns).select_from(batch.join(part, true())).order_by(e.run_id, e.seq)
+
+
+def _lines_without_lateral(batch: FromClause) -> Executable:
     e = run_events.c
     return (
         select(e.run_id, e.seq, e.type, e.attempt, e.at, e.data)
@@ -107,9 +123,12 @@ def _lines(batch: FromClause) -> Executable:
     )
 
 
-_LINES = Statement(
-    "read_next_events", _lines, {"run_id": Text(), "after": Integer()}, purpose="Read the next events of many runs."
-)
+_AFTER: Final = {"run_id": Text(), "after": Integer()}
+_READ_NEXT: Final = "Read the next events of many runs."
+_LINES: Final[Mapping[Dialect, Statement]] = {
+    "postgresql": Statement("read_next_events", _lines, _AFTER, purpose=_READ_NEXT),
+    "sqlite": Statement("read_next_events", _lines_without_lateral, _AFTER, purpose=_READ_NEXT),
+}
 _PAGE = Statement(
     "read_event_page",
     select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
@@ -161,7 +180,7 @@ async def read_lines(
     database: Database, positions: Sequence[tuple[str, int]], limit: int
 ) -> dict[str, list[StoredEvent]]:
     """Return the stored events of each run after its number, at most `limit` of each."""
-    rows = await read(database, _LINES, [tuple(position) for position in positions], limit=limit)
+    rows = await read(database, _LINES[database.dialect], [tuple(position) for position in positions], limit=limit)
     found: dict[str, list[StoredEvent]] = defaultdict(list)
     for row in rows:
         found[row["run_id"]].append(StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"]))

@@ -288,7 +288,7 @@ async def record(
         await report_waiting(session, [wait for wait in asked if wait["run_id"] in notified])
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
-    await store_graphs(session, graphs)
+    await store_graphs(session, graphs, {row["id"] for row in ended})
     released = await settle_ended(session, ended)
     for run_id, attempt in await _paused_too_late(session, verdicts):
         verdicts[run_id, attempt] = replace(verdicts[run_id, attempt], status=Status.QUEUED)

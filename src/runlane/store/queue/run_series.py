@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.ids import run_id_at
+from runlane.domain.ids import run_id_at, run_id_time_us
 from runlane.domain.run import AGENT, ORCHESTRATION, Status
 from runlane.domain.series import BOUNDS_SECONDS, SeriesCounts
 from runlane.domain.text import dump_json, load_json
@@ -181,6 +181,20 @@ _BY_TENANT = Statement(
     .limit(lit(MAX_ROWS)),
     purpose="Read the figures of every tenant within a time.",
 )
+_NEXT = Statement(
+    "next_run_to_count",
+    select(
+        select(func.min(runs.c.id))
+        .where(runs.c.id >= bindparam("from_id", type_=Text()))
+        .scalar_subquery()
+        .label("id"),
+        select(func.min(runs.c.ended_at))
+        .where(runs.c.ended_at.is_not(None), runs.c.ended_at >= _from)
+        .scalar_subquery()
+        .label("ended_at"),
+    ),
+    purpose="Find the first run that was accepted, and the first that ended, from a time on.",
+)
 _FORGET = Statement(
     "forget_run_series",
     delete(run_series).where(
@@ -253,6 +267,13 @@ def _member(seconds: int, bucket: int, group: Group, counts: SeriesCounts) -> tu
 async def last_counted(session: Session, seconds: int) -> int | None:
     """Return the start of the last bucket that was counted."""
     return (await session.fetch(_LAST, seconds=seconds, all=ALL_TENANTS))[0]["bucket"]
+
+
+async def next_change_us(session: Session, from_us: int) -> int | None:
+    """Return when the next run was accepted or ended, from this time on; None if none was."""
+    row = (await session.fetch(_NEXT, from_id=run_id_at(from_us), from_us=from_us))[0]
+    accepted_at = None if row["id"] is None else run_id_time_us(row["id"])
+    return min((at for at in (accepted_at, row["ended_at"]) if at is not None), default=None)
 
 
 async def forget_buckets(session: Session, seconds: int, before: int) -> None:

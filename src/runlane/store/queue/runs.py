@@ -18,7 +18,7 @@ from runlane.store.queue.waiting_reasons import read_waiting_reason
 from runlane.store.sql.database import Database, read
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import run_attempts, run_inputs, run_results, runs
+from runlane.store.sql.schema import chat_turns, run_attempts, run_inputs, run_results, runs
 from runlane.store.sql.statement import Row, Statement
 
 # An additional column: the start of the first attempt, by primary key. While that attempt runs, it has no row, and its
@@ -45,6 +45,9 @@ _blocked_by = (
     .scalar_subquery()
     .label("blocked_by")
 )
+_chat_session = (
+    select(chat_turns.c.session_id).where(chat_turns.c.run_id == runs.c.id).correlate(runs).scalar_subquery()
+).label("session_id")
 _READ = Statement(
     "read_run",
     select(
@@ -52,10 +55,12 @@ _READ = Statement(
         run_inputs.c.input,
         run_inputs.c.plan,
         run_inputs.c.origin,
+        run_inputs.c.trace,
         run_results.c.result,
         run_results.c.error,
         run_results.c.state,
         _blocked_by,
+        _chat_session,
         STARTED_AT,
     )
     .select_from(
@@ -129,4 +134,10 @@ def run_value(row: Row, *, whole: bool) -> Run:
         schedule_id=origin.get("schedule"),
         slot_us=origin.get("slot"),
         previous_slot_us=origin.get("previous_slot"),
+        trace_id=_trace_id(row["trace"]),
     )
+
+
+def _trace_id(traceparent: str | None) -> str | None:
+    """Return the second part of a stored traceparent, which was checked when the run was accepted."""
+    return None if traceparent is None else traceparent.split("-")[1]

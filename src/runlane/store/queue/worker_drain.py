@@ -1,4 +1,4 @@
-"""Drain a worker from outside: it finishes its runs and claims no more, until that is taken back.
+"""One worker: what it executes and has lost. Drain it: it finishes its runs and claims no more, until that is undone.
 
 The request is a column of the worker's row, which its next heartbeat reads. The status stays `online` for the claim,
 which would otherwise count the worker as lost; readers see `draining`.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, func, select, update
 
-from runlane.domain.views import WorkerInfo
+from runlane.domain.run import Status
+from runlane.domain.views import WorkerInfo, WorkerLoss
 from runlane.errors import Conflict, NotFound
 from runlane.store.access.audit import append_audit
 from runlane.store.queue.workers import LIVE, worker_of
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, now_us
-from runlane.store.sql.schema import runs, workers
+from runlane.store.sql.expressions import lit, now_us, optional
+from runlane.store.sql.rows import from_row
+from runlane.store.sql.schema import run_attempts, runs, workers
 from runlane.store.sql.statement import Statement
 
 _by_id = workers.c.id == bindparam("worker_id")
@@ -40,6 +42,28 @@ _RUNS = Statement(
     .order_by(runs.c.id)
     .limit(lit(_MAX_RUNS)),
     purpose="Read some of the runs that a worker executes.",
+)
+
+
+_LOSSES = Statement(
+    "losses_of_worker",
+    select(
+        run_attempts.c.run_id,
+        run_attempts.c.attempt,
+        run_attempts.c.started_at,
+        run_attempts.c.ended_at,
+        runs.c.target,
+        runs.c.status,
+    )
+    .select_from(run_attempts.join(runs, runs.c.id == run_attempts.c.run_id))
+    .where(
+        run_attempts.c.worker_id == bindparam("worker_id"),
+        run_attempts.c.outcome == lit("lost"),
+        optional("tenant", runs.c.tenant),
+    )
+    .order_by(run_attempts.c.ended_at.desc(), run_attempts.c.run_id)
+    .limit(lit(_MAX_RUNS)),
+    purpose="Read the latest attempts that ended with a worker.",
 )
 
 
@@ -69,6 +93,12 @@ async def running_of_worker(database: Database, worker_id: str, tenant: str | No
     """Return up to 100 runs that a worker executes, of a tenant if given."""
     rows = await database.query(_RUNS, worker_id=worker_id)
     return [row["id"] for row in rows if tenant is None or row["tenant"] == tenant]
+
+
+async def losses_of_worker(database: Database, worker_id: str, tenant: str | None) -> list[WorkerLoss]:
+    """Return up to 100 attempts that ended because this worker died or was cut off, newest first."""
+    rows = await database.query(_LOSSES, worker_id=worker_id, tenant=tenant)
+    return [from_row(WorkerLoss, row, status=Status(row["status"])) for row in rows]
 
 
 def _no_worker(worker_id: str) -> NotFound:

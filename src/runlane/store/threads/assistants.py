@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.assistant import Assistant, AssistantVersion
-from runlane.domain.graph import default_assistant_id
+from runlane.domain.graph import default_assistant_id, metadata_json
 from runlane.domain.native_thread import native_candidates
 from runlane.domain.text import dump_json
 from runlane.errors import Conflict, NotFound, UnknownAssistant, UnknownGraph
@@ -335,7 +335,8 @@ def json_or_none(value: Mapping[str, Any] | None) -> str | None:
 
 def _columns(content: AssistantContent) -> dict[str, Any]:
     given = {name: getattr(content, name) for name in _CONTENT}
-    return {name: dump_json(value) if name in _JSON else value for name, value in given.items()}
+    columns = {name: dump_json(value) if name in _JSON else value for name, value in given.items()}
+    return {**columns, "metadata": metadata_json(content.metadata)}
 
 
 def _content(current: Assistant) -> AssistantContent:

@@ -7,7 +7,7 @@ in a transaction of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from runlane.domain.run import Status
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import by_key_only, lit, now_us, upsert
 from runlane.store.sql.schema import checkpoint_values, checkpoint_writes, checkpoints, runs, thread_runs, threads
-from runlane.store.sql.statement import Statement
+from runlane.store.sql.statement import Row, Statement
 
 
 class StoredCheckpoint(NamedTuple):
@@ -65,7 +65,8 @@ class StoredWrite(NamedTuple):
 class ThreadResult:
     """How a run left its thread, stored with the end of the run. `values` and `interrupts` are JSON.
 
-    `status` is `idle` or `interrupted`. `outcome` is None for a run that did not complete its graph.
+    `status` is `idle` or `interrupted`. `outcome` is None for a run that did not complete its graph. `is_temporary`
+    says that the thread is deleted with the end of the run, unless another run of it is open.
     """
 
     thread: str
@@ -73,6 +74,7 @@ class ThreadResult:
     values: str | None = None
     interrupts: str | None = None
     outcome: str | None = None
+    is_temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _set_result(batch: FromClause) -> Executable:
             error=None,
             state_updated_at=now_us(),
         )
+        .returning(threads.c.key, threads.c.open_runs)
     )
 
 
@@ -265,17 +268,32 @@ SET_OUTCOMES = Statement(
 )
 
 
-async def store_graphs(session: Session, written: Sequence[OwnedWrites]) -> None:
-    """Store what attempts have written, through the fence. RECORD has locked their runs before."""
+async def store_graphs(session: Session, written: Sequence[OwnedWrites], ended: Collection[str]) -> None:
+    """Store what attempts have written, through the fence. RECORD has locked their runs before.
+
+    `ended` are the runs that end in this transaction, under the locks of their threads.
+    """
     if not written:
         return
-    await _store(session, written, STORE_CHECKPOINTS, STORE_VALUES, STORE_WRITES)
     results = [(run_id, attempt, item.thread) for run_id, attempt, item in written if item.thread is not None]
-    await session.fetch(
+    leaving = [result for result in results if result[0] in ended and result[2].is_temporary]
+    changed = await _set_results(session, leaving)
+    # This transaction deletes their threads, so the last checkpoints are not stored first.
+    deleted = {row["key"] for row in changed if row["open_runs"] <= 1}
+    kept = [item for item in written if item[2].thread is None or item[2].thread.thread not in deleted]
+    await _store(session, kept, STORE_CHECKPOINTS, STORE_VALUES, STORE_WRITES)
+    # After the checkpoints: a thread whose state is older than its newest checkpoint is read from that.
+    await _set_results(session, [result for result in results if result[2].thread not in deleted])
+    await session.fetch(SET_OUTCOMES, [(run_id, attempt, end.outcome) for run_id, attempt, end in results])
+
+
+async def _set_results(
+    session: Session, results: Sequence[tuple[str | None, int | None, ThreadResult]]
+) -> Sequence[Row]:
+    return await session.fetch(
         SET_RESULTS,
         [(run_id, attempt, end.thread, end.status, end.values, end.interrupts) for run_id, attempt, end in results],
     )
-    await session.fetch(SET_OUTCOMES, [(run_id, attempt, end.outcome) for run_id, attempt, end in results])
 
 
 async def store_alone(session: Session, written: GraphWrites, run_id: str | None = None) -> None:

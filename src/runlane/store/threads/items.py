@@ -8,6 +8,7 @@ rank.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -43,7 +44,10 @@ from runlane.store.sql.statement import Row, Statement
 _MINUTE_US: Final = 60_000_000.0
 _END: Final = "\x1f"
 _AFTER_END: Final = "\x20"
-_PAGE: Final = 500
+# Few, because an item may be large.
+_PAGE: Final = 100
+# What a search reads at most, in characters of values and indexed text.
+MAX_SCANNED: Final = 128 * 1024 * 1024
 SWEPT_AT_ONCE: Final = 500
 # The rank constant of reciprocal rank fusion.
 _RANK: Final = 60
@@ -250,7 +254,7 @@ async def search_items(session: Session, tenant: str, query: ItemQuery) -> list[
     # Without a query the first items are the result; with one, any item may be the best.
     enough = wanted if query.query is None else None
     rows = await _scan(session, tenant, query, enough)
-    ranked = [_item(row) for row in rows] if query.query is None else _ranked(rows, query)
+    ranked = [_item(row) for row in rows] if query.query is None else await _ranked_aside(rows, query)
     found = ranked[query.offset : wanted]
     if query.refresh_ttl:
         await session.fetch(_TOUCH, [(tenant, encode_namespace(item.namespace), item.key) for item in found])
@@ -298,6 +302,7 @@ async def _scan(session: Session, tenant: str, query: ItemQuery, enough: int | N
     first, last = _range(query.prefix)
     place = ("", "")
     found: list[Row] = []
+    scanned = 0
     while True:
         rows = await session.fetch(
             _SCAN,
@@ -309,11 +314,26 @@ async def _scan(session: Session, tenant: str, query: ItemQuery, enough: int | N
             limit=_PAGE,
             rule=rule_text(query.rule),
         )
+        scanned += sum(len(row["value"]) + len(row["text"] or "") for row in rows)
+        if scanned > MAX_SCANNED:
+            raise InvalidRequest(
+                f"The search reads more than {MAX_SCANNED} characters of items. Give a longer namespace prefix, or a "
+                "smaller offset."
+            )
         wanted = query.filter
         found += rows if not wanted else [row for row in rows if matches_filter(load_json(row["value"]), wanted)]
         if len(rows) < _PAGE or (enough is not None and len(found) >= enough):
             return found
         place = (rows[-1]["namespace"], rows[-1]["key"])
+
+
+async def _ranked_aside(rows: Sequence[Row], query: ItemQuery) -> list[StoredItem]:
+    """Rank items in a thread: all words below the prefix are compared, and the event loop serves others meanwhile."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # a thread of SQLite executes the whole transaction
+        return _ranked(rows, query)
+    return await asyncio.to_thread(_ranked, rows, query)
 
 
 def _ranked(rows: Sequence[Row], query: ItemQuery) -> list[StoredItem]:

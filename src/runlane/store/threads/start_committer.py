@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from runlane.errors import Unavailable
@@ -28,10 +28,14 @@ class _Request(NamedTuple):
 
 
 class StartCommitter:
-    """Accepts runs of threads for all requests of a process. It needs no start: it works while requests wait."""
+    """Accepts runs of threads for all requests of a process. It needs no start: it works while requests wait.
 
-    def __init__(self, database: Database) -> None:
+    `ring` wakes a worker of each of these lanes.
+    """
+
+    def __init__(self, database: Database, ring: Callable[[Collection[str]], None]) -> None:
         self._database = database
+        self._ring = ring
         self._waiting: deque[_Request] = deque()
         self._working: set[asyncio.Task[None]] = set()
         # Counted here, since a task that has found nothing more to do is in the set for another moment.
@@ -75,8 +79,9 @@ class StartCommitter:
         return batch
 
     async def _accept(self, batch: Sequence[_Request]) -> None:
+        starts = [start for request in batch for start in request.starts]
         try:
-            started = iter(await start_runs(self._database, [start for request in batch for start in request.starts]))
+            accepted = await start_runs(self._database, starts)
         except Exception as error:  # noqa: BLE001 - raised in the caller whose request causes it
             if len(batch) == 1 or isinstance(error, Unavailable):
                 # The database is not available for any of them, or it is not known whether they are stored.
@@ -86,10 +91,15 @@ class StartCommitter:
             for request in batch:
                 await self._accept([request])
         else:
+            started = iter(accepted)
             for request in batch:
-                accepted = [next(started) for _ in request.starts]
+                own = [next(started) for _ in request.starts]
                 if not request.answer.done():
-                    request.answer.set_result(accepted)
+                    request.answer.set_result(own)
+            # A worker takes all runs that it can execute, so one bell for each graph is enough.
+            ready = {(run.accepted.lane, start.graph_id) for start, run in zip(starts, accepted, strict=True)}
+            for lane, _ in sorted(ready):
+                self._ring([lane])
 
 
 def _refuse(request: _Request, error: Exception) -> None:

@@ -29,6 +29,8 @@ from runlane.store.threads.plain_values import plain_value
 
 State = dict[str, Any]
 
+# Each state of a history has all values, so the answer to one request could be many times the size of a thread.
+MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024
 _NO_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _ERROR: Final = "__error__"
 _INTERRUPT: Final = "__interrupt__"
@@ -108,18 +110,26 @@ async def read_history(
     checkpoint_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> list[State]:
-    """Return the states of a thread, newest first. `before` is the id of a checkpoint."""
+    """Return the states of a thread, newest first. `before` is the id of a checkpoint.
+
+    States that exceed MAX_HISTORY_BYTES together are left out from the first of them on, but for the newest.
+    """
     wanted = metadata or {}
     query: CheckpointQuery | None = CheckpointQuery(thread, ns, checkpoint_id, before)
     found: list[CheckpointRecord] = []
-    while query is not None and len(found) < limit:
+    size = 0
+    while query is not None and len(found) < limit and size <= MAX_HISTORY_BYTES:
         page, query = await read_checkpoints(
             database,
             query,
             limit - len(found),
             lambda stored: all(stored.get(name) == value for name, value in wanted.items()),
         )
-        found += page
+        for record in page:
+            size += sum(len(data) for _, data in record.values.values())
+            if found and size > MAX_HISTORY_BYTES:
+                break
+            found.append(record)
     return [describe_state(record) for record in found]
 
 

@@ -76,7 +76,7 @@ class ThreadStart:
 
     def with_run(self, run: NewRun) -> ThreadStart:
         """Return the start of a run that belongs to the thread."""
-        plan = ThreadPlan(self.thread_id, self.key, self.assistant_id, self.operation)
+        plan = ThreadPlan(self.thread_id, self.key, self.assistant_id, self.operation, is_temporary=self.deletes)
         ready = run._replace(
             ordering_key=thread_ordering_key(self.tenant, self.thread_id),
             plan=dump_json({**load_json(run.plan or "{}"), THREAD_PLAN: plan.to_dict()}),

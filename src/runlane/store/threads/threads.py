@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from runlane.domain.access_rule import AccessRule, rule_text
-from runlane.domain.graph import ThreadStatus, thread_key, thread_ordering_key
+from runlane.domain.graph import ThreadStatus, metadata_json, thread_key, thread_ordering_key
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import Thread, ThreadTtl
@@ -235,7 +235,7 @@ async def create_thread_in(
         key=thread_key(tenant, thread_id),
         tenant=tenant,
         thread_id=thread_id,
-        metadata=dump_json(metadata or {}),
+        metadata=metadata_json(metadata or {}),
         config=dump_json(config or {}),
         ttl_minutes=None if ttl is None else ttl.minutes,
         ttl_strategy=None if ttl is None else ttl.strategy,
@@ -287,7 +287,7 @@ async def patch_thread(
             now: int = (await session.fetch(_NOW))[0]["now"]
             expires_at = now + ttl.minutes * _MINUTE_US
             expiry = {"ttl_minutes": ttl.minutes, "ttl_strategy": ttl.strategy, "expires_at": expires_at}
-        return thread_of((await session.fetch(_PATCH, key=key, metadata=dump_json(merged), **expiry))[0])
+        return thread_of((await session.fetch(_PATCH, key=key, metadata=metadata_json(merged), **expiry))[0])
 
     return await database.transact(work)
 

@@ -45,7 +45,7 @@ export function pathOfHit(kind: string, id: string): string {
   const name = encodeURIComponent(id)
   const paths: Record<string, string> = {
     run: `/runs/${name}`,
-    lane: `/lanes?lane=${name}`,
+    lane: `/lanes/${name}`,
     worker: `/workers?worker=${name}`,
     session: `/chat/${name}`,
     conversation: `/chat/${name}`,

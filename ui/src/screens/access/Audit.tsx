@@ -29,13 +29,19 @@ function useKeyNames(): Map<string, string> {
   return new Map((keys.data?.keys ?? []).map((key) => [key.id, key.name]))
 }
 
+/** The ids of the keys with this name. Without such a key, the given string is an id itself. */
+function actorsOf(text: string, names: Map<string, string>): string[] {
+  const ids = [...names].filter(([, name]) => name.toLowerCase() === text.trim().toLowerCase()).map(([id]) => id)
+  return ids.length === 0 ? [text.trim()] : ids.slice(0, 100)
+}
+
 export function Audit({ address }: { address: Address }) {
   const [opened, setOpened] = useState<Entry | null>(null)
   const actor = address.get('actor')
   const names = useKeyNames()
   const nameOf = (entry: Entry) => names.get(entry.actor) ?? entry.actor
-  const { query, pages } = usePages('/api/v2/audit', { query: { action: address.get('action') ?? undefined, subject: address.get('subject') ?? undefined, ...useTenantParam() } }, { topics: ['access'] })
-  const entries = pages.flatMap((page) => page.entries).filter((entry) => actor === null || `${entry.actor} ${nameOf(entry)}`.toLowerCase().includes(actor.toLowerCase()))
+  const { query, pages } = usePages('/api/v2/audit', { query: { action: address.get('action') ?? undefined, subject: address.get('subject') ?? undefined, actor: actor === null ? undefined : actorsOf(actor, names), ...useTenantParam() } }, { topics: ['access'] })
+  const entries = pages.flatMap((page) => page.entries)
   return (
     <Panel title="Audit log" flush actions={<span className="flex flex-wrap gap-1.5"><Filter address={address} name="actor" label="Actor" /><Filter address={address} name="action" label="Action" /><Filter address={address} name="subject" label="Subject" /></span>}>
       <Loaded query={query}>

@@ -9,6 +9,7 @@ import { asCli } from '@/format/command'
 import { oneLine, shortId } from '@/format/text'
 import { useHold } from '@/live/refresh'
 import { Button } from '@/parts/Button'
+import { cx } from '@/parts/classes'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
 import { Select, TextInput } from '@/parts/form/Field'
@@ -59,6 +60,8 @@ export function readFilter(address: Address, tenant: { tenant?: string }): Lette
 }
 
 function Filters({ address }: { address: Address }) {
+  const used = TEXT_FILTERS.some(([name]) => address.get(name) !== null)
+  const [all, setAll] = useState(used)
   return (
     <div role="search" aria-label="Filter dead letters" className="flex flex-wrap items-center gap-1.5">
       <Select aria-label="State" value={address.get('state') ?? ''} options={[['', 'Open or acknowledged'], ...Object.entries(LETTER_STATES).map(([state, { word }]) => [state, word] as [string, string])]} onChange={(event) => address.set({ state: event.target.value || null }, { push: true })} />
@@ -68,11 +71,12 @@ function Filters({ address }: { address: Address }) {
           aria-label={label}
           placeholder={label}
           defaultValue={address.get(name) ?? ''}
-          className="w-32!"
+          className={cx('w-32!', !all && 'max-md:hidden')}
           onKeyDown={(event) => event.key === 'Enter' && address.set({ [name]: event.currentTarget.value || null }, { push: true })}
           onBlur={(event) => event.target.value !== (address.get(name) ?? '') && address.set({ [name]: event.target.value || null }, { push: true })}
         />
       ))}
+      {!all && <Button small className="md:hidden" onClick={() => setAll(true)}>More filters</Button>}
       {address.get('fingerprint') !== null && <Button small onClick={() => address.set({ fingerprint: null })}>One cause only · clear</Button>}
     </div>
   )

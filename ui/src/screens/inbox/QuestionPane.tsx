@@ -17,6 +17,7 @@ import { Target } from '@/screens/runs/runColumns'
 import { argumentsOf, expiryText, keyOfQuestion, kindText, toolOf } from './kinds'
 import { MakeLink } from './MakeLink'
 import { QuestionForm } from './QuestionForm'
+import { QuestionLinks } from './QuestionLinks'
 
 function claimAction(question: Question, release: boolean): Action {
   return {
@@ -140,6 +141,7 @@ export function QuestionPane({ selected, first, onAnswered, back }: { selected: 
         {question.due_at !== null && <span>Due <Time at={question.due_at} style="relative" />.</span>} {expiryText(question)}
       </p>
       {!open && <Closed detail={detail} />}
+      {open && <QuestionLinks question={question} />}
       <QuestionForm key={keyOfQuestion(question)} question={question} closed={!open} onAnswered={onAnswered} />
     </article>
   )

@@ -55,7 +55,7 @@ function UsageTable({ rows, total, head }: { rows: Row[]; total: Row; head: stri
         <tbody>
           {[...rows, { ...total, key: 'Total' }].map((row, index) => (
             <tr key={`${row.key} ${index}`} className={`border-b border-line ${index === rows.length ? 'font-semibold' : ''}`}>
-              <th scope="row" className="max-w-80 truncate px-3 py-1.5 font-medium">{row.key === '' ? 'Steps without an agent' : visible(row.key)}</th>
+              <th scope="row" className="max-w-80 truncate px-3 py-1.5 font-medium">{row.key === '' ? 'Without an agent' : visible(row.key)}</th>
               <td className="px-3 py-1.5">{index === rows.length || most === 0 ? formatCost(row.cost_usd) : <Meter label={`Cost of ${row.key}`} value={row.cost_usd ?? 0} max={most} text={formatCost(row.cost_usd)} />}</td>
               <td className="tabular px-3 py-1.5 text-right">{formatCount(row.calls)}</td>
               <td className="tabular px-3 py-1.5 text-right">{formatCount(row.tokens_in)}</td>

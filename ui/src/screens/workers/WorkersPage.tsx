@@ -65,7 +65,7 @@ export default function WorkersPage() {
   const gone = address.get('gone') !== null
   const group = address.get('group') ?? 'version'
   const query = useApi('/api/v2/workers', { query: { gone } }, { topics: ['workers'], pollMs: 5_000, keep: true })
-  const opened = query.data?.workers.find((worker) => worker.worker_id === address.get('worker'))
+  const opened = address.get('worker')
   const versions = new Set((query.data?.workers ?? []).filter((worker) => !isGone(worker)).map((worker) => worker.version))
   return (
     <Page fill>
@@ -89,7 +89,7 @@ export default function WorkersPage() {
           }
         </Loaded>
       </section>
-      {opened !== undefined && <WorkerDialog worker={opened} onClose={() => address.set({ worker: null })} />}
+      {opened !== null && <WorkerDialog key={opened} workerId={opened} onClose={() => address.set({ worker: null })} />}
     </Page>
   )
 }

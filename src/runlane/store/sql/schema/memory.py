@@ -48,7 +48,9 @@ Index("memory_vaults_id", memory_vaults.c.tenant, memory_vaults.c.id)
 
 # `last_seq` is the number of the last operation. In the database it is also the replicated one; in the file of a node
 # that is `applied_seq`. `owner` is the node that may write, `epoch` grows whenever the owner changes. `parked` and
-# `stale` are used in files only: replication has stopped, the local copy has to be read again.
+# `stale` are used in files only: replication has stopped, the local copy has to be read again. `requested_by` is the
+# process that needs the memory, `requested_at` when the request was last renewed, or when the memory was released to
+# that process; files have neither.
 memories = Table(
     "memories",
     metadata,
@@ -66,7 +68,10 @@ memories = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("parked", Boolean, nullable=False),
     Column("stale", Boolean, nullable=False),
+    Column("requested_by", Text),
+    Column("requested_at", BigInteger),
 )
+REQUEST_COLUMNS: Final = frozenset({"requested_by", "requested_at"})
 Index("memories_title", memories.c.vault_id, memories.c.title, unique=True)
 Index("memories_tenant", memories.c.tenant, memories.c.id)
 Index(
@@ -74,6 +79,12 @@ Index(
     memories.c.owner,
     postgresql_where=memories.c.owner.is_not(None),
     sqlite_where=memories.c.owner.is_not(None),
+)
+Index(
+    "memories_requested",
+    memories.c.owner,
+    postgresql_where=memories.c.requested_by.is_not(None),
+    sqlite_where=memories.c.requested_by.is_not(None),
 )
 
 # A deleted entry keeps its row without its content, so that deleting it again and late changes of it do nothing.

@@ -236,6 +236,16 @@ run_attempts = Table(
     sqlite_with_rowid=False,
 )
 
+_LOST = "outcome = 'lost'"
+# The losses of a worker, newest first.
+Index(
+    "run_attempts_lost",
+    run_attempts.c.worker_id,
+    run_attempts.c.ended_at,
+    postgresql_where=text(_LOST),
+    sqlite_where=text(_LOST),
+)
+
 run_steps = Table(
     "run_steps",
     metadata,

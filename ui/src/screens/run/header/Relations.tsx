@@ -2,8 +2,10 @@
 import type { ReactNode } from 'react'
 import { Link } from 'wouter'
 import type { Run } from '@/api/types'
+import { useSession } from '@/app/session'
 import { plural } from '@/format/number'
 import { shortId } from '@/format/text'
+import { CopyIconButton } from '@/parts/Copy'
 import { StatusIcon } from '@/parts/Status'
 
 function Relation({ term, children }: { term: string; children: ReactNode }) {
@@ -17,6 +19,26 @@ function Relation({ term, children }: { term: string; children: ReactNode }) {
 
 const LINK = 'inline-flex items-center gap-1 text-accent hover:underline'
 const SHOWN = 4
+
+/** The page of a trace in the tracing system that the server names; only an http address is one. */
+function tracePage(template: string | null | undefined, traceId: string): string | null {
+  return template && /^https?:\/\//.test(template) ? template.replaceAll('{trace_id}', encodeURIComponent(traceId)) : null
+}
+
+function Trace({ traceId }: { traceId: string | null }) {
+  const { info } = useSession()
+  if (traceId === null) return null
+  const page = tracePage(info.trace_url, traceId)
+  const id = <code title={traceId} className="font-mono text-xs">{shortId(traceId)}</code>
+  return (
+    <Relation term="Trace">
+      <span className="flex items-center gap-0.5">
+        {page === null ? id : <a href={page} target="_blank" rel="noopener noreferrer" className={LINK}>{id}</a>}
+        <CopyIconButton text={traceId} label="Copy the trace id" />
+      </span>
+    </Relation>
+  )
+}
 
 export function Relations({ run }: { run: Run }) {
   return (
@@ -69,6 +91,7 @@ export function Relations({ run }: { run: Run }) {
             ))}
         </Relation>
       )}
+      <Trace traceId={run.trace_id} />
       {run.worker_id !== null && (
         <Relation term="Worker">
           <Link href={`/workers?worker=${run.worker_id}`} className={LINK}>

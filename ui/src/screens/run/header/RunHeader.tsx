@@ -7,7 +7,6 @@ import { hasSteps, type Run, targetParts } from '@/api/types'
 import { useNow } from '@/app/clock'
 import { formatDuration } from '@/format/duration'
 import { formatCost, formatCount } from '@/format/number'
-import { shortId } from '@/format/text'
 import { secondsBetween } from '@/format/time'
 import { CopyIconButton } from '@/parts/Copy'
 import { Status } from '@/parts/Status'
@@ -15,9 +14,10 @@ import { Elapsed, Time } from '@/parts/Time'
 import { Tag, Target } from '@/screens/runs/runColumns'
 import { isEnded } from '@/text/status'
 import type { RunStore } from '../model/store'
+import { Ancestors } from './Ancestors'
+import { FailureNote } from './FailureNote'
 import { Relations } from './Relations'
 import { RunButtons } from './RunButtons'
-import { RunError } from './RunError'
 import { WhyItWaits } from './WhyItWaits'
 
 function Fact({ term, children, wide = false }: { term: string; children: ReactNode; wide?: boolean }) {
@@ -71,14 +71,7 @@ export function RunHeader({ run, store }: { run: Run; store: RunStore }) {
           <Link href="/runs" className="hover:underline">
             Runs
           </Link>
-          {run.parent !== null && (
-            <>
-              <ChevronRight size={13} aria-hidden />
-              <Link href={`/runs/${run.parent.run_id}`} className="font-mono text-xs hover:underline" title={`Called by ${run.parent.path}`}>
-                {shortId(run.parent.run_id)}
-              </Link>
-            </>
-          )}
+          {run.parent !== null && <Ancestors parent={run.parent} depth={1} />}
           <ChevronRight size={13} aria-hidden />
         </nav>
         <h1 className="flex min-w-0 items-center gap-2 text-lg font-semibold">
@@ -121,7 +114,7 @@ export function RunHeader({ run, store }: { run: Run; store: RunStore }) {
         </Fact>
         {hasSteps(run.target) && <Usage run={run} />}
         <Fact term="Lane">
-          <Link href={`/lanes?lane=${encodeURIComponent(run.lane)}`} className="hover:underline">
+          <Link href={`/lanes/${encodeURIComponent(run.lane)}`} className="text-accent hover:underline">
             {run.lane}
           </Link>
         </Fact>
@@ -130,7 +123,7 @@ export function RunHeader({ run, store }: { run: Run; store: RunStore }) {
         </Fact>
         {run.ordering_key !== null && (
           <Fact term="Key">
-            <Link href={`/runs?key=${encodeURIComponent(run.ordering_key)}&window=all`} className="max-w-60 truncate hover:underline">
+            <Link href={`/runs?key=${encodeURIComponent(run.ordering_key)}&window=all`} className="max-w-60 truncate text-accent hover:underline">
               {run.ordering_key}
             </Link>
           </Fact>
@@ -147,9 +140,7 @@ export function RunHeader({ run, store }: { run: Run; store: RunStore }) {
         <Relations run={run} />
       </dl>
       {run.error !== null && run.status === 'failed' && (
-        <div role="alert" className="rounded-md border border-line bg-bad-soft px-3 py-1.5">
-          <RunError error={run.error} brief />
-        </div>
+        <FailureNote run={run} error={run.error} />
       )}
       <WhyItWaits run={run} />
     </header>

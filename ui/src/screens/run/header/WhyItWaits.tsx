@@ -16,7 +16,7 @@ function RunLink({ id }: { id: string }) {
 }
 
 /** The sentence of the server, with its runs as links. */
-function Reason({ message, runs }: { message: string; runs: string[] }) {
+function Reason({ message, runs, lane }: { message: string; runs: string[]; lane: unknown }) {
   const sentence = `${message.charAt(0).toUpperCase()}${message.slice(1)}${/[.!?]$/.test(message) ? '' : '.'}`
   const others = runs.filter((id) => !message.includes(id))
   return (
@@ -24,7 +24,12 @@ function Reason({ message, runs }: { message: string; runs: string[] }) {
       {sentence.split(/(run_[0-9a-f]{32})/).map((part, index) => (part.startsWith('run_') ? <RunLink key={part} id={part} /> : <span key={index}>{visible(part)}</span>))}{' '}
       {others.map((id) => (
         <RunLink key={id} id={id} />
-      ))}
+      ))}{' '}
+      {typeof lane === 'string' && (
+        <Link href={`/lanes/${encodeURIComponent(lane)}`} className="text-accent underline">
+          Lane {lane}
+        </Link>
+      )}
     </span>
   )
 }
@@ -52,11 +57,11 @@ function Wait({ wait }: { wait: Question }) {
 }
 
 function reasonOf(run: Run): ReactNode {
-  if (run.waiting_reason !== null) return <Reason message={run.waiting_reason.message} runs={run.waiting_reason.runs} />
+  if (run.waiting_reason !== null) return <Reason message={run.waiting_reason.message} runs={run.waiting_reason.runs} lane={run.waiting_reason.refs.lane} />
   if (run.status === 'awaiting_approval') return 'It is held until a person approves the start.'
   if (run.status === 'scheduled') return <span>It is due at <Time at={run.due_at} style="exact" /> (<Time at={run.due_at} style="relative" />).</span>
   if (run.status === 'blocked' && run.blocked_by !== null) return <span>It waits for its ordering key “{run.ordering_key}”, which <RunLink id={run.blocked_by} /> holds.</span>
-  if (run.status === 'queued') return <span>It is ready and waits for a free slot in the lane <Link href={`/lanes?lane=${encodeURIComponent(run.lane)}`} className="text-accent underline">{run.lane}</Link>.</span>
+  if (run.status === 'queued') return <span>It is ready and waits for a free slot in the lane <Link href={`/lanes/${encodeURIComponent(run.lane)}`} className="text-accent underline">{run.lane}</Link>.</span>
   return null
 }
 
