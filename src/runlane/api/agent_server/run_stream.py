@@ -28,6 +28,8 @@ _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 class RunFollower:
     """One reader of one run of a thread, with the interface of a Follower."""
 
+    __slots__ = ("_database", "_ended", "_follower", "_run_id")
+
     def __init__(self, database: Database, run_id: str, follower: Follower) -> None:
         self._database = database
         self._run_id = run_id
