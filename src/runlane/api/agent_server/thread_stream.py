@@ -207,7 +207,7 @@ class ThreadFollower:
             return
         encoding = GraphEncoding(modes, seq, prefix=f"{run_at_us}.")
         follower = await self._parts.tail.follow(run_id, encoding.reads_after, encoding)
-        self._current = RunFollower(self._parts.database, run_id, follower)
+        self._current = RunFollower(self._parts.results, run_id, follower)
 
     async def _open_native(self, run: ThreadRun, modes: Sequence[str], seq: int, prefix: str) -> None:
         database = self._parts.database
