@@ -85,15 +85,15 @@ async def test_readers_of_a_new_run_get_the_events_after_its_acceptance(store: S
         run_id = await store.add()
         readers = [tail.follow_new(run_id, Types())]
         await store.claim_one()
-        assert await readers[0].next(10) == b"picked_up "
+        assert await readers[0].next(10) == b"worker_picked_up "
         # The feed has moved on, so this one reads the database first.
         readers.append(tail.follow_new(run_id, Types()))
         await cancel_run(store.database, run_id)
-        for before, reader in zip((b"picked_up ", b""), readers, strict=True):
+        for before, reader in zip((b"worker_picked_up ", b""), readers, strict=True):
             received = before
             while b"cancel" not in received:
                 received += await reader.next(10)
-            assert received.split() == [b"picked_up", b"cancel_requested"]
+            assert received.split() == [b"worker_picked_up", b"cancel_requested"]
             reader.close()
     finally:
         await tail.stop()
@@ -107,7 +107,7 @@ async def test_the_notice_of_the_claim_reaches_the_reader_of_a_new_run_without_a
     reader = tail.follow_new(run_id, Types())
     claimed = await store.claim_one()
     bus.publish([claimed.notice])
-    assert await reader.next(0) == b"picked_up "
+    assert await reader.next(0) == b"worker_picked_up "
     reader.close()
 
 
