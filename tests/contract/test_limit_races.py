@@ -194,9 +194,9 @@ async def test_a_run_without_limits_has_the_single_statement(
     database = limited.store.database
     execute = database.execute_single
 
-    async def noted(compound: CompoundWrite, members: Any) -> Any:
+    async def noted(compound: CompoundWrite, members: Any, **params: Any) -> Any:
         single.append(compound.name)
-        return await execute(compound, members)
+        return await execute(compound, members, **params)
 
     monkeypatch.setattr(database, "execute_single", noted)
     committer = Committer(database, lambda lanes: None)
