@@ -74,10 +74,8 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
 
 
 def _summary(changed: FromClause) -> Select[Any]:
-    c = changed.c
-    return select(
-        func.count().label("stored"), func.min(c.status).label("status"), func.min(c.lane).label("lane")
-    ).select_from(changed)
+    values = {"stored": func.count(), "status": func.min(changed.c.status), "lane": func.min(changed.c.lane)}
+    return select(*(value.label(name) for name, value in values.items())).select_from(changed)
 
 
 _ACCEPT_ALIKE = CompoundWrite(

@@ -36,8 +36,8 @@ BATCH_SIZE = 1000
 # And their characters: a statement of hundreds of megabytes would always exceed its timeout.
 BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
-# How long the statement for runs that are alike is not tried after it refused some: limits are full, or other processes
-# write all the time.
+# How long runs with limits are not accepted without a transaction after that was refused: keys are full, or other
+# processes write all the time.
 _ALIKE_PAUSE_SECONDS = 0.5
 
 
@@ -226,23 +226,24 @@ class Committer:
             if limited or self._database.dialect == "sqlite" or not is_plain(new_runs) or self._must_read_clocks():
                 return None
             store = accept_shared
+        elif not limited and len(new_runs) > 1 and self._database.dialect == "postgresql" and are_alike(new_runs):
+            store = accept_alike
         failpoint("accept.before_commit")
-        stored = await self._accept_alike(new_runs, limited=limited) if store is accept_alone else None
-        if stored is not None:
-            pass
-        elif limited:
-            stored = await accept_limited(self._database, new_runs, lambda early: keep(_result_of(batch, early)))
+        if limited:
+            stored = await self._accept_alike_limited(new_runs)
+            if stored is None:
+                stored = await accept_limited(self._database, new_runs, lambda early: keep(_result_of(batch, early)))
         else:
             stored = await store(self._database, new_runs)
-            self._note_refused(tenants, alone=store is accept_alone, refused=stored is None)
+            self._note_refused(tenants, alone=store is not accept_shared, refused=stored is None)
         return None if stored is None else _result_of(batch, stored)
 
-    async def _accept_alike(self, new_runs: Sequence[NewRun], *, limited: bool) -> Mapping[str, Accepted] | None:
-        """Store runs that differ in little with one statement, if the last refusal of it was not a moment ago."""
-        if self._database.dialect == "sqlite" or time.monotonic() < self._alike_at or not are_alike(new_runs):
+    async def _accept_alike_limited(self, new_runs: Sequence[NewRun]) -> Mapping[str, Accepted] | None:
+        """Store runs with a concurrency key each without a transaction, unless that was refused a moment ago."""
+        if self._database.dialect != "postgresql" or time.monotonic() < self._alike_at or not are_alike(new_runs):
             return None
-        limits = alike_limits(new_runs) if limited else None
-        if limits is None and (limited or len(new_runs) == 1):
+        limits = alike_limits(new_runs)
+        if limits is None:
             return None
         stored = await accept_alike(self._database, new_runs, limits)
         if stored is None:
