@@ -176,8 +176,8 @@ async def accept_alike(
 ) -> dict[str, Accepted] | None:
     """Store runs that are alike with one statement; return the verdicts by id.
 
-    Return None, with nothing stored, if a tenant has limits or shares lanes, or some runs exist; with `limits` also if
-    a key has no room for all its runs, or another transaction wrote at the same time.
+    Return None, with nothing stored, if a tenant has limits or shares lanes, or some runs exist. With `limits`, return
+    None as well if a key has no room for all its runs, or another transaction wrote at the same time.
     """
     shared: dict[str, Any] = dict(zip(_SHARED, _shape(requests[0]), strict=True))
     try:
