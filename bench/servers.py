@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -79,6 +79,16 @@ class Servers:
         """Return the settings of Postgres that the figures depend on."""
         rows = await query(self._postgres.url, "select name, setting from pg_settings where name = any($1)", SHOWN)
         return {row["name"]: row["setting"] for row in rows}
+
+    def postgres_cpu_ns(self) -> int:
+        """Return the CPU time that the processes of Postgres have used so far, without those that have ended."""
+        server = Path("/proc", str(self._postgres.pid))
+        processes = [server.name, *(server / "task" / server.name / "children").read_text().split()]
+        total = 0
+        for pid in processes:
+            with suppress(OSError):  # it has ended since
+                total += int(Path("/proc", pid, "schedstat").read_text().split()[0])
+        return total
 
     async def checkpoint(self) -> None:
         """Run a checkpoint, so that none caused by the preparation occurs during the measurement."""

@@ -77,9 +77,11 @@ class FaultyDatabase:
             raise CommitInDoubt(self._mark(sessions[-1], committed=True))
         return value
 
-    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]], /, **params: Any
+    ) -> Sequence[Row]:
         try:
-            return await self.transact(lambda session: session.write(compound, members))
+            return await self.transact(lambda session: session.write(compound, members, **params))
         except CommitInDoubt as doubt:
             raise Unavailable("The database does not respond.") from doubt
         except (sqlite3.IntegrityError, asyncpg.UniqueViolationError) as error:

@@ -71,8 +71,10 @@ class Doubtful:
             raise CommitInDoubt("1")
         return await self._inner.transact(work)
 
-    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._inner.execute_single(compound, members)
+    async def execute_single(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]], /, **params: Any
+    ) -> Sequence[Row]:
+        return await self._inner.execute_single(compound, members, **params)
 
     async def was_committed(self, mark: str) -> bool:
         if self.away:

@@ -185,8 +185,10 @@ class Interleaved:
     async def was_committed(self, mark: str) -> bool:
         return await self._database.was_committed(mark)
 
-    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._database.execute_single(compound, members)
+    async def execute_single(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]], /, **params: Any
+    ) -> Sequence[Row]:
+        return await self._database.execute_single(compound, members, **params)
 
     async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         return await self._database.query(statement, **params)

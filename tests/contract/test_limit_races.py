@@ -13,7 +13,7 @@ from runlane.bus.memory import MemoryBus
 from runlane.domain.run import Status
 from runlane.domain.tenant import TenantLimits
 from runlane.store.access.tenants import create_tenant
-from runlane.store.queue.accept import accept
+from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.admitter import Admitter
 from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.committer import Committer
@@ -74,26 +74,31 @@ async def test_two_accepts_of_one_key_at_once_admit_one(limited: LimitedStore) -
 
 # SQLite has one write transaction at a time.
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
-async def test_a_committer_counts_what_the_holder_of_the_key_commits(limited: LimitedStore) -> None:
-    """The accept of another process takes the last slot; the statement that counts begins after its commit."""
-    runs = [new_run(limits=(limit("a", 1),)) for _ in range(2)]
+@pytest.mark.parametrize("case", ["alike", "alike, after another commit", "not alike"])
+async def test_a_committer_counts_what_the_holder_of_the_key_commits(limited: LimitedStore, case: str) -> None:
+    """The accept of another process takes the last slot, and commits after the accept of the committer has begun."""
+    first, second = (new_run(limits=(limit("a", 1),)) for _ in range(2))
+    others = [new_run(limits=(limit("b", 1),), priority=1)] if case == "not alike" else []
     taken, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow_accept(session: Session) -> None:
-        await session.lock(exclusive=accept_locks(runs[:1]))
-        await accept(session, runs[:1], holds_limits=True)
+        await session.lock(exclusive=accept_locks([first]))
+        await accept(session, [first], holds_limits=True)
         taken.set()
         await go_on.wait()
 
     accepting = asyncio.create_task(limited.store.database.transact(slow_accept))
     await taken.wait()
+    if case == "alike, after another commit":
+        # The next transaction has the first number that is not seen, although a lower one is in progress.
+        await limited.store.add()
     committer = Committer(limited.store.database, lambda lanes: None)
     await committer.start()
-    second = asyncio.create_task(committer.accept(runs[1:], 30))
+    late = asyncio.create_task(committer.accept([second, *others], 30))
     await eventually(lambda: _waits_for_lock(limited.store))
     go_on.set()
     await accepting
-    (verdict,) = await second
+    verdict, *_ = await late
     await committer.stop()
     assert not isinstance(verdict, Exception)
     assert verdict.status is Status.BLOCKED
@@ -166,25 +171,66 @@ class Counting:
 
 
 @pytest.mark.parametrize("size", [2, 200])
+@pytest.mark.parametrize("alike", [True, False])
 async def test_a_batch_costs_a_constant_number_of_statements(
-    limited: LimitedStore, size: int, monkeypatch: pytest.MonkeyPatch
+    limited: LimitedStore, size: int, alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    names = _count_statements(limited, monkeypatch)
+    wanted = [new_run(limits=(limit(str(n), 1),), priority=0 if alike else n % 2) for n in range(size)]
+    assert set(await _statuses(limited, wanted)) == {Status.QUEUED}
+    if limited.store.database.dialect == "sqlite":
+        assert names == Counter(["read_limit_room", "accept_limited"])
+    else:
+        assert names == Counter(["accept_alike_limited" if alike else "accept_counted"])
+
+
+def _count_statements(limited: LimitedStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     names: Counter[str] = Counter()
     database = limited.store.database
-    transact = database.transact
+    transact, execute = database.transact, database.execute_single
 
     async def counting(work: Any) -> Any:
         return await transact(lambda session: work(Counting(session, names)))
 
+    async def noted(compound: CompoundWrite, members: Any, **params: Any) -> Any:
+        names[compound.name] += 1
+        return await execute(compound, members, **params)
+
     monkeypatch.setattr(database, "transact", counting)
-    committer = Committer(database, lambda lanes: None)
+    monkeypatch.setattr(database, "execute_single", noted)
+    return names
+
+
+async def _statuses(limited: LimitedStore, wanted: Sequence[NewRun]) -> list[Status]:
+    committer = Committer(limited.store.database, lambda lanes: None)
     await committer.start()
-    verdicts = await committer.accept([new_run(limits=(limit(str(n), 1),)) for n in range(size)], 30)
+    verdicts = await committer.accept(wanted, 30)
     await committer.stop()
-    assert {verdict.status for verdict in verdicts if not isinstance(verdict, Exception)} == {Status.QUEUED}
-    one_statement = database.dialect == "postgresql"
-    assert set(names) == ({"accept_counted"} if one_statement else {"read_limit_room", "accept_limited"})
-    assert max(names.values()) == 1
+    return [verdict.status for verdict in verdicts if not isinstance(verdict, Exception)]
+
+
+async def test_runs_that_are_alike_take_the_last_slots_and_no_more(
+    limited: LimitedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await limited.add(limit("a", 3))
+    names = _count_statements(limited, monkeypatch)
+    assert await _statuses(limited, [new_run(limits=(limit("a", 3),)) for _ in range(2)]) == [Status.QUEUED] * 2
+    if limited.store.database.dialect == "postgresql":
+        assert names == Counter(["accept_alike_limited"])
+    assert await _statuses(limited, [new_run(limits=(limit("a", 3),))]) == [Status.BLOCKED]
+    # It has room, and waits behind the first one.
+    assert await _statuses(limited, [new_run(limits=(limit("a", 9),))]) == [Status.BLOCKED]
+    two = [new_run(limits=(limit("b", 1),)) for _ in range(2)]
+    assert await _statuses(limited, two) == [Status.QUEUED, Status.BLOCKED]
+    await limited.check()
+
+
+async def test_runs_that_are_alike_and_not_ready_take_no_slot(limited: LimitedStore) -> None:
+    for fields, status in (({"delay_us": 600_000_000}, Status.SCHEDULED), ({"hold": True}, Status.AWAITING_APPROVAL)):
+        wanted = [new_run(limits=(limit("a", 1),), **fields) for _ in range(2)]
+        assert await _statuses(limited, wanted) == [status] * 2
+    assert await limited.slots() == {}
+    await limited.check()
 
 
 async def test_a_run_without_limits_has_the_single_statement(
@@ -194,9 +240,9 @@ async def test_a_run_without_limits_has_the_single_statement(
     database = limited.store.database
     execute = database.execute_single
 
-    async def noted(compound: CompoundWrite, members: Any) -> Any:
+    async def noted(compound: CompoundWrite, members: Any, **params: Any) -> Any:
         single.append(compound.name)
-        return await execute(compound, members)
+        return await execute(compound, members, **params)
 
     monkeypatch.setattr(database, "execute_single", noted)
     committer = Committer(database, lambda lanes: None)

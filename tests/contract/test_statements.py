@@ -37,6 +37,8 @@ def test_the_statements_were_found() -> None:
     assert {"survey_lanes", "delete_runs"} <= set(FOUND["sqlite"])
     assert set(COMPOUND_WRITES) == {
         "accept",
+        "accept_alike",
+        "accept_alike_limited",
         "accept_alone",
         "accept_counted",
         "accept_limited",

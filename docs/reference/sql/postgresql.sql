@@ -138,6 +138,181 @@ FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.mark
 FROM changed;
 
+-- accept_alike
+-- Store new runs that differ in their ids, inputs and traces alone, as one statement without a transaction.
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.input AS input, batch.trace AS trace, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
+FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[]) AS batch(id, input, trace)
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = $5::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, $1::VARCHAR AS anon_1
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant) SELECT admitted.id AS id, $6::VARCHAR AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $6::VARCHAR), $7::VARCHAR) AS coalesce_1, CASE WHEN $8::BOOLEAN THEN 'awaiting_approval' WHEN
+    ($9::BIGINT > 0) THEN 'scheduled' ELSE 'queued' END AS anon_3, CASE WHEN ($10::SMALLINT = 0) THEN admitted.at ELSE
+    admitted.at - CAST($10::SMALLINT AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $6::VARCHAR), $7::VARCHAR)), 600) * 1000000 END AS anon_4, $10::SMALLINT AS priority,
+    $11::INTEGER AS max_attempts, $12::INTEGER AS max_losses, 1, admitted.at AS at, CASE WHEN ($9::BIGINT > 0) THEN
+    admitted.at + $9::BIGINT ELSE NULL END AS anon_5, $8::BOOLEAN AS hold, $13::VARCHAR AS on_dead, $5::VARCHAR AS
+    tenant
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_2
+FROM changed)
+SELECT count(*) AS stored, min(changed.status) AS status, min(changed.lane) AS lane
+FROM changed;
+
+-- accept_alike (one member)
+WITH admitted AS materialized
+(SELECT batch.id AS id, batch.input AS input, batch.trace AS trace, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint AS at
+FROM (SELECT $2::VARCHAR AS id, $3::VARCHAR AS input, $4::VARCHAR AS trace) AS batch
+WHERE EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = $5::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes)),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, plan) SELECT admitted.id AS id, admitted.input AS input, admitted.trace
+    AS trace, $1::VARCHAR AS anon_1
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant) SELECT admitted.id AS id, $6::VARCHAR AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $6::VARCHAR), $7::VARCHAR) AS coalesce_1, CASE WHEN $8::BOOLEAN THEN 'awaiting_approval' WHEN
+    ($9::BIGINT > 0) THEN 'scheduled' ELSE 'queued' END AS anon_3, CASE WHEN ($10::SMALLINT = 0) THEN admitted.at ELSE
+    admitted.at - CAST($10::SMALLINT AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $6::VARCHAR), $7::VARCHAR)), 600) * 1000000 END AS anon_4, $10::SMALLINT AS priority,
+    $11::INTEGER AS max_attempts, $12::INTEGER AS max_losses, 1, admitted.at AS at, CASE WHEN ($9::BIGINT > 0) THEN
+    admitted.at + $9::BIGINT ELSE NULL END AS anon_5, $8::BOOLEAN AS hold, $13::VARCHAR AS on_dead, $5::VARCHAR AS
+    tenant
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_2
+FROM changed)
+SELECT count(*) AS stored, min(changed.status) AS status, min(changed.lane) AS lane
+FROM changed;
+
+-- accept_alike_limited
+-- Store new runs with the limit of one key each, all of them admitted, without a transaction of their own.
+WITH locked AS materialized
+(SELECT count(*) AS count
+FROM unnest($7::BIGINT[]) AS wanted_locks(key)
+WHERE pg_advisory_xact_lock(wanted_locks.key) IS NULL),
+admitted AS materialized
+(SELECT batch.id AS id, batch.input AS input, batch.trace AS trace, batch.limits AS limits, batch.limit_key AS
+    limit_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[]) AS batch(id, input, trace, limits, limit_key)
+WHERE (SELECT CASE WHEN (locked.count = 0) THEN pg_current_xact_id() END = pg_snapshot_xmax(pg_current_snapshot()) AND
+    pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot()) AS anon_2
+FROM locked) AND NOT (EXISTS (SELECT *
+FROM unnest($8::TEXT[], $9::BIGINT[]) AS wanted(key, room)
+WHERE (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = wanted.key) > wanted.room OR (EXISTS (SELECT *
+FROM limit_waits)) AND (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits.key = wanted.key)))) AND (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = $10::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes))),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, limits, plan) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.limits AS limits, $1::VARCHAR AS anon_1
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, hooks) SELECT admitted.id AS id, $11::VARCHAR AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $11::VARCHAR), $12::VARCHAR) AS coalesce_1, CASE WHEN $13::BOOLEAN THEN 'awaiting_approval' WHEN
+    ($14::BIGINT > 0) THEN 'scheduled' ELSE 'queued' END AS anon_4, CASE WHEN ($15::SMALLINT = 0) THEN admitted.at ELSE
+    admitted.at - CAST($15::SMALLINT AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $11::VARCHAR), $12::VARCHAR)), 600) * 1000000 END AS anon_5, $15::SMALLINT AS priority,
+    $16::INTEGER AS max_attempts, $17::INTEGER AS max_losses, 1, admitted.at AS at, CASE WHEN ($14::BIGINT > 0) THEN
+    admitted.at + $14::BIGINT ELSE NULL END AS anon_6, $13::BOOLEAN AS hold, $18::VARCHAR AS on_dead, $10::VARCHAR AS
+    tenant, 512
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_3
+FROM changed),
+link_3 AS
+(INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
+FROM admitted)
+SELECT count(*) AS stored, min(changed.status) AS status, min(changed.lane) AS lane
+FROM changed;
+
+-- accept_alike_limited (one member)
+WITH locked AS materialized
+(SELECT count(*) AS count
+FROM unnest($7::BIGINT[]) AS wanted_locks(key)
+WHERE pg_advisory_xact_lock(wanted_locks.key) IS NULL),
+admitted AS materialized
+(SELECT batch.id AS id, batch.input AS input, batch.trace AS trace, batch.limits AS limits, batch.limit_key AS
+    limit_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT $2::VARCHAR AS id, $3::VARCHAR AS input, $4::VARCHAR AS trace, $5::VARCHAR AS limits, $6::VARCHAR AS
+    limit_key) AS batch
+WHERE (SELECT CASE WHEN (locked.count = 0) THEN pg_current_xact_id() END = pg_snapshot_xmax(pg_current_snapshot()) AND
+    pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot()) AS anon_2
+FROM locked) AND NOT (EXISTS (SELECT *
+FROM unnest($8::TEXT[], $9::BIGINT[]) AS wanted(key, room)
+WHERE (SELECT count(*) AS count_1
+FROM limit_slots
+WHERE limit_slots.key = wanted.key) > wanted.room OR (EXISTS (SELECT *
+FROM limit_waits)) AND (EXISTS (SELECT *
+FROM limit_waits
+WHERE limit_waits.key = wanted.key)))) AND (EXISTS (SELECT *
+FROM tenants
+WHERE tenants.id = $10::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
+    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes))),
+link_1 AS
+(INSERT INTO run_inputs (run_id, input, trace, limits, plan) SELECT admitted.id AS id, admitted.input AS input,
+    admitted.trace AS trace, admitted.limits AS limits, $1::VARCHAR AS anon_1
+FROM admitted),
+changed AS
+(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
+    hold, on_dead, tenant, hooks) SELECT admitted.id AS id, $11::VARCHAR AS target, coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $11::VARCHAR), $12::VARCHAR) AS coalesce_1, CASE WHEN $13::BOOLEAN THEN 'awaiting_approval' WHEN
+    ($14::BIGINT > 0) THEN 'scheduled' ELSE 'queued' END AS anon_4, CASE WHEN ($15::SMALLINT = 0) THEN admitted.at ELSE
+    admitted.at - CAST($15::SMALLINT AS BIGINT) * coalesce((SELECT lanes.priority_seconds
+FROM lanes
+WHERE lanes.name = coalesce((SELECT lane_kinds.lane
+FROM lane_kinds
+WHERE lane_kinds.kind = $11::VARCHAR), $12::VARCHAR)), 600) * 1000000 END AS anon_5, $15::SMALLINT AS priority,
+    $16::INTEGER AS max_attempts, $17::INTEGER AS max_losses, 1, admitted.at AS at, CASE WHEN ($14::BIGINT > 0) THEN
+    admitted.at + $14::BIGINT ELSE NULL END AS anon_6, $13::BOOLEAN AS hold, $18::VARCHAR AS on_dead, $10::VARCHAR AS
+    tenant, 512
+FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
+link_2 AS
+(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
+    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_3
+FROM changed),
+link_3 AS
+(INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
+FROM admitted)
+SELECT count(*) AS stored, min(changed.status) AS status, min(changed.lane) AS lane
+FROM changed;
+
 -- accept_alone
 -- Store new runs without keys, as one statement without a transaction.
 WITH admitted AS materialized

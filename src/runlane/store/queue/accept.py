@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, MutableSet, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -281,17 +282,17 @@ def _has_only_rules(requests: Iterable[NewRun]) -> bool:
 
 def stand_alone(requests: Iterable[NewRun]) -> bool:
     """Return whether no run has anything that the short statements lack. Concurrency limits have one of their own."""
-    return all(
-        run.ordering_key is None
-        and run.idempotency_key is None
-        and run.origin is None
-        and run.hooks == 0
-        and run.fairness_key is None
-        and not run.after
-        and not run.tags
-        and run.flow is None
-        for run in requests
+    return all(map(_ALONE.__eq__, map(_beyond_alone, requests)))
+
+
+# What the short statements lack, and its values in a run without any of it.
+_beyond_alone = itemgetter(
+    *map(
+        NewRun._fields.index,
+        ("ordering_key", "idempotency_key", "origin", "hooks", "fairness_key", "after", "tags", "flow"),
     )
+)
+_ALONE = (None, None, None, 0, None, (), (), None)
 
 
 async def accept_alone(

@@ -20,6 +20,7 @@ from runlane.errors import LeaseLost, RunlaneError, StorageRefused, Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability import metrics
 from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, stand_alone
+from runlane.store.queue.accept_alike import accept_alike, alike_limits, are_alike
 from runlane.store.queue.accept_shared import accept_shared, is_plain
 from runlane.store.queue.commit_members import AcceptMember, CommitMember, CommitResult, RecordMember, merge_entries
 from runlane.store.queue.dependencies import lock_in_order, parents_of
@@ -35,6 +36,9 @@ BATCH_SIZE = 1000
 # And their characters: a statement of hundreds of megabytes would always exceed its timeout.
 BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
+# How long runs with limits are not accepted without a transaction after that was refused: keys are full, or other
+# processes write all the time.
+_ALIKE_PAUSE_SECONDS = 0.5
 
 
 class Stopping(Unavailable):
@@ -68,6 +72,7 @@ class Committer:
         # Tenants whose last run could not be stored alone: they share lanes without fair shares, or have limits.
         self._not_alone: set[str] = set()
         self._clocks_read_at = float("-inf")
+        self._alike_at = float("-inf")
         self.commits = 0
         self.members = 0
 
@@ -221,13 +226,29 @@ class Committer:
             if limited or self._database.dialect == "sqlite" or not is_plain(new_runs) or self._must_read_clocks():
                 return None
             store = accept_shared
+        elif not limited and len(new_runs) > 1 and self._database.dialect == "postgresql" and are_alike(new_runs):
+            store = accept_alike
         failpoint("accept.before_commit")
         if limited:
-            stored = await accept_limited(self._database, new_runs, lambda early: keep(_result_of(batch, early)))
+            stored = await self._accept_alike_limited(new_runs)
+            if stored is None:
+                stored = await accept_limited(self._database, new_runs, lambda early: keep(_result_of(batch, early)))
         else:
             stored = await store(self._database, new_runs)
-            self._note_refused(tenants, alone=store is accept_alone, refused=stored is None)
+            self._note_refused(tenants, alone=store is not accept_shared, refused=stored is None)
         return None if stored is None else _result_of(batch, stored)
+
+    async def _accept_alike_limited(self, new_runs: Sequence[NewRun]) -> Mapping[str, Accepted] | None:
+        """Store runs with a concurrency key each without a transaction, unless that was refused a moment ago."""
+        if self._database.dialect != "postgresql" or time.monotonic() < self._alike_at or not are_alike(new_runs):
+            return None
+        limits = alike_limits(new_runs)
+        if limits is None:
+            return None
+        stored = await accept_alike(self._database, new_runs, limits)
+        if stored is None:
+            self._alike_at = time.monotonic() + _ALIKE_PAUSE_SECONDS
+        return stored
 
     def _note_refused(self, tenants: set[str], *, alone: bool, refused: bool) -> None:
         """Remember the tenants whose runs cannot be stored alone, so that the next try uses the other statement."""

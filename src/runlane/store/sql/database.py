@@ -99,7 +99,9 @@ class Database(Protocol):
         """Run `work` in one transaction and return its value after the commit."""
         ...
 
-    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]], /, **params: Any
+    ) -> Sequence[Row]:
         """Run a compound write as its own transaction, in one round trip. After Unavailable it may be stored.
 
         Raise Duplicate when one of the keys is taken; nothing is stored then.

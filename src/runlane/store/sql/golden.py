@@ -31,6 +31,7 @@ _POSTGRES_ONLY = (
     "runlane.store.queue.liveness_lock",
     "runlane.store.queue.accept_shared",
     "runlane.store.queue.accept_counted",
+    "runlane.store.queue.accept_alike",
 )
 
 

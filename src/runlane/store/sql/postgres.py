@@ -127,19 +127,13 @@ class PostgresDatabase:
         return database
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                return await self._transact_once(work)
-            except _TRY_AGAIN as error:
-                if tries == _TRIES:
-                    # Contention, not an error in the request: the caller may retry.
-                    raise Unavailable(f"The database is too busy: {_describe_error(error)}.") from error
+        return await _try_again(lambda: self._transact_once(work))
 
-    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]], /, **params: Any
+    ) -> Sequence[Row]:
         try:
-            return await self._alone(lambda session: session.write(compound, members))
+            return await _try_again(lambda: self._alone(lambda session: session.write(compound, members, **params)))
         except asyncpg.UniqueViolationError as error:
             raise Duplicate from error
 
@@ -305,6 +299,19 @@ class PostgresDatabase:
             with _ended_unless_ready(connection):
                 await self._on_connect(connection)
         return connection
+
+
+async def _try_again(work: Callable[[], Awaitable[T]]) -> T:
+    """Repeat what the server ended because of another transaction."""
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await work()
+        except _TRY_AGAIN as error:
+            if tries == _TRIES:
+                # Contention, not an error in the request: the caller may retry.
+                raise Unavailable(f"The database is too busy: {_describe_error(error)}.") from error
 
 
 async def connect(settings: Settings, application: str = "runlane") -> Any:

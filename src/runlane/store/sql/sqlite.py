@@ -129,9 +129,11 @@ class SqliteDatabase:
             self.on_freed(freed)
         return result
 
-    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]], /, **params: Any
+    ) -> Sequence[Row]:
         try:
-            return await self.transact(lambda session: session.write(compound, members))
+            return await self.transact(lambda session: session.write(compound, members, **params))
         except sqlite3.IntegrityError as error:
             raise Duplicate from error
 
