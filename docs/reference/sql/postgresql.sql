@@ -8296,6 +8296,24 @@ SELECT flow_keys.key, flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_k
 FROM flow_keys
 WHERE flow_keys.key = $1::VARCHAR;
 
+-- read_found_threads
+-- Read the threads of a page.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
+FROM threads
+WHERE threads.key = any ($1::TEXT[]);
+
+-- read_found_threads_without_values
+-- Read the threads of a page without their values.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.interrupts, threads.error, threads.ttl_minutes,
+    threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at,
+    CAST(NULL AS TEXT) AS state_values
+FROM threads
+WHERE threads.key = any ($1::TEXT[]);
+
 -- read_holders_of_limit
 -- Read some of the runs that are admitted under a concurrency limit.
 SELECT limit_slots.run_id
@@ -10100,11 +10118,10 @@ FROM chat_sessions
 WHERE chat_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR chat_sessions.tenant = $2::VARCHAR);
 
 -- search_threads_by_created_at
--- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10121,11 +10138,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_created_at_down
--- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10142,11 +10158,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at
--- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10163,11 +10178,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at_down
--- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10184,11 +10198,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status
--- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10205,11 +10218,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status_down
--- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10226,11 +10238,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id
--- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10247,11 +10258,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id_down
--- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10268,11 +10278,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at
--- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10289,11 +10298,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at_down
--- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS

@@ -6916,6 +6916,24 @@ SELECT flow_keys."key", flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow
 FROM flow_keys
 WHERE flow_keys."key" = ?;
 
+-- read_found_threads
+-- Read the threads of a page.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads."key" in (select value from json_each(?));
+
+-- read_found_threads_without_values
+-- Read the threads of a page without their values.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at, CAST(NULL AS TEXT) AS state_values
+FROM threads
+WHERE threads."key" in (select value from json_each(?));
+
 -- read_holders_of_limit
 -- Read some of the runs that are admitted under a concurrency limit.
 SELECT limit_slots.run_id
@@ -8380,11 +8398,10 @@ FROM chat_sessions
 WHERE chat_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR chat_sessions.tenant = ?);
 
 -- search_threads_by_created_at
--- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8398,11 +8415,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at_down
--- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8416,11 +8432,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at
--- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8434,11 +8449,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at_down
--- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8452,11 +8466,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status
--- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8470,11 +8483,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status_down
--- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8488,11 +8500,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id
--- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8506,11 +8517,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id_down
--- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8524,11 +8534,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at
--- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8542,11 +8551,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at_down
--- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS

@@ -16,7 +16,7 @@ from runlane.access.stream_revocation import StreamRevocation
 from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
-from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
+from runlane.api.key_quota import KeyQuota, KeyTurns, SearchLimited, StreamLimited
 from runlane.api.live import LiveFollower, LiveHub
 from runlane.api.sign_in_limit import SignInLimit
 from runlane.api.tail import Follower, Tail
@@ -50,7 +50,7 @@ class Services:
     authenticator: Authenticator
     revocation: StreamRevocation
     streams: KeyQuota
-    searches: KeyQuota
+    searches: KeyTurns
     writes: WriteProbe
     thread_starts: StartCommitter
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
@@ -146,7 +146,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         Authenticator(database),
         StreamRevocation(database),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
-        searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
+        searches=KeyTurns(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
         thread_starts=StartCommitter(database, connection.bus.ring),
         auth_module=auth_module,

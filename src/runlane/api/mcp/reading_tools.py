@@ -128,11 +128,8 @@ async def _list_runs(caller: CallContext, given: ListRunsArguments) -> Mapping[s
         text=given.text,
         tags=tuple(given.tags),
     )
-    release = caller.parts.searches.take(caller.principal)
-    try:
+    async with caller.parts.searches.turn(caller.principal):
         return to_dict(await queries.list_runs(caller.parts.database, wanted, given.cursor, given.limit))
-    finally:
-        release()
 
 
 async def _read_logs(caller: CallContext, given: ReadLogsArguments) -> Mapping[str, Any]:
@@ -175,12 +172,8 @@ async def _list_dead_letters(caller: CallContext, given: ListDeadLettersArgument
         fingerprint=given.fingerprint,
         text=given.text,
     )
-    release = caller.parts.searches.take(caller.principal)
-    try:
-        page = await list_letters(caller.parts.database, wanted, cursor=given.cursor, limit=given.limit)
-    finally:
-        release()
-    return to_dict(page)
+    async with caller.parts.searches.turn(caller.principal):
+        return to_dict(await list_letters(caller.parts.database, wanted, cursor=given.cursor, limit=given.limit))
 
 
 async def _get_dead_letter(caller: CallContext, given: GetDeadLetterArguments) -> Mapping[str, Any]:

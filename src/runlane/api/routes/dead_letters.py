@@ -238,8 +238,5 @@ async def _searched(
 ) -> Any:
     """Read what the caller may see, with one of its searches, which are bounded."""
     visible = replace(wanted, tenant=tenant_to_list(principal, wanted.tenant))
-    release = parts.searches.take(principal)
-    try:
+    async with parts.searches.turn(principal):
         return await read(parts.database, visible)
-    finally:
-        release()
