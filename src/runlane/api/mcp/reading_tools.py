@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 
 from runlane import queries
-from runlane.access.policy import tenant_to_list
+from runlane.access.policy import require_content, tenant_to_list
 from runlane.api.mcp.tool import READ, CallContext, ServedTool, typed_tool
 from runlane.api.schemas.fields import Key, Name, RequestModel, RunId, Tag
 from runlane.api.sse_encoding import line_json
@@ -180,6 +180,7 @@ async def _get_dead_letter(caller: CallContext, given: GetDeadLetterArguments) -
     letter = await read_letter(caller.parts.database, given.run_id)
     if letter is None or not caller.sees(letter.tenant):
         raise LetterNotFound(given.run_id)
+    require_content(caller.principal, letter.target)
     return to_dict(letter)
 
 
