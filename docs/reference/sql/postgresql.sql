@@ -1185,8 +1185,8 @@ WHERE runs.id = $3::VARCHAR AND runs.attempt = $4::INTEGER AND (runs.status || '
 UPDATE run_waits SET answer=$1::VARCHAR, answered_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     answered_by=$2::VARCHAR, note=$3::VARCHAR WHERE run_waits.run_id = $4::VARCHAR AND run_waits.path = $5::VARCHAR AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING run_waits.path, run_waits.step_id,
-    run_waits.kind;
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR
+    run_waits.opened_at = $6::BIGINT) RETURNING run_waits.path, run_waits.step_id, run_waits.kind;
 
 -- any_marked_children
 -- Check whether a child run is marked for cancellation.
@@ -3457,7 +3457,7 @@ WHERE action_links.hash = $1::VARCHAR AND (EXISTS (SELECT *
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
     action_links.opened_at)) AND action_links.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND
-    (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    (action_links.key_id = 'local' AND CAST($2::BOOLEAN AS BOOLEAN) OR (EXISTS (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
@@ -4439,7 +4439,8 @@ WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR action_links.tenant = $1::VARCHAR) A
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
     action_links.opened_at AND run_waits.answered_at IS NULL)) AND action_links.expires_at > (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AND (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    clock_timestamp()) * 1000000)::bigint AND (action_links.key_id = 'local' AND CAST($3::BOOLEAN AS BOOLEAN) OR (EXISTS
+    (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =

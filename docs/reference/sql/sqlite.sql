@@ -588,7 +588,8 @@ WHERE runs.id = ? AND runs.attempt = ? AND (runs.status || '') = 'running' AND r
 -- Store the answer of an open wait.
 UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=?, note=? WHERE run_waits.run_id = ? AND run_waits.path
     = ? AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR
-    run_waits.due_at > now_us()) RETURNING path, step_id, kind;
+    run_waits.due_at > now_us()) AND (CAST(? AS BIGINT) IS NULL OR run_waits.opened_at = ?) RETURNING path, step_id,
+    kind;
 
 -- any_marked_children
 -- Check whether a child run is marked for cancellation.
@@ -2628,8 +2629,8 @@ FROM action_links
 WHERE action_links.hash = ? AND (EXISTS (SELECT *
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
-    action_links.opened_at)) AND action_links.expires_at > now_us() AND (action_links.key_id = 'local' OR (EXISTS
-    (SELECT *
+    action_links.opened_at)) AND action_links.expires_at > now_us() AND (action_links.key_id = 'local' AND CAST(? AS
+    BOOLEAN) = 1 OR (EXISTS (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
@@ -3540,7 +3541,7 @@ WHERE (CAST(? AS TEXT) IS NULL OR action_links.tenant = ?) AND (CAST(? AS TEXT) 
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
     action_links.opened_at AND run_waits.answered_at IS NULL)) AND action_links.expires_at > now_us() AND
-    (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    (action_links.key_id = 'local' AND CAST(? AS BOOLEAN) = 1 OR (EXISTS (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =

@@ -66,6 +66,11 @@ class Services:
     def database(self) -> Database:
         return self.connection.database
 
+    @property
+    def without_keys(self) -> bool:
+        """Whether the server is open: it requires no key and listens on loopback only."""
+        return self.access == "open on loopback"
+
     async def follow(self, principal: Principal, run_id: str, after: int, encoding: Encoding | None = None) -> Follower:
         """Return a reader of a run's events, which ends when its key is revoked. The caller closes it."""
         release = self.streams.take(principal)
