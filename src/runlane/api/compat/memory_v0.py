@@ -5,6 +5,7 @@ Names are those of that design: `rawEntry`, `entryId`, `creationTime`. The actor
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -114,8 +115,8 @@ async def delete_memory(request: Request, principal: MemoryAdmin, vault_id: Vaul
     """Delete a memory with everything in it."""
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
-    await audited(request, principal, principal.tenant, "memory.delete", found.id)
-    await memory.delete_memory(principal.tenant, found.id)
+    record = partial(audited, request, principal, principal.tenant, "memory.delete", found.id)
+    await memory.delete_memory(principal.tenant, found.id, record=record)
     return Response(status_code=204)
 
 
