@@ -93,3 +93,21 @@ async def test_a_search_waits_for_the_turn_of_its_key(idle_api: Api) -> None:
     most = idle_api.parts.app.settings.api_max_searches_per_key
     answers = await asyncio.gather(*(idle_api.client.post("/threads/search", json={}) for _ in range(most * 4)))
     assert [answer.status_code for answer in answers] == [200] * (most * 4)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/threads/search", {"ids": ["\x00"]}),
+        ("/assistants/search", {"name": "\x00"}),
+        ("/assistants/count", {"graph_id": "\x00"}),
+        ("/runs/crons/search", {"thread_id": "\x00"}),
+        ("/runs/crons", {"assistant_id": "three", "schedule": "0 3 * * *", "webhook": "http://["}),
+        ("/runs", {"assistant_id": "three", "webhook": "http://x:99999/"}),
+        ("/threads/%00/history", {}),
+    ],
+)
+async def test_hostile_text_is_refused_and_not_an_error(idle_api: Api, path: str, body: dict[str, Any]) -> None:
+    await host(idle_api)
+    answer = await idle_api.client.post(path, json=body)
+    assert answer.status_code == (404 if "%00" in path else 422), answer.text

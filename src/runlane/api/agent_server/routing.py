@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Request
 from pydantic import BeforeValidator
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from runlane.api.agent_auth.guard import authorize
@@ -33,6 +34,9 @@ class AgentRoute(LargeBodyRoute):
         path = self.path_format
 
         async def handle(request: Request) -> Response:
+            if "\x00" in request.scope["path"]:
+                # No id has it, and Postgres stores no text with it.
+                raise HTTPException(404)
             if request.headers.get("content-type", "").startswith("text/plain"):
                 headers = [pair for pair in request.scope["headers"] if pair[0] != _JSON[0]]
                 request = Request({**request.scope, "headers": [*headers, _JSON]}, request.receive)
