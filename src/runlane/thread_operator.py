@@ -30,11 +30,15 @@ class ThreadOperator:
         offset: int = 0,
         tenant: str = DEFAULT_TENANT,
     ) -> Sequence[Thread]:
-        """Return a page of threads, those that changed last first. `metadata` is what a thread's must contain."""
-        from runlane.store.threads.threads import ThreadFilter, search_threads
+        """Return a page of threads, those that changed last first. `metadata` is what a thread's must contain.
+
+        It has fewer than `limit` threads if they are large; continue with `offset`.
+        """
+        from runlane.store.threads.thread_search import ThreadFilter, search_threads
 
         wanted = ThreadFilter(status=None if status is None else ThreadStatus(status), metadata=metadata)
-        return await search_threads((await self._connect()).database, tenant, wanted, limit=limit, offset=offset)
+        database = (await self._connect()).database
+        return (await search_threads(database, tenant, wanted, limit=limit, offset=offset)).threads
 
     async def get(self, thread_id: str, *, tenant: str = DEFAULT_TENANT) -> Thread:
         """Return a thread with its values and open interrupts."""

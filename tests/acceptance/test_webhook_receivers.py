@@ -116,7 +116,7 @@ def test_the_life_of_an_endpoint_on_the_command_line(shell: Shell) -> None:
     assert delivery["message_id"] in shell.run("webhooks", "replay", delivery["id"]).out
     shell.run("webhooks", "disable", endpoint, "--reason", "pause")
     assert "pause" in shell.run("webhooks", "show", endpoint).out
-    assert "1 endpoints are disabled" in shell.run("doctor").out
+    assert "1 endpoint is disabled" in shell.run("doctor").out
     assert "enabled" in shell.run("webhooks", "enable", endpoint, "--held", "discard").out
     assert "0 messages" in shell.run("webhooks", "replay", "--endpoint", endpoint).out
     shell.run("webhooks", "delete", endpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runlane.domain.access_rule import AccessRule
 from runlane.domain.text import dump_json
-from runlane.store.threads.threads import ThreadFilter, count_threads, search_threads
+from runlane.store.threads.thread_search import ThreadFilter, count_threads, search_threads
 from runlane.store.threads.visibility import thread_visibility
 from tests.harness import Store
 from tests.threads import add_thread
@@ -24,7 +24,8 @@ async def test_the_databases_apply_filters_alike(store: Store) -> None:
         found = await thread_visibility(store.database, "default", ids, rule)
         assert found == {ids[0]: True, ids[1]: False}, given
         wanted = ThreadFilter(ids=ids, rule=rule)
-        assert [thread.id for thread in await search_threads(store.database, "default", wanted)] == ids[:1], given
+        searched = await search_threads(store.database, "default", wanted)
+        assert [thread.id for thread in searched.threads] == ids[:1], given
         assert await count_threads(store.database, "default", wanted) == 1, given
 
 
@@ -33,4 +34,4 @@ async def test_a_rule_without_alternatives_hides_everything(store: Store) -> Non
     rule = AccessRule.parse({"$and": [{"a": "x"}, {"a": "y"}]})
     assert rule is not None
     assert await thread_visibility(store.database, "default", ["t1"], rule) == {"t1": False}
-    assert await search_threads(store.database, "default", ThreadFilter(rule=rule)) == []
+    assert (await search_threads(store.database, "default", ThreadFilter(rule=rule))).threads == []

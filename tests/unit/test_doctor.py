@@ -167,3 +167,10 @@ def test_secrets_without_their_key_are_broken_and_older_keys_are_reported() -> N
         missing = secrets_finding({"aa": 2, "bb": 1}, keys)
         assert missing.level is Level.BROKEN
         assert "2 with aa" in missing.message
+
+
+def test_one_of_a_kind_is_in_the_singular() -> None:
+    assert judge(lane(queued=1), worker()).message == "1 lane, 1 run waits, none is stuck"
+    (found,) = lane_findings([lane(), lane("other")], [worker()], NOW)
+    assert found.message == "2 lanes, 6 runs wait, none is stuck"
+    assert "none online, and 1 run waits" in workers_finding([], [lane(queued=1)]).message

@@ -1360,8 +1360,8 @@ WHERE runs.id = $3::VARCHAR AND runs.attempt = $4::INTEGER AND (runs.status || '
 UPDATE run_waits SET answer=$1::VARCHAR, answered_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
     answered_by=$2::VARCHAR, note=$3::VARCHAR WHERE run_waits.run_id = $4::VARCHAR AND run_waits.path = $5::VARCHAR AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR run_waits.due_at >
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) RETURNING run_waits.path, run_waits.step_id,
-    run_waits.kind;
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR
+    run_waits.opened_at = $6::BIGINT) RETURNING run_waits.path, run_waits.step_id, run_waits.kind;
 
 -- any_marked_children
 -- Check whether a child run is marked for cancellation.
@@ -3632,7 +3632,7 @@ WHERE action_links.hash = $1::VARCHAR AND (EXISTS (SELECT *
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
     action_links.opened_at)) AND action_links.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND
-    (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    (action_links.key_id = 'local' AND CAST($2::BOOLEAN AS BOOLEAN) OR (EXISTS (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
@@ -4614,7 +4614,8 @@ WHERE (CAST($1::VARCHAR AS TEXT) IS NULL OR action_links.tenant = $1::VARCHAR) A
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
     action_links.opened_at AND run_waits.answered_at IS NULL)) AND action_links.expires_at > (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AND (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    clock_timestamp()) * 1000000)::bigint AND (action_links.key_id = 'local' AND CAST($3::BOOLEAN AS BOOLEAN) OR (EXISTS
+    (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
@@ -8471,6 +8472,24 @@ SELECT flow_keys.key, flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow_k
 FROM flow_keys
 WHERE flow_keys.key = $1::VARCHAR;
 
+-- read_found_threads
+-- Read the threads of a page.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at
+FROM threads
+WHERE threads.key = any ($1::TEXT[]);
+
+-- read_found_threads_without_values
+-- Read the threads of a page without their values.
+SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
+    threads.config, threads.native, threads.session_id, threads.interrupts, threads.error, threads.ttl_minutes,
+    threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at, threads.state_updated_at,
+    CAST(NULL AS TEXT) AS state_values
+FROM threads
+WHERE threads.key = any ($1::TEXT[]);
+
 -- read_holders_of_limit
 -- Read some of the runs that are admitted under a concurrency limit.
 SELECT limit_slots.run_id
@@ -10275,11 +10294,10 @@ FROM chat_sessions
 WHERE chat_sessions.id = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR chat_sessions.tenant = $2::VARCHAR);
 
 -- search_threads_by_created_at
--- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10296,11 +10314,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_created_at_down
--- Find threads, in the order of created_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10317,11 +10334,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at
--- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10338,11 +10354,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_state_updated_at_down
--- Find threads, in the order of state_updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10359,11 +10374,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status
--- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10380,11 +10394,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_status_down
--- Find threads, in the order of status.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10401,11 +10414,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id
--- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10422,11 +10434,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_thread_id_down
--- Find threads, in the order of thread_id.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10443,11 +10454,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at
--- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS
@@ -10464,11 +10474,10 @@ WHERE thread_runs.thread = threads.key AND runs.status = 'paused' AND run_waits.
 LIMIT $8::INTEGER OFFSET $9::INTEGER;
 
 -- search_threads_by_updated_at_down
--- Find threads, in the order of updated_at.
-SELECT threads.key, threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count, threads.metadata,
-    threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts, threads.error,
-    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
-    threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads.key, coalesce(octet_length(threads.metadata), 0) + coalesce(octet_length(threads.config), 0) +
+    coalesce(octet_length(threads.interrupts), 0) + coalesce(octet_length(threads.error), 0) AS size,
+    coalesce(octet_length(threads.state_values), 0) AS values_size
 FROM threads
 WHERE threads.tenant = $1::VARCHAR AND (CAST($2::BOOLEAN AS BOOLEAN) OR threads.id = any ($3::TEXT[])) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS

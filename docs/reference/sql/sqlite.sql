@@ -588,7 +588,8 @@ WHERE runs.id = ? AND runs.attempt = ? AND (runs.status || '') = 'running' AND r
 -- Store the answer of an open wait.
 UPDATE run_waits SET answer=?, answered_at=now_us(), answered_by=?, note=? WHERE run_waits.run_id = ? AND run_waits.path
     = ? AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND (run_waits.due_at IS NULL OR
-    run_waits.due_at > now_us()) RETURNING path, step_id, kind;
+    run_waits.due_at > now_us()) AND (CAST(? AS BIGINT) IS NULL OR run_waits.opened_at = ?) RETURNING path, step_id,
+    kind;
 
 -- any_marked_children
 -- Check whether a child run is marked for cancellation.
@@ -2628,8 +2629,8 @@ FROM action_links
 WHERE action_links.hash = ? AND (EXISTS (SELECT *
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
-    action_links.opened_at)) AND action_links.expires_at > now_us() AND (action_links.key_id = 'local' OR (EXISTS
-    (SELECT *
+    action_links.opened_at)) AND action_links.expires_at > now_us() AND (action_links.key_id = 'local' AND CAST(? AS
+    BOOLEAN) = 1 OR (EXISTS (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
@@ -3540,7 +3541,7 @@ WHERE (CAST(? AS TEXT) IS NULL OR action_links.tenant = ?) AND (CAST(? AS TEXT) 
 FROM run_waits
 WHERE run_waits.run_id = action_links.run_id AND run_waits.path = action_links.path AND run_waits.opened_at =
     action_links.opened_at AND run_waits.answered_at IS NULL)) AND action_links.expires_at > now_us() AND
-    (action_links.key_id = 'local' OR (EXISTS (SELECT *
+    (action_links.key_id = 'local' AND CAST(? AS BOOLEAN) = 1 OR (EXISTS (SELECT *
 FROM (SELECT api_keys.id AS id, api_keys.name AS name, api_keys.tenant AS tenant, api_keys.role AS role,
     api_keys.expires_at AS expires_at, roles.permissions AS permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled = 1 LEFT OUTER JOIN roles ON roles.name =
@@ -6916,6 +6917,24 @@ SELECT flow_keys."key", flow_keys.used_on, flow_keys.tat, flow_keys.run_id, flow
 FROM flow_keys
 WHERE flow_keys."key" = ?;
 
+-- read_found_threads
+-- Read the threads of a page.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
+    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
+    threads.updated_at, threads.state_updated_at
+FROM threads
+WHERE threads."key" in (select value from json_each(?));
+
+-- read_found_threads_without_values
+-- Read the threads of a page without their values.
+SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
+    threads.metadata, threads.config, threads.native, threads.session_id, threads.interrupts, threads.error,
+    threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at, threads.updated_at,
+    threads.state_updated_at, CAST(NULL AS TEXT) AS state_values
+FROM threads
+WHERE threads."key" in (select value from json_each(?));
+
 -- read_holders_of_limit
 -- Read some of the runs that are admitted under a concurrency limit.
 SELECT limit_slots.run_id
@@ -8380,11 +8399,10 @@ FROM chat_sessions
 WHERE chat_sessions.id = ? AND (CAST(? AS TEXT) IS NULL OR chat_sessions.tenant = ?);
 
 -- search_threads_by_created_at
--- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8398,11 +8416,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_created_at_down
--- Find threads, in the order of created_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of created_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8416,11 +8433,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at
--- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8434,11 +8450,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_state_updated_at_down
--- Find threads, in the order of state_updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of state_updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8452,11 +8467,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status
--- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8470,11 +8484,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_status_down
--- Find threads, in the order of status.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of status.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8488,11 +8501,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id
--- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8506,11 +8518,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_thread_id_down
--- Find threads, in the order of thread_id.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of thread_id.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8524,11 +8535,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at
--- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS
@@ -8542,11 +8552,10 @@ WHERE thread_runs.thread = threads."key" AND runs.status = 'paused' AND run_wait
 LIMIT ? OFFSET ?;
 
 -- search_threads_by_updated_at_down
--- Find threads, in the order of updated_at.
-SELECT threads."key", threads.tenant, threads.id, threads.status, threads.open_runs, threads.run_count,
-    threads.metadata, threads.config, threads.native, threads.session_id, threads.state_values, threads.interrupts,
-    threads.error, threads.ttl_minutes, threads.ttl_strategy, threads.expires_at, threads.created_at,
-    threads.updated_at, threads.state_updated_at
+-- Find threads with their sizes, in the order of updated_at.
+SELECT threads."key", coalesce(length(cast(threads.metadata as blob)), 0) + coalesce(length(cast(threads.config as
+    blob)), 0) + coalesce(length(cast(threads.interrupts as blob)), 0) + coalesce(length(cast(threads.error as blob)),
+    0) AS size, coalesce(length(cast(threads.state_values as blob)), 0) AS values_size
 FROM threads
 WHERE threads.tenant = ? AND (CAST(? AS BOOLEAN) = 1 OR threads.id in (select value from json_each(?))) AND (CAST(? AS
     TEXT) IS NULL OR CASE WHEN (threads.open_runs = 0) THEN threads.status WHEN (threads.native IS NOT NULL AND (EXISTS

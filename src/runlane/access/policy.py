@@ -8,6 +8,7 @@ acts in every tenant, whatever tenant its key belongs to.
 from __future__ import annotations
 
 from runlane.domain.access import PLATFORM_ADMIN, Permission, Principal, Role
+from runlane.domain.memory import MEMORY_TASKS
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import Forbidden, NotFound, RunlaneError
 
@@ -51,6 +52,12 @@ def require_platform(principal: Principal) -> None:
             f'This concerns the runs of every tenant, and the key "{principal.name}" belongs to "{principal.tenant}". '
             f'Use a key of the tenant "{DEFAULT_TENANT}".'
         )
+
+
+def require_content(principal: Principal, target: str) -> None:
+    """Require what reading a run needs beyond `runs:read`: a run that exports or imports a memory has its entries."""
+    if target.startswith(MEMORY_TASKS):
+        require(principal, Permission.MEMORY_READ)
 
 
 def may_see(principal: Principal, tenant: str) -> bool:

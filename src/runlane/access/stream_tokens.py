@@ -59,7 +59,7 @@ class StreamPrincipal(Principal):
             principal.name,
             principal.tenant,
             principal.role,
-            principal.permissions & {Permission.RUNS_READ},
+            principal.permissions & {Permission.RUNS_READ, Permission.MEMORY_READ},
             principal.expires_at_us,
             stream=grant,
         )

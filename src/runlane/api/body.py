@@ -20,6 +20,16 @@ from runlane.offload import LARGE_BYTES
 SMALL_BYTES: Final = 4096
 
 
+async def read_bounded(request: Request, most: int) -> bytes:
+    """Return the body of a request. It is refused as soon as it has more bytes."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise HTTPException(413, f"The request has more than {most} bytes. Send a smaller request.")
+    return bytes(body)
+
+
 class BodyLimit:
     """Rejects a body by its declared length, or as soon as it exceeds the limit."""
 
@@ -87,11 +97,6 @@ class SmallBodyRoute(APIRoute):
         usual = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            body = b""
-            async for piece in request.stream():
-                body += piece
-                if len(body) > SMALL_BYTES:
-                    raise HTTPException(413, f"The request has more than {SMALL_BYTES} bytes. Send a smaller request.")
-            return await usual(_LargeRequest(request, body))
+            return await usual(_LargeRequest(request, await read_bounded(request, SMALL_BYTES)))
 
         return handle

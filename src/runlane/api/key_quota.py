@@ -1,9 +1,12 @@
-"""Limits per API key on open streams and concurrent searches, so that one key cannot exhaust a process."""
+"""Limits per API key on open streams and concurrent searches, so that one key cannot occupy a process."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from runlane.domain.access import Principal
@@ -11,6 +14,9 @@ from runlane.errors import RateLimited
 
 _STREAM_RETRY_SECONDS: Final = 5.0
 _SEARCH_RETRY_SECONDS: Final = 1.0
+# How long a request waits for its turn, and how many wait for each that is served.
+_TURN_SECONDS: Final = 1.0
+_WAITING_PER_PLACE: Final = 16
 
 
 class StreamLimited(RateLimited):
@@ -66,3 +72,46 @@ class KeyQuota:
                     del self._open[key]
 
         return release
+
+
+@dataclass(slots=True)
+class _Places:
+    free: asyncio.Semaphore
+    requests: int = 0
+
+
+class KeyTurns:
+    """Bounds how many requests of each key this process serves at once. Others wait shortly, then raise `refusal`.
+
+    The short requests of many users of one key follow each other this way, and long ones are refused.
+    """
+
+    def __init__(self, most: int, refusal: Callable[[Principal, int], RateLimited]) -> None:
+        self._most = most
+        self._refusal = refusal
+        self._places: dict[str, _Places] = {}
+
+    @asynccontextmanager
+    async def turn(self, principal: Principal, wait_seconds: float = _TURN_SECONDS) -> AsyncGenerator[None]:
+        """Wait for a place of this key and hold it."""
+        places = self._places.setdefault(principal.key_id, _Places(asyncio.Semaphore(self._most)))
+        if places.requests >= self._most * (1 + _WAITING_PER_PLACE):
+            raise self._refusal(principal, self._most)
+        places.requests += 1
+        try:
+            await self._acquire(places, principal, wait_seconds)
+            try:
+                yield
+            finally:
+                places.free.release()
+        finally:
+            places.requests -= 1
+            if not places.requests:
+                del self._places[principal.key_id]
+
+    async def _acquire(self, places: _Places, principal: Principal, wait_seconds: float) -> None:
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await places.free.acquire()
+        except TimeoutError:
+            raise self._refusal(principal, self._most) from None

@@ -16,10 +16,12 @@ async def find_link(parts: Services, token: str) -> tuple[ActionLink, QuestionDe
     """Return the link of a token with its question, if the server allows links and this one may be used."""
     if not parts.app.settings.action_links:
         return None
-    link = await find_action_link(parts.database, token)
-    if link is None:
+    found = await find_action_link(parts.database, token, without_keys=parts.without_keys)
+    if found is None:
         return None
-    return link, await queries.get_question(parts.database, link.run_id, link.path)
+    detail = await queries.get_question(parts.database, found.link.run_id, found.link.path)
+    # Its step may have been performed again between the two reads.
+    return (found.link, detail) if detail.question.opened_at_us == found.opened_at_us else None
 
 
 async def give_answer(
@@ -36,6 +38,7 @@ async def give_answer(
             step=link.path,
             answered_by=f"{person} (link of {link.created_by})",
             platform=False,
+            opened_at_us=detail.question.opened_at_us,
         )
     except RunlaneError as error:
         # Another answer was faster; what it was follows.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
 
 import orjson
@@ -26,15 +27,23 @@ COLUMNS: Final = (
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-async def export_runs(database: Database, wanted: RunFilter, limit: int, *, as_csv: bool) -> AsyncGenerator[bytes]:
-    """Yield the matching runs, newest first, a page at a time."""
+async def export_runs(
+    database: Database,
+    wanted: RunFilter,
+    limit: int,
+    turn: Callable[[], AbstractAsyncContextManager[None]],
+    *,
+    as_csv: bool,
+) -> AsyncGenerator[bytes]:
+    """Yield the matching runs, newest first, a page at a time; each page is read in a turn of the caller's searches."""
     cursor: str | None = None
     left = limit
     if as_csv:
         yield _csv_line(COLUMNS)
     while left > 0:
-        found = await search_runs(database, wanted, below=cursor, limit=min(_PAGE, left))
-        bodies = [_fields(run) for run in await with_usage(database, found.runs)]
+        async with turn():
+            found = await search_runs(database, wanted, below=cursor, limit=min(_PAGE, left))
+            bodies = [_fields(run) for run in await with_usage(database, found.runs)]
         if as_csv:
             yield b"".join(_csv_line([_cell(body.get(name)) for name in COLUMNS]) for body in bodies)
         else:

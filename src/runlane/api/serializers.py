@@ -27,7 +27,7 @@ class JsonBody(Response):
     media_type = "application/json"
 
     def __init__(self, body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS), status, headers)
+        super().__init__(to_bytes(body), status, headers)
 
 
 class ValueBody(Response):
@@ -39,6 +39,11 @@ class ValueBody(Response):
 
     def __init__(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(to_json(value), status, headers)
+
+
+def to_bytes(body: Any) -> bytes:
+    """Return JSON as `JsonBody` has it."""
+    return orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
 
 
 def moment(at_us: int | None) -> str | None:

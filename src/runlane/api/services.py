@@ -16,7 +16,7 @@ from runlane.access.stream_revocation import StreamRevocation
 from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
 from runlane.api.demand_cache import DemandCache
-from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
+from runlane.api.key_quota import KeyQuota, KeyTurns, SearchLimited, StreamLimited
 from runlane.api.live import LiveFollower, LiveHub
 from runlane.api.sign_in_limit import SignInLimit
 from runlane.api.tail import Follower, Tail
@@ -54,7 +54,7 @@ class Services:
     authenticator: Authenticator
     revocation: StreamRevocation
     streams: KeyQuota
-    searches: KeyQuota
+    searches: KeyTurns
     writes: WriteProbe
     thread_starts: StartCommitter
     assistants: SharedReads[AssistantName, Assistant]
@@ -71,6 +71,11 @@ class Services:
     @property
     def database(self) -> Database:
         return self.connection.database
+
+    @property
+    def without_keys(self) -> bool:
+        """Whether the server is open: it requires no key and listens on loopback only."""
+        return self.access == "open on loopback"
 
     async def follow(self, principal: Principal, run_id: str, after: int, encoding: Encoding | None = None) -> Follower:
         """Return a reader of a run's events, which ends when its key is revoked. The caller closes it."""
@@ -152,7 +157,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         Authenticator(database),
         StreamRevocation(database),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
-        searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
+        searches=KeyTurns(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
         thread_starts=StartCommitter(database, connection.bus.ring),
         assistants=assistant_reads(database),

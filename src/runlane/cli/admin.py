@@ -11,6 +11,7 @@ from runlane.cli.backend import on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_json, print_result, print_rows, split_names
 from runlane.cli.terminal import write_line
+from runlane.domain.text import counted
 from runlane.domain.wire import to_dict
 
 if TYPE_CHECKING:
@@ -45,11 +46,11 @@ def workers(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None
         print_json(dict(found))
         return
     write_line(
-        f"{found['slots_in_use']} of {found['total_slots']} slots in use, {found['running_count']} running, "
+        f"{found['slots_in_use']} of {counted(found['total_slots'], 'slot')} in use, {found['running_count']} running, "
         f"{found['total_queued']} queued"
     )
     for lane in found["lanes"]:
-        slots = "no cap" if lane["max_slots"] is None else f"{lane['max_slots']} slots"
+        slots = "no cap" if lane["max_slots"] is None else counted(lane["max_slots"], "slot")
         write_line(f"  lane {lane['name']}: {slots if lane['enabled'] else 'disabled'}")
     for run in found["running_jobs"]:
         write_line(f"  running {run['job_id']} {run['job_type']} on {run['claimed_by']} since {run['claimed_at']}")
@@ -96,7 +97,8 @@ def scaling(
         empty="No lanes.",
         json=False,
     )
-    write_line(f"{found.wanted_slots} slots, {found.wanted_workers} workers with {concurrency} slots each")
+    workers = counted(found.wanted_workers, "worker")
+    write_line(f"{counted(found.wanted_slots, 'slot')}, {workers} with {counted(concurrency, 'slot')} each")
 
 
 @app.command()
@@ -119,4 +121,4 @@ def drain(
         return await set_draining(database, worker, draining=not cancel, actor="local", tenant=DEFAULT_TENANT)
 
     found = on_server_or_database(url, api_key, on_server, on_database)
-    print_result(to_dict(found), f"{found.id}: {found.status}, {found.active} runs in progress.", json=json)
+    print_result(to_dict(found), f"{found.id}: {found.status}, {counted(found.active, 'run')} in progress.", json=json)

@@ -12,6 +12,7 @@ import typer
 from runlane.cli.options import Json
 from runlane.cli.output import print_json, print_result
 from runlane.cli.terminal import write_line
+from runlane.domain.text import counted
 
 if TYPE_CHECKING:
     from runlane.store.recovery import Recovery
@@ -134,7 +135,8 @@ def recovered(
 
 def _print_recovery(result: Recovery, shown: str, *, dry_run: bool) -> None:
     write_line(f"{shown}: {'would change' if dry_run else 'changed'}")
-    write_line(f"  schedules   {result.missed_slots} slots of {result.schedules} schedules are recorded as missed")
-    write_line(f"  webhooks    {result.deliveries} deliveries are ended; send them with: runlane webhooks replay")
+    slots, deliveries = counted(result.missed_slots, "slot"), counted(result.deliveries, "delivery", "deliveries")
+    write_line(f"  schedules   {slots} of {counted(result.schedules, 'schedule')} recorded as missed")
+    write_line(f"  webhooks    {deliveries} ended; send again with: runlane webhooks replay")
     write_line(f"  lanes       {len(result.held_lanes)} are held; release them with: runlane lanes release")
     write_line(f"  runs        {result.continuing} were queued or running and continue where the backup has them")

@@ -12,6 +12,7 @@ from runlane.cli.backend import audit_actor, on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import changes, format_time, print_changes, print_json, print_result, print_rows, split_names
 from runlane.cli.terminal import write_line
+from runlane.domain.text import counted
 from runlane.errors import Conflict, InvalidRequest
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def set_lane(
     if changed or not tasks:
         print_changes(name, changed)
     if tasks:
-        write_line(f"{name}: takes {', '.join(tasks)} from now on; {moved} waiting runs moved here.")
+        write_line(f"{name}: takes {', '.join(tasks)} from now on; {counted(moved, 'waiting run')} moved here.")
 
 
 def _created(new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

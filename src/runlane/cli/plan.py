@@ -10,6 +10,7 @@ import typer
 from runlane.cli.options import Json
 from runlane.cli.output import print_json
 from runlane.cli.terminal import write_line
+from runlane.domain.text import counted
 
 _MEGABYTE = 1_000_000
 _GIGABYTE = 1_000_000_000
@@ -52,7 +53,7 @@ def plan(
         return
     rows = [
         ("slots", f"{needed.slots:,}", f"runs per second x seconds, and {SLOT_HEADROOM - 1:.0%} more"),
-        ("workers", f"{needed.workers:,}", f"{concurrency} slots each, at most half busy, at least two"),
+        ("workers", f"{needed.workers:,}", f"{counted(concurrency, 'slot')} each, at most half busy, at least two"),
         ("memory of a worker", f"{needed.worker_memory_bytes / _MEGABYTE:,.0f} MB", "without what your code uses"),
         ("servers", f"{needed.servers:,}", "at most half busy, at least two"),
         ("memory of a server", f"{needed.server_memory_bytes / _MEGABYTE:,.0f} MB", "with its share of the streams"),

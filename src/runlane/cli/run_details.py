@@ -9,7 +9,7 @@ from runlane.cli.output import format_cell, format_span, format_time, shorten
 from runlane.cli.run_backend import PAGE, find_run_id
 from runlane.cli.terminal import write_line
 from runlane.domain.run import AGENT, ORCHESTRATION
-from runlane.domain.text import dump_json
+from runlane.domain.text import counted, dump_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -91,7 +91,7 @@ def _relations(run: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "child", f"{child['run_id']}  {child['status']}  {child['target']}  at {child['path']}"
     if run["after"]:
         ended = [f"{parent} {status}" for parent, status in run["after"]["runs"].items() if status is not None]
-        yield "after", "  ".join([f"{run['after']['on']} of {len(run['after']['runs'])} runs", *ended[:10]])
+        yield "after", "  ".join([f"{run['after']['on']} of {counted(len(run['after']['runs']), 'run')}", *ended[:10]])
     if run["waiting_reason"]:
         yield "waits", "  ".join([run["waiting_reason"]["message"], *run["waiting_reason"]["runs"]])
     if run["origin"]:

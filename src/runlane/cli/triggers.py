@@ -12,6 +12,7 @@ from runlane.cli.events import print_outcomes
 from runlane.cli.options import ApiKey, DryRun, Json, Limit, Tenant, Url
 from runlane.cli.output import print_result
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import counted
 from runlane.domain.timestamps import parse_timestamp
 from runlane.errors import InvalidRequest
 
@@ -83,9 +84,11 @@ def replay(
         if after is None:
             break
     whole = {**asdict(page), "events": events, "started_before": before}
-    verb = "would be" if dry_run else "are"
+    verb = "would be" if dry_run else "is" if len(events) == 1 else "are"
     print_result(
-        whole, f"{trigger}: {len(events)} events {verb} evaluated; {before} have started a run before.", json=json
+        whole,
+        f"{trigger}: {counted(len(events), 'event')} {verb} evaluated; {before} of them started a run before.",
+        json=json,
     )
 
 

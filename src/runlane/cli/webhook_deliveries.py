@@ -12,6 +12,7 @@ from runlane.cli.options import ApiKey, Before, Json, Limit, Tenant, Url
 from runlane.cli.output import format_time, print_json, print_result, print_rows
 from runlane.cli.terminal import write_line
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,8 @@ def delivery(
     if json:
         print_json(asdict(log))
         return
-    write_line(f"{log.id}: {log.type}, {log.status}, {log.tries} of {log.max_tries} tries, message {log.message_id}")
+    tries = counted(log.max_tries, "try", "tries")
+    write_line(f"{log.id}: {log.type}, {log.status}, {log.tries} of {tries}, message {log.message_id}")
     write_line(log.body)
     for item in log.attempts:
         outcome = item.error or f"answered {item.status_code}"
@@ -126,7 +128,7 @@ def replay(
         )
 
     replayed = on_server_or_database(url, api_key, on_server, on_database)
-    print_result({"replayed": replayed}, f"{replayed} messages are sent again.", json=json)
+    print_result({"replayed": replayed}, f"{counted(replayed, 'message is', 'messages are')} sent again.", json=json)
 
 
 def _replay_one(delivery_id: str, max_tries: int, url: str | None, api_key: str | None, *, json: bool) -> None:

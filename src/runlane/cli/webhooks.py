@@ -14,6 +14,7 @@ from runlane.cli.terminal import write_line
 from runlane.cli.webhook_deliveries import deliveries, delivery, replay
 from runlane.cli.webhook_secrets import print_secret, rotate, secret, webhook_manager
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import counted
 from runlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -183,10 +184,12 @@ def enable(
     endpoint, count = on_server_or_database(
         url, api_key, lambda client: client.webhooks.enable(endpoint_id, held=held), on_database
     )
-    done = "are sent" if held == "send" else "were discarded"
+    one, many = "message is sent", "messages are sent"
+    if held != "send":
+        one, many = "message was discarded", "messages were discarded"
     print_result(
         {"endpoint": asdict(endpoint), "held": held, "deliveries": count},
-        f"{endpoint.id}: enabled; {count} messages {done}.",
+        f"{endpoint.id}: enabled; {counted(count, one, many)}.",
         json=json,
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from runlane.diagnosis.finding import Finding, Level
 from runlane.domain.dead_letter import OPEN_KEPT_DAYS
+from runlane.domain.text import counted
 from runlane.domain.webhook import CIRCUIT_FAILURES
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _OLD_HOLD_DAYS: Final = 7
 def schedule_findings(health: ScheduleHealth) -> Iterator[Finding]:
     """Report schedules that are overdue, refer to nothing, or failed at their last slot."""
     if health.overdue:
-        message = f"{health.overdue} of {health.active} active ones are overdue by more than a minute"
+        message = f"{health.overdue} of {health.active} active ones overdue by more than a minute"
         yield Finding("schedules", Level.BROKEN, message, "Start a server or a worker: each of them starts due slots.")
     if health.dangling:
         message = f"what they start does not exist: {', '.join(health.dangling)}"
@@ -45,14 +46,14 @@ def webhook_findings(overview: WebhookOverview, *, delivers: bool) -> Iterator[F
         yield Finding(
             "webhooks",
             Level.WARNING,
-            f"{overview.disabled} endpoints are disabled; their messages are held",
+            f"{counted(overview.disabled, 'endpoint is', 'endpoints are')} disabled; messages are held",
             "See: runlane webhooks list; then runlane webhooks enable ID",
         )
     if overview.failing:
         yield Finding(
             "webhooks",
             Level.WARNING,
-            f"{overview.failing} endpoints have failed {CIRCUIT_FAILURES} times in a row or more",
+            f"{counted(overview.failing, 'endpoint')} failed {CIRCUIT_FAILURES} times in a row or more",
             "See: runlane webhooks list; then runlane webhooks deliveries --endpoint ID",
         )
     if overview.untried:
@@ -68,18 +69,18 @@ def webhook_findings(overview: WebhookOverview, *, delivers: bool) -> Iterator[F
         yield Finding(
             "webhooks",
             Level.WARNING,
-            f"{overview.pending} messages are not delivered, the oldest for {hours:.1f} hours",
+            f"{counted(overview.pending, 'message')} not delivered, the oldest for {hours:.1f} hours",
             "See the errors: runlane webhooks deliveries --status pending",
         )
     elif not (overview.disabled or overview.failing):
-        yield Finding("webhooks", Level.OK, f"{overview.pending} messages are not delivered yet")
+        yield Finding("webhooks", Level.OK, f"{counted(overview.pending, 'message')} not delivered yet")
 
 
 def event_findings(health: EventHealth) -> Iterator[Finding]:
     """Report events and dependents that no process handles, failing triggers, and sources without a request."""
     cure = "Start a server or a worker: each of them does it."
     if health.unmatched:
-        message = f"{health.unmatched} events wait for their triggers for more than a minute"
+        message = f"{counted(health.unmatched, 'event waits', 'events wait')} for triggers for more than a minute"
         yield Finding("triggers", Level.BROKEN, message, cure)
     if health.unsettled:
         message = f"{health.unsettled} ended runs have dependents that wait for more than a minute"
@@ -102,7 +103,7 @@ def hold_findings(lanes: Sequence[Lane], now_us: int) -> Iterator[Finding]:
             days = (now_us - hold.created_at_us) / 1_000_000 / _DAY_SECONDS
             forgotten = hold.expires_at_us is None and days > _OLD_HOLD_DAYS
             if lane.queued or forgotten:
-                waiting = f"{lane.queued} runs wait; it is" if lane.queued else "it is"
+                waiting = f"{counted(lane.queued, 'run waits', 'runs wait')}; it is" if lane.queued else "it is"
                 end = "without an end" if hold.expires_at_us is None else "until it expires"
                 yield Finding(
                     "lanes",

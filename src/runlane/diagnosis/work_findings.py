@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from runlane.diagnosis.finding import Finding, Level
 from runlane.domain.lane import Lane
 from runlane.domain.run import AGENT, ORCHESTRATION
+from runlane.domain.text import counted
 from runlane.domain.views import WorkerInfo
 from runlane.errors import nearest
 from runlane.store.queue.search import WaitingInLane
@@ -53,10 +54,10 @@ def workers_finding(workers: Sequence[WorkerInfo], lanes: Sequence[Lane]) -> Fin
     waiting = sum(lane.queued for lane in lanes)
     if live:
         busy, capacity = sum(worker.active for worker in live), sum(worker.capacity for worker in live)
-        return Finding("workers", Level.OK, f"{len(live)} online, {busy} of {capacity} slots busy")
+        return Finding("workers", Level.OK, f"{len(live)} online, {busy} of {counted(capacity, 'slot')} busy")
     cure = "Start one: runlane worker module:app"
     if waiting:
-        return Finding("workers", Level.BROKEN, f"none online, and {waiting} runs wait", cure)
+        return Finding("workers", Level.BROKEN, f"none online, and {counted(waiting, 'run waits', 'runs wait')}", cure)
     return Finding("workers", Level.WARNING, "none online", cure)
 
 
@@ -67,7 +68,7 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerInfo], now_us: 
     for lane in lanes:
         if not lane.queued:
             continue
-        name, waiting = lane.name, f"{lane.queued} runs wait"
+        name, waiting = lane.name, counted(lane.queued, "run waits", "runs wait")
         serving = [worker for worker in live if "*" in worker.lanes or name in worker.lanes]
         age_seconds = 0.0 if lane.oldest_queued_at_us is None else (now_us - lane.oldest_queued_at_us) / 1_000_000
         finding = None
@@ -97,7 +98,11 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerInfo], now_us: 
             yield finding
     if not stuck:
         waiting = sum(lane.queued for lane in lanes)
-        yield Finding("lanes", Level.OK, f"{len(lanes)} lanes, {waiting} runs wait, none is stuck")
+        yield Finding(
+            "lanes",
+            Level.OK,
+            f"{counted(len(lanes), 'lane')}, {counted(waiting, 'run waits', 'runs wait')}, none is stuck",
+        )
 
 
 def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerInfo]) -> Iterator[Finding]:

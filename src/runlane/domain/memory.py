@@ -33,6 +33,8 @@ MAX_ENTRIES_AT_ONCE: Final = 100
 MAX_ENTRY_PAGE: Final = 500
 MAX_SEARCH_HITS: Final = 100
 MAX_QUERY_CHARACTERS: Final = 1_000
+# The beginning of the names of tasks that work on memories.
+MEMORY_TASKS: Final = "runlane.memory."
 MAX_COMMIT_WAIT_SECONDS: Final = 60.0
 
 

@@ -19,6 +19,11 @@ _REPLACEMENT = "\ufffd"
 _ROOM_FOR_THE_REST = 40
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return a number with what it counts, in the singular for one. The plural is `one` with an s unless given."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def check_text(value: str, what: str, max_length: int) -> str:
     """Return the value if it can be stored unchanged."""
     if not value:

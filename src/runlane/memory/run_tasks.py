@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from runlane.domain.memory import MEMORY_TASKS
 from runlane.domain.task import Task, make_task
 from runlane.errors import Fail
 from runlane.memory.opener import MemoryOpener
@@ -16,10 +17,10 @@ from runlane.settings import Settings
 if TYPE_CHECKING:
     from runlane.memory.indexing import MemoryIndex
 
-INDEX_TASK: Final = "runlane.memory.index"
-EXPORT_TASK: Final = "runlane.memory.export"
-IMPORT_TASK: Final = "runlane.memory.import"
-PURGE_TASK: Final = "runlane.memory.purge"
+INDEX_TASK: Final = f"{MEMORY_TASKS}index"
+EXPORT_TASK: Final = f"{MEMORY_TASKS}export"
+IMPORT_TASK: Final = f"{MEMORY_TASKS}import"
+PURGE_TASK: Final = f"{MEMORY_TASKS}purge"
 
 
 class RunContext(Protocol):

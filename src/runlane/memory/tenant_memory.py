@@ -103,9 +103,9 @@ class TenantMemory:
 
     async def delete_memory(self, memory_id: str) -> None:
         """Delete a memory with everything in it."""
-        await self._service.get_memory(self._tenant, memory_id)
-        await self._audit("memory.delete", memory_id)
-        await self._service.delete_memory(self._tenant, memory_id)
+        await self._service.delete_memory(
+            self._tenant, memory_id, record=lambda: self._audit("memory.delete", memory_id)
+        )
 
     async def add_entry(self, memory_id: str, entry: NewEntry, *, idempotency_key: str | None = None) -> MemoryEntry:
         """Add an entry."""

@@ -150,12 +150,17 @@ class MemoryVaults:
         self.on_change(tenant, memory_id)
         return moved
 
-    async def delete_memory(self, tenant: str, memory_id: str) -> None:
-        """Delete a memory with everything in it."""
+    async def delete_memory(
+        self, tenant: str, memory_id: str, *, record: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Delete a memory with everything in it. `record` is called before, once this process may delete it."""
         await administration.get_memory(self._shared, tenant, memory_id)
         await self._places.barrier(memory_id)
         node = self._places.node
         node_id = None if node is None else node.id
+        if record is not None:
+            await self._taking(memory_id, lambda: administration.require_owner(self._shared, [memory_id], node_id))
+            await record()
         await self._taking(
             memory_id, lambda: administration.delete_memories(self._shared, tenant, [memory_id], node_id)
         )

@@ -47,7 +47,7 @@ class ApiSettings(SettingsGroup):
         description="Open event streams and long polls of one API key, per process. Beyond it: 429.",
     )
     api_max_searches_per_key: int = Field(
-        default=4, ge=1, description="Concurrent text searches in runs of one API key, per process. Beyond it: 429."
+        default=4, ge=1, description="Concurrent searches of one API key, per process. Others wait a second, then 429."
     )
     api_cors_origins: str | None = Field(
         default=None,

@@ -172,10 +172,12 @@ async def answer_run(
     answered_by: str,
     platform: bool,
     note: str | None = None,
+    opened_at_us: int | None = None,
 ) -> RunChange:
     """Answer the question of a run; `step` is the id or path of the step that asks, if several do.
 
-    `platform` is true for the answer of a platform admin, which some questions require.
+    `platform` is true for the answer of a platform admin, which some questions require. With `opened_at_us`, only the
+    question that was asked then is answered: its step may have been performed again and ask another one.
     """
     waits = [wait for wait in await read_waits(database, run_id) if wait.kind == "human"]
     if not waits and step is None:
@@ -186,7 +188,8 @@ async def answer_run(
             f"The question of run {run_id} at {wait.path} is about a limit that the platform sets for the tenant, so "
             f"only a key with the role {PLATFORM_ADMIN} may answer it. Ask a platform admin, or cancel the run."
         )
-    return await answer_wait(database, run_id, wait.path, check_answer(wait, response), answered_by, note)
+    values = check_answer(wait, response)
+    return await answer_wait(database, run_id, wait.path, values, answered_by, note, opened_at_us=opened_at_us)
 
 
 def check_answer(wait: Wait, response: Mapping[str, Any] | str) -> Any:

@@ -18,8 +18,11 @@ def check_webhook_url(rules: WebhookUrlRules, url: str | None) -> None:
     """Raise InvalidRequest if the rules do not allow the URL."""
     if url is None:
         return
-    parts = urlsplit(url)
-    host, port = (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme)
+    except ValueError as error:
+        raise InvalidRequest(f"The URL of the webhook is not a valid URL: {error}. Use another URL.") from None
     if rules.max_url_length is not None and len(url) > rules.max_url_length:
         raise _refused(f"has {len(url)} characters; at most {rules.max_url_length} are allowed", "max_url_length")
     if rules.require_https and parts.scheme != "https":

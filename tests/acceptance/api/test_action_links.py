@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
+from runlane.api.auth import RequestAccess
+from runlane.api.link_answers import find_link, give_answer
 from runlane.api.services import WorkerOptions
+from runlane.domain.access import Permission
+from runlane.domain.wait import QuestionState
 from runlane.settings import Settings
+from runlane.store.access.roles import set_role
 from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.flows import ARTICLE, bring
 from tests.acceptance.api.serving import API, Api, copy_of, serving
@@ -137,3 +142,59 @@ async def _expire_links(session: Any) -> None:
     from runlane.store.sql.statement import Statement
 
     await session.fetch(Statement("expire_links", update(action_links).values(expires_at=1), purpose="For a test."))
+
+
+async def test_a_link_does_not_answer_a_question_that_is_asked_again(linking: Api) -> None:
+    run_id = await paused(linking, "article")
+    link = await make(linking, run_id)
+    token = page_of(link).removeprefix("/answer/")
+    found = await find_link(linking.parts, token)
+    assert found is not None
+    # The step is performed again and asks at the same path, after the link was found.
+    await linking.parts.database.transact(_ask_again)
+    detail = await give_answer(linking.parts, *found, "Ann")
+    assert detail.state is QuestionState.OPEN
+    assert (await linking.client.post(page_of(link))).status_code == 404
+    assert (await linking.get("/inbox/links")).json()["links"] == []
+    current = await make(linking, run_id)
+    assert (await linking.client.post(page_of(current))).status_code == 200
+    assert (await linking.get(f"/inbox/{run_id}/ask")).json()["state"] == "answered"
+
+
+async def test_a_link_ends_when_the_role_of_its_key_loses_the_permission(linking: Api) -> None:
+    run_id = await paused(linking, "article")
+    database = linking.parts.database
+    await set_role(database, "mailer", {Permission.RUNS_WRITE}, actor="test")
+    mailer = {"Authorization": f"Bearer {await linking.key('mailer')}"}
+    body = {"run_id": run_id, "path": "ask", "person": "Ann", "response": APPROVE}
+    link = (await linking.post("/inbox/links", body, headers=mailer)).json()
+    assert (await linking.client.get(page_of(link))).status_code == 200
+    await set_role(database, "mailer", {Permission.RUNS_READ}, actor="test")
+    assert (await linking.client.post(page_of(link))).status_code == 404
+    assert (await linking.get(f"/inbox/{run_id}/ask")).json()["state"] == "open"
+
+
+async def test_links_of_an_open_server_end_when_it_gets_keys(settings: Settings) -> None:
+    allowed = settings.model_copy(update={"action_links": True})
+    opened = RequestAccess.OPEN_ON_LOOPBACK
+    async with serving(copy_of(shop, allowed), access=opened, worker=WorkerOptions(), key=False) as api:
+        await bring(api.parts.database, ARTICLE)
+        run_id = await paused(api, "article")
+        link = await make(api, run_id)
+        assert (await api.client.get(page_of(link))).status_code == 200
+        assert len((await api.get("/inbox/links")).json()["links"]) == 1
+    async with serving(copy_of(shop, allowed), worker=WorkerOptions()) as api:
+        assert (await api.client.get(page_of(link))).status_code == 404
+        assert (await api.client.post(page_of(link))).status_code == 404
+        assert (await api.get("/inbox/links")).json()["links"] == []
+        assert (await api.get(f"/inbox/{run_id}/ask")).json()["state"] == "open"
+
+
+async def _ask_again(session: Any) -> None:
+    from sqlalchemy import update
+
+    from runlane.store.sql.schema import run_waits
+    from runlane.store.sql.statement import Statement
+
+    again = update(run_waits).values(opened_at=run_waits.c.opened_at + 1)
+    await session.fetch(Statement("ask_again", again, purpose="For a test."))

@@ -18,8 +18,10 @@ from runlane.api.agent_auth.values import values_of, written_back
 from runlane.api.auth import RequestAccess
 from runlane.api.server import build_api
 from runlane.app import App
+from runlane.domain.access import Permission
 from runlane.errors import ConfigurationError
-from runlane.store.threads.threads import ThreadFilter, count_threads
+from runlane.store.access.roles import set_role
+from runlane.store.threads.thread_search import ThreadFilter, count_threads
 from tests.acceptance.api.agent_client import host
 from tests.acceptance.api.auth_modules import OPEN, with_auth
 from tests.acceptance.api.serving import Api, serving
@@ -216,6 +218,17 @@ async def test_studio_needs_a_key_of_runlane(own_app: App, tmp_path: Path) -> No
         assert (await api.client.post("/threads/search", json={}, headers=viewer)).status_code == 403
         plain = await api.client.post("/threads/search", json={}, headers={"x-user": "alice"})
         assert plain.status_code == 403
+
+
+async def test_studio_gives_a_key_no_permission_that_it_does_not_have(own_app: App, tmp_path: Path) -> None:
+    async with serving(with_auth(own_app, tmp_path, STUDIO)) as api:
+        await host(api)
+        await set_role(api.parts.database, "chat", {Permission.RUNS_READ, Permission.RUNS_WRITE}, actor="test")
+        chat = {"x-auth-scheme": "langsmith", "Authorization": f"Bearer {await api.key('chat')}"}
+        assert (await api.client.post("/threads", json={}, headers=chat)).status_code == 200
+        cron = {"assistant_id": "three", "schedule": "0 3 * * *"}
+        refused = await api.client.post("/runs/crons", json=cron, headers=chat)
+        assert (refused.status_code, "schedules:write" in refused.text) == (403, True)
 
 
 async def test_studio_is_a_user_like_others_if_its_access_is_disabled(own_app: App, tmp_path: Path) -> None:

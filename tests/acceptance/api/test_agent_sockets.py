@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from runlane.app import App
 from runlane.settings import Settings
 from runlane.store.access.keys import revoke_key
-from runlane.store.threads.threads import ThreadFilter, count_threads
+from runlane.store.threads.thread_search import ThreadFilter, count_threads
 from tests.acceptance.api.agent_client import host
 from tests.acceptance.api.serving import Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop

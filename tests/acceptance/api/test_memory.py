@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from runlane import Client, Conflict, MemoryBusy, NotFound
+from runlane.domain.access import Permission
+from runlane.domain.ids import new_id
 from runlane.domain.memory import CommitState, NewEntry
-from runlane.domain.memory_archive import MemoryImport, NewFragment
+from runlane.domain.memory_archive import MemoryImport, NewFragment, import_json
 from runlane.errors import InvalidRequest
+from runlane.memory.run_tasks import IMPORT_TASK
 from runlane.store.access.roles import set_role
 from runlane.store.access.tenants import create_tenant
+from runlane.submit.memory_runs import memory_run
 from tests.acceptance.api.serving import API, Api
 from tests.acceptance.api.test_runs import problem_of
 
@@ -282,3 +286,35 @@ async def test_runs_on_a_memory_are_started_by_keys_that_may(api: Api) -> None:
     for name in ("purge", "export", "reindex"):
         answer = await api.client.post(f"{MEMORY}/memories/{other}/{name}", json={}, headers=writer)
         problem_of(answer, 403, "forbidden")
+
+
+async def test_what_a_run_copies_of_a_memory_needs_the_permission_to_read_it(api: Api) -> None:
+    memory_id = await new_memory(api, "private")
+    async with Client(api.url, await api.key()) as client:
+        (imported,) = await client.memory.start_import(memory_id, MemoryImport([NewEntry("the secret plan")], []))
+        assert (await client.wait(imported, 60)).status == "completed"
+        exported = await client.memory.start_export(memory_id)
+        assert (await client.wait(exported, 60)).status == "completed"
+        # Its memory does not exist, so that it fails and leaves a dead letter with its input.
+        given = import_json(MemoryImport([NewEntry("the secret plan")], []))
+        connection = api.parts.connection
+        (accepted,) = await connection.accept([memory_run(connection, IMPORT_TASK, "default", new_id("mem"), given)])
+        lost = accepted.run_id
+        assert (await client.wait(lost, 60)).status == "failed"
+    await set_role(api.parts.database, "watcher", {Permission.RUNS_READ, Permission.RUNS_WRITE}, actor="test")
+    watcher = {"Authorization": f"Bearer {await api.key('watcher')}"}
+    viewer = {"Authorization": f"Bearer {await api.key('viewer')}"}
+    for run_id in (imported, exported, lost):
+        for part in ("", "/status", "/logs", "/events", "/values/input", "/wait", "/attempts", "/stream", "/timeline"):
+            refused = problem_of(await api.get(f"/runs/{run_id}{part}", headers=watcher), 403, "forbidden")
+            assert "memory:read" in refused["message"]
+        token = await api.post("/stream-tokens", {"run_id": run_id}, headers=watcher)
+        problem_of(token, 403, "forbidden")
+        problem_of(await api.post(f"/runs/{run_id}/retry", headers=watcher), 403, "forbidden")
+    problem_of(await api.get(f"/dead-letters/{lost}", headers=watcher), 403, "forbidden")
+    assert "the secret plan" in (await api.get(f"/dead-letters/{lost}", headers=viewer)).text
+    seen = await api.get(f"/runs/{exported}/logs", headers=viewer)
+    assert "the secret plan" in seen.text
+    listed = await api.get("/runs", headers=watcher)
+    assert {item["run_id"] for item in listed.json()["runs"]} >= {imported, exported}
+    assert "the secret plan" not in listed.text

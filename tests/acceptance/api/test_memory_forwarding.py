@@ -83,6 +83,9 @@ async def test_a_change_is_made_by_the_owner_of_its_memory(node: Api, owner: Pro
     problem_of(await node.client.post(f"{path}/entries", json={"text": "x"}, headers=reader), 403, "forbidden")
     assert (await node.client.delete(path)).status_code == 200
     problem_of(await node.client.get(f"{path}/entries"), 404, "not_found")
+    # The owner has recorded it, and the node that sent it on has not.
+    recorded = (await node.get("/audit", params={"action": "memory.delete"})).json()["entries"]
+    assert [entry["subject"] for entry in recorded] == [memory_id]
 
 
 async def test_a_request_that_cannot_be_sent_on_is_made_here_after_a_handover(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 
 from runlane import Client, WrongState
@@ -110,13 +112,13 @@ async def test_text_searches_are_bounded_per_key(idle_api: Api) -> None:
     raw = await api.key("operator")
     headers = {"Authorization": f"Bearer {raw}"}
     principal = await api.parts.authenticator.identify(raw)
-    taken = [api.parts.searches.take(principal) for _ in range(api.parts.app.settings.api_max_searches_per_key)]
-    refused = await api.get("/runs", params={"text": "x"}, headers=headers)
-    problem_of(refused, 429, "search_limited")
-    assert refused.headers["retry-after"] == "1"
-    problem_of(await api.post("/runs/cancel", {"filter": {"text": "x"}}, headers=headers), 429, "search_limited")
-    assert (await api.get("/runs", headers=headers)).status_code == 200
-    assert (await api.get("/runs", params={"text": "x"})).status_code == 200
-    for release in taken:
-        release()
+    async with AsyncExitStack() as stack:
+        for _ in range(api.parts.app.settings.api_max_searches_per_key):
+            await stack.enter_async_context(api.parts.searches.turn(principal))
+        refused = await api.get("/runs", params={"text": "x"}, headers=headers)
+        problem_of(refused, 429, "search_limited")
+        assert refused.headers["retry-after"] == "1"
+        problem_of(await api.post("/runs/cancel", {"filter": {"text": "x"}}, headers=headers), 429, "search_limited")
+        assert (await api.get("/runs", headers=headers)).status_code == 200
+        assert (await api.get("/runs", params={"text": "x"})).status_code == 200
     assert (await api.get("/runs", params={"text": "x"}, headers=headers)).status_code == 200

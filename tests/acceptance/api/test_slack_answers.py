@@ -14,7 +14,9 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
+from runlane.api.routes.slack_answers import describe_end
 from runlane.api.services import WorkerOptions
+from runlane.domain.wait import Question, QuestionDetail, QuestionState
 from runlane.outbound.client import Outbound
 from runlane.settings import Settings
 from tests.acceptance.api.flows import ARTICLE, bring
@@ -131,7 +133,18 @@ async def test_users_outside_the_list_and_revoked_links_decide_nothing(
 
 
 async def test_buttons_are_off_by_default(api: Api) -> None:
-    problem_of(await click(api, b"payload=%7B%7D"), 404, "not_found")
+    refused = problem_of(await click(api, b"payload=%7B%7D"), 404, "not_found")
+    # As for any path that does not exist: no name of a setting.
+    assert refused["message"] == f"{PATH} does not exist. See /docs for the paths."
+
+
+@pytest.mark.parametrize("state", QuestionState)
+def test_messages_in_slack_are_short(state: QuestionState) -> None:
+    long = "x" * 100_000
+    question = Question(
+        "run_1", "orchestration:a", "default", "ask", "ask", "human", "ask", long, (), None, 1, None, None, "Ann"
+    )
+    assert len(describe_end(QuestionDetail(question, state, {"text": long}))) < 3000
 
 
 def test_the_secret_needs_links_and_a_list_of_users() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import structlog
@@ -109,8 +110,9 @@ class AuthModule:
         return self.principal(user, DEFAULT_TENANT)
 
     def studio_user(self, principal: Principal) -> UserPrincipal:
-        """Return the Studio user of a key of Runlane."""
-        return self.principal(self._types.StudioUser(principal.name, is_authenticated=True), principal.tenant)
+        """Return the Studio user of a key of Runlane, who may do nothing that the key may not."""
+        found = self.principal(self._types.StudioUser(principal.name, is_authenticated=True), principal.tenant)
+        return replace(found, permissions=found.permissions & principal.permissions)
 
     def principal(self, user: Any, tenant: str) -> UserPrincipal:
         """Return the principal of a user."""

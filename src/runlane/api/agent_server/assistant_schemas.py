@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
-from runlane.api.schemas.fields import Name, RequestModel
+from runlane.api.schemas.fields import Name, RequestModel, text_only
 
 Limit = Annotated[int, Field(ge=1, le=1000)]
 Offset = Annotated[int, Field(ge=0, le=2**31 - 1)]
 SortOrder = Literal["asc", "desc"]
 Json = dict[str, Any]
+# What a search compares with stored text.
+SearchedText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00]*$"), AfterValidator(text_only)]
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
@@ -71,8 +73,8 @@ AssistantField = Literal[
 class AssistantCount(RequestModel):
     """Which assistants are counted."""
 
-    graph_id: str | None = None
-    name: str | None = None
+    graph_id: SearchedText | None = None
+    name: SearchedText | None = None
     metadata: Json | None = None
 
 

@@ -66,15 +66,17 @@ async def create_assistant(request: Request, principal: RunsWrite, body: Assista
 async def search_assistants(request: Request, principal: RunsRead, body: AssistantSearch | None = None) -> JsonBody:
     """Find assistants, newest first unless another order is given."""
     wanted = body or AssistantSearch()
-    found = await search.search_assistants(
-        parts_of(request).database,
-        principal.tenant,
-        _filter(request, wanted),
-        sort_by=wanted.sort_by or "created_at",
-        descending=wanted.sort_order != "asc",
-        limit=wanted.limit + 1,
-        offset=wanted.offset,
-    )
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        found = await search.search_assistants(
+            parts.database,
+            principal.tenant,
+            _filter(request, wanted),
+            sort_by=wanted.sort_by or "created_at",
+            descending=wanted.sort_order != "asc",
+            limit=wanted.limit + 1,
+            offset=wanted.offset,
+        )
     page, headers = page_of(found, wanted.limit, wanted.offset)
     return listing(page, wanted.select, headers)
 
@@ -83,7 +85,9 @@ async def search_assistants(request: Request, principal: RunsRead, body: Assista
 async def count_assistants(request: Request, principal: RunsRead, body: AssistantCount | None = None) -> JsonBody:
     """Return how many assistants a search finds."""
     wanted = _filter(request, body or AssistantCount())
-    return JsonBody(await search.count_assistants(parts_of(request).database, principal.tenant, wanted))
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        return JsonBody(await search.count_assistants(parts.database, principal.tenant, wanted))
 
 
 @router.get("/assistants/{assistant_id}", response_model=Assistant, responses=answers(404))
@@ -112,14 +116,16 @@ async def list_versions(
 ) -> JsonBody:
     """List the versions of an assistant, newest first."""
     wanted = body or VersionSearch()
-    found = await store.list_versions(
-        parts_of(request).database,
-        principal.tenant,
-        assistant_id,
-        metadata=wanted.metadata,
-        limit=wanted.limit,
-        offset=wanted.offset,
-    )
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        found = await store.list_versions(
+            parts.database,
+            principal.tenant,
+            assistant_id,
+            metadata=wanted.metadata,
+            limit=wanted.limit,
+            offset=wanted.offset,
+        )
     return listing(found, None)
 
 

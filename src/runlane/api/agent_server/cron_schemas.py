@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from runlane.api.agent_server.assistant_schemas import Json, Limit, Offset, SortOrder
+from runlane.api.agent_server.assistant_schemas import Json, Limit, Offset, SearchedText, SortOrder
 from runlane.api.agent_server.run_schemas import ThreadRunBody
 from runlane.api.schemas.fields import Name, RequestModel
 from runlane.domain.timestamps import format_timestamp
@@ -120,7 +120,7 @@ class CronCount(RequestModel):
     """Which crons are counted."""
 
     assistant_id: Name | None = None
-    thread_id: str | None = None
+    thread_id: SearchedText | None = None
     metadata: Json | None = None
 
 

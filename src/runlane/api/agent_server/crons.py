@@ -63,15 +63,17 @@ async def create_thread_cron(
 async def search_crons(request: Request, principal: RunsRead, body: CronSearch | None = None) -> JsonBody:
     """Find crons, newest first unless another order is given."""
     wanted = body or CronSearch()
-    found = await store.search_crons(
-        parts_of(request).database,
-        principal.tenant,
-        await _filter(request, principal, wanted, wanted.enabled),
-        sort_by=wanted.sort_by or "created_at",
-        descending=wanted.sort_order != "asc",
-        limit=wanted.limit + 1,
-        offset=wanted.offset,
-    )
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        found = await store.search_crons(
+            parts.database,
+            principal.tenant,
+            await _filter(request, principal, wanted, wanted.enabled),
+            sort_by=wanted.sort_by or "created_at",
+            descending=wanted.sort_order != "asc",
+            limit=wanted.limit + 1,
+            offset=wanted.offset,
+        )
     page, headers = page_of(found, wanted.limit, wanted.offset)
     return JsonBody([_selected(row, wanted.select) for row in page], headers=headers)
 
@@ -80,7 +82,9 @@ async def search_crons(request: Request, principal: RunsRead, body: CronSearch |
 async def count_crons(request: Request, principal: RunsRead, body: CronCount | None = None) -> JsonBody:
     """Return how many crons a search finds."""
     wanted = await _filter(request, principal, body or CronCount(), None)
-    return JsonBody(await store.count_crons(parts_of(request).database, principal.tenant, wanted))
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        return JsonBody(await store.count_crons(parts.database, principal.tenant, wanted))
 
 
 @router.get("/runs/crons/{cron_id}", response_model=Cron, responses=answers(404))

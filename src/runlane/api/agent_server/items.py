@@ -86,9 +86,9 @@ async def search_items(request: Request, principal: RunsRead, body: ItemSearch |
         refresh_ttl=_refreshes(request, wanted.refresh_ttl),
         rule=rule_of(request),
     )
-    found = await parts_of(request).database.transact(
-        lambda session: store.search_items(session, principal.tenant, query)
-    )
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        found = await parts.database.transact(lambda session: store.search_items(session, principal.tenant, query))
     return JsonBody({"items": [{**_item_json(item), "score": item.score} for item in found]})
 
 
@@ -104,9 +104,9 @@ async def list_namespaces(request: Request, principal: RunsRead, body: Namespace
         offset=wanted.offset,
         rule=rule_of(request),
     )
-    found = await parts_of(request).database.transact(
-        lambda session: store.list_namespaces(session, principal.tenant, query)
-    )
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        found = await parts.database.transact(lambda session: store.list_namespaces(session, principal.tenant, query))
     return JsonBody({"namespaces": [list(labels) for labels in found]})
 
 

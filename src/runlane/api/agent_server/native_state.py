@@ -6,6 +6,7 @@ The state after each run is stored with its end. While a run is open, its messag
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, cast
@@ -28,18 +29,21 @@ _CHECKPOINTS: Final = uuid.UUID("0b0f0f5e-5d7c-4a57-9d0e-0c6f6a3f6c55")
 _HISTORY: Final = 1000
 
 
-async def with_questions(database: Database, threads: list[Thread]) -> list[Thread]:
-    """Return threads with the questions of their paused runs, which make them interrupted."""
+async def with_questions(
+    database: Database, threads: Sequence[Thread], *, with_values: bool = True
+) -> AsyncGenerator[Thread]:
+    """Yield threads with the questions of their paused runs, which make them interrupted."""
     asking = await asking_runs(database, [one.key for one in threads if one.native is not None and one.open_runs])
-    return [await _with_run(database, one, asking[one.key]) if one.key in asking else one for one in threads]
+    for one in threads:
+        yield await _with_run(database, one, asking[one.key], with_values) if one.key in asking else one
 
 
-async def _with_run(database: Database, thread: Thread, run_id: str) -> Thread:
+async def _with_run(database: Database, thread: Thread, run_id: str, with_values: bool) -> Thread:
     waits = await open_questions(database, run_id, (await find_standing(database, run_id)).last_seq)
     if not waits:
         return thread
     interrupts = {item["id"]: [item] for item in interrupts_of(waits)}
-    values = await _current_values(database, thread, run_id)
+    values = await _current_values(database, thread, run_id) if with_values else None
     return replace(thread, status=ThreadStatus.INTERRUPTED, interrupts=interrupts, values=values)
 
 
@@ -47,7 +51,7 @@ async def current(database: Database, thread: Thread) -> Thread:
     """Return a thread with its state as it is now."""
     if thread.native is None:
         return thread
-    (shown,) = await with_questions(database, [thread])
+    (shown,) = [one async for one in with_questions(database, [thread])]
     if shown.status is ThreadStatus.BUSY:
         for run in reversed(await list_thread_runs(database, thread.tenant, thread.id, limit=10)):
             if run.status.value == "running":

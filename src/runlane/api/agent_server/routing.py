@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Request
 from pydantic import BeforeValidator
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from runlane.api.agent_auth.guard import authorize
@@ -33,6 +34,9 @@ class AgentRoute(LargeBodyRoute):
         path = self.path_format
 
         async def handle(request: Request) -> Response:
+            if "\x00" in request.scope["path"]:
+                # No id has it, and Postgres stores no text with it.
+                raise HTTPException(404)
             if request.headers.get("content-type", "").startswith("text/plain"):
                 headers = [pair for pair in request.scope["headers"] if pair[0] != _JSON[0]]
                 request = Request({**request.scope, "headers": [*headers, _JSON]}, request.receive)
@@ -47,15 +51,17 @@ def agent_router(tag: str) -> APIRouter:
 
 
 def page_of(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], dict[str, str]]:
-    """Return a page and its headers, given one value more than the page has, if there is one.
+    """Return a page and its headers, given one value more than the page has, if there is one."""
+    page = found[:limit]
+    return page, page_headers(offset, len(page), more=len(found) > limit)
 
-    The total is the number of values up to the end of this page, and one more if others follow.
-    """
-    more = len(found) > limit
-    headers = {"X-Pagination-Total": str(offset + len(found))}
+
+def page_headers(offset: int, size: int, *, more: bool) -> dict[str, str]:
+    """Return the headers of a page: the total is the number of values up to its end, and one more if others follow."""
+    headers = {"X-Pagination-Total": str(offset + size + more)}
     if more:
-        headers["X-Pagination-Next"] = str(offset + limit)
-    return found[:limit], headers
+        headers["X-Pagination-Next"] = str(offset + size)
+    return headers
 
 
 def listing(values: Sequence[object], select: Sequence[str] | None, headers: dict[str, str] | None = None) -> JsonBody:

@@ -90,7 +90,9 @@ async def search_history(
     request: Request, principal: RunsRead, thread_id: ThreadId, body: HistoryQuery | None = None
 ) -> JsonBody:
     """Find states of a thread, newest first."""
-    return await _history(request, principal.tenant, thread_id, body or HistoryQuery())
+    # A filter may read every checkpoint of the thread.
+    async with parts_of(request).searches.turn(principal):
+        return await _history(request, principal.tenant, thread_id, body or HistoryQuery())
 
 
 async def _state(

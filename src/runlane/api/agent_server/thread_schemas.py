@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from runlane.api.agent_server.assistant_schemas import Json, Limit, NodeName, Offset, SortOrder
+from runlane.api.agent_server.assistant_schemas import Json, Limit, NodeName, Offset, SearchedText, SortOrder
 from runlane.api.schemas.fields import RequestModel
 from runlane.domain.graph import PruneStrategy, ThreadStatus
 
@@ -104,7 +104,7 @@ class ThreadCount(RequestModel):
 class ThreadSearch(ThreadCount):
     """Which threads are listed, and how."""
 
-    ids: list[str] | None = None
+    ids: list[SearchedText] | None = None
     limit: Limit = 10
     offset: Offset = 0
     sort_by: Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query, Request
@@ -21,7 +22,7 @@ from runlane.api.agent_server.deletion import remove_thread
 from runlane.api.agent_server.extraction import extract, parse_paths
 from runlane.api.agent_server.native_state import current, with_questions
 from runlane.api.agent_server.operations import perform
-from runlane.api.agent_server.routing import agent_router, check_uuid, page_of, selected
+from runlane.api.agent_server.routing import agent_router, check_uuid, page_headers, selected
 from runlane.api.agent_server.thread_schemas import (
     ThreadCount,
     ThreadCreate,
@@ -32,13 +33,14 @@ from runlane.api.agent_server.thread_schemas import (
 )
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
-from runlane.api.serializers import JsonBody
+from runlane.api.serializers import JsonBody, to_bytes
 from runlane.api.services import parts_of
 from runlane.domain.graph import GraphRequest, Operation, PruneStrategy
 from runlane.domain.graph_registry import DefaultTtl
 from runlane.domain.thread import Thread
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, RunlaneError, UnknownThread
+from runlane.store.threads import thread_search as search
 from runlane.store.threads import threads as store
 
 router = agent_router("threads")
@@ -78,36 +80,54 @@ async def create_thread(request: Request, principal: RunsWrite, body: ThreadCrea
 
 
 @router.post("/threads/search", response_model=list[Thread], responses=answers())
-async def search_threads(request: Request, principal: RunsRead, body: ThreadSearch | None = None) -> JsonBody:
-    """Find threads; those that changed last first, unless another order is given."""
+async def search_threads(request: Request, principal: RunsRead, body: ThreadSearch | None = None) -> Response:
+    """Find threads; those that changed last first, unless another order is given.
+
+    A page ends before its limit where its JSON would exceed 16 MiB; `X-Pagination-Next` is the offset of the next one.
+    """
     wanted = body or ThreadSearch()
     paths = parse_paths(wanted.extract)
-    found = await store.search_threads(
-        parts_of(request).database,
-        principal.tenant,
-        _filter(request, wanted, wanted.ids),
-        sort_by=wanted.sort_by or "updated_at",
-        descending=wanted.sort_order != "asc",
-        limit=wanted.limit + 1,
-        offset=wanted.offset,
-    )
-    page, headers = page_of(found, wanted.limit, wanted.offset)
-    page = await with_questions(parts_of(request).database, list(page))
-    bodies: list[dict[str, Any]] = []
-    for thread in page:
-        whole = thread_json(thread)
-        shown = selected(whole, wanted.select)
-        if paths:
-            shown = {**shown, "extracted": {name: extract(whole, parts) for name, parts in paths.items()}}
-        bodies.append(shown)
-    return JsonBody(bodies, headers=headers)
+    with_values = "values" in {*(wanted.select or ("values",)), *(path[0] for path in paths.values())}
+    parts = parts_of(request)
+    bodies: list[bytes] = []
+    room = search.MAX_PAGE_BYTES
+    async with parts.searches.turn(principal):
+        found = await search.search_threads(
+            parts.database,
+            principal.tenant,
+            _filter(request, wanted, wanted.ids),
+            sort_by=wanted.sort_by or "updated_at",
+            descending=wanted.sort_order != "asc",
+            limit=wanted.limit,
+            offset=wanted.offset,
+            with_values=with_values,
+        )
+        async for thread in with_questions(parts.database, found.threads, with_values=with_values):
+            encoded = to_bytes(_shown(thread, wanted.select, paths))
+            room -= len(encoded)
+            if bodies and room < 0:
+                break
+            bodies.append(encoded)
+    more = found.more or len(bodies) < len(found.threads)
+    headers = page_headers(wanted.offset, len(bodies), more=more)
+    return Response(b"[" + b",".join(bodies) + b"]", headers=headers, media_type="application/json")
+
+
+def _shown(thread: Thread, select: Sequence[str] | None, paths: Mapping[str, list[str]]) -> dict[str, Any]:
+    whole = thread_json(thread)
+    shown = selected(whole, select)
+    if not paths:
+        return shown
+    return {**shown, "extracted": {name: extract(whole, parts) for name, parts in paths.items()}}
 
 
 @router.post("/threads/count", response_model=int, responses=answers())
 async def count_threads(request: Request, principal: RunsRead, body: ThreadCount | None = None) -> JsonBody:
     """Return how many threads a search finds."""
     wanted = _filter(request, body or ThreadCount(), None)
-    return JsonBody(await store.count_threads(parts_of(request).database, principal.tenant, wanted))
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        return JsonBody(await search.count_threads(parts.database, principal.tenant, wanted))
 
 
 @router.post("/threads/prune", response_model=dict[str, int], responses=answers(409))
@@ -181,8 +201,8 @@ def thread_json(thread: Thread, *, ttl: bool = False) -> dict[str, Any]:
     return body if ttl else {name: value for name, value in body.items() if name not in _HIDDEN}
 
 
-def _filter(request: Request, wanted: ThreadCount, ids: list[str] | None) -> store.ThreadFilter:
-    return store.ThreadFilter(
+def _filter(request: Request, wanted: ThreadCount, ids: list[str] | None) -> search.ThreadFilter:
+    return search.ThreadFilter(
         ids=ids,
         status=wanted.status,
         metadata=wanted.metadata or None,

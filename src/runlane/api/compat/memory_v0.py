@@ -5,6 +5,7 @@ Names are those of that design: `rawEntry`, `entryId`, `creationTime`. The actor
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -17,6 +18,7 @@ from runlane.api.error_responses import answers
 from runlane.api.routes.memory_vaults import audited, memory_of
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, moment_us
 from runlane.api.serializers import JsonBody, moment
+from runlane.api.services import parts_of
 from runlane.domain.memory import CONTEXT_FRAGMENT, DEFAULT_CONTEXT, MAX_FRAGMENT_CHARACTERS, MAX_SEARCH_HITS, Memory
 from runlane.errors import InputTooLarge, InvalidInput, InvalidRequest, NotFound
 from runlane.memory.service import MemoryService
@@ -113,8 +115,8 @@ async def delete_memory(request: Request, principal: MemoryAdmin, vault_id: Vaul
     """Delete a memory with everything in it."""
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
-    await audited(request, principal, principal.tenant, "memory.delete", found.id)
-    await memory.delete_memory(principal.tenant, found.id)
+    record = partial(audited, request, principal, principal.tenant, "memory.delete", found.id)
+    await memory.delete_memory(principal.tenant, found.id, record=record)
     return Response(status_code=204)
 
 
@@ -248,7 +250,8 @@ async def search(request: Request, principal: MemoryRead, body: shapes.PostSearc
     """Find entries by words, and return the current context with them."""
     memory = await memory_of(request)
     limit = min(body.topK, MAX_SEARCH_HITS)
-    hits = await memory.search(principal.tenant, body.memoryId, body.query, limit=limit)
+    async with parts_of(request).searches.turn(principal):
+        hits = await memory.search(principal.tenant, body.memoryId, body.query, limit=limit)
     context = await memory.get_fragment(principal.tenant, body.memoryId, CONTEXT_FRAGMENT)
     return JsonBody(
         {

@@ -232,7 +232,8 @@ async def _await(caller: CallContext, given: AwaitArguments) -> ToolAnswer:
 
 async def _search(caller: CallContext, given: SearchMemoriesArguments) -> Mapping[str, Any]:
     service, tenant = await _service(caller, given)
-    hits = await service.search(tenant, given.memory_id, given.query, limit=given.top_k)
+    async with caller.parts.searches.turn(caller.principal):
+        hits = await service.search(tenant, given.memory_id, given.query, limit=given.top_k)
     context = await service.get_fragment(tenant, given.memory_id, CONTEXT_FRAGMENT)
     entries = [{**to_dict(hit.entry), "score": hit.score, "found_by": list(hit.found_by)} for hit in hits]
     return {"entries": entries, "count": len(entries), "latest_context": context.content}

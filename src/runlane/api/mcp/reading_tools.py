@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 
 from runlane import queries
-from runlane.access.policy import tenant_to_list
+from runlane.access.policy import require_content, tenant_to_list
 from runlane.api.mcp.tool import READ, CallContext, ServedTool, typed_tool
 from runlane.api.schemas.fields import Key, Name, RequestModel, RunId, Tag
 from runlane.api.sse_encoding import line_json
@@ -128,11 +128,8 @@ async def _list_runs(caller: CallContext, given: ListRunsArguments) -> Mapping[s
         text=given.text,
         tags=tuple(given.tags),
     )
-    release = caller.parts.searches.take(caller.principal)
-    try:
+    async with caller.parts.searches.turn(caller.principal):
         return to_dict(await queries.list_runs(caller.parts.database, wanted, given.cursor, given.limit))
-    finally:
-        release()
 
 
 async def _read_logs(caller: CallContext, given: ReadLogsArguments) -> Mapping[str, Any]:
@@ -175,18 +172,15 @@ async def _list_dead_letters(caller: CallContext, given: ListDeadLettersArgument
         fingerprint=given.fingerprint,
         text=given.text,
     )
-    release = caller.parts.searches.take(caller.principal)
-    try:
-        page = await list_letters(caller.parts.database, wanted, cursor=given.cursor, limit=given.limit)
-    finally:
-        release()
-    return to_dict(page)
+    async with caller.parts.searches.turn(caller.principal):
+        return to_dict(await list_letters(caller.parts.database, wanted, cursor=given.cursor, limit=given.limit))
 
 
 async def _get_dead_letter(caller: CallContext, given: GetDeadLetterArguments) -> Mapping[str, Any]:
     letter = await read_letter(caller.parts.database, given.run_id)
     if letter is None or not caller.sees(letter.tenant):
         raise LetterNotFound(given.run_id)
+    require_content(caller.principal, letter.target)
     return to_dict(letter)
 
 

@@ -128,20 +128,16 @@ async def _bulk(parts: Services, principal: Principal, body: BulkRequest, action
     wanted = run_filter(principal, body.filter, tuple(status for status in Status if status in possible))
     if wanted is None:
         return _bulk_answer(body)
-    release = parts.searches.take(principal)
+    shown = body.filter.model_dump(mode="json", exclude_none=True)
+    change = BulkChange(action, wanted, tenant=wanted.tenant, actor=principal.actor, shown=shown, limit=body.limit)
     try:
-        if body.dry_run:
-            ids, more = await preview_items(parts.database, wanted, body.limit)
-            return _bulk_answer(body, matched=len(ids), more=more, run_ids=ids)
-        shown = body.filter.model_dump(mode="json", exclude_none=True)
-        job = await create_bulk(
-            parts.database,
-            BulkChange(action, wanted, tenant=wanted.tenant, actor=principal.actor, shown=shown, limit=body.limit),
-        )
+        async with parts.searches.turn(principal):
+            if body.dry_run:
+                ids, more = await preview_items(parts.database, wanted, body.limit)
+                return _bulk_answer(body, matched=len(ids), more=more, run_ids=ids)
+            job = await create_bulk(parts.database, change)
     except NothingMatches:
         return _bulk_answer(body)
-    finally:
-        release()
     processor = BulkRunner(parts.database, parts.connection.bus)
     done = await processor.finish_within(job.id, _WAIT_SECONDS)
     return _bulk_answer(

@@ -113,13 +113,10 @@ async def stop_bulk_job(request: Request, principal: RunsWrite, job_id: JobId) -
 
 async def submit_bulk(parts: Services, principal: Principal, wanted: BulkChange, *, dry_run: bool) -> ValueBody:
     """Count what a job would change, or create it and wake the service that works on it."""
-    release = parts.searches.take(principal)
-    try:
+    async with parts.searches.turn(principal):
         if dry_run:
             return ValueBody(await preview_bulk(parts.database, wanted))
         created = await create_bulk(parts.database, wanted)
-    finally:
-        release()
     parts.connection.bus.report_survey((MaintenanceService.BULK,))
     return ValueBody(await read_job(parts.database, created.id), 202)
 

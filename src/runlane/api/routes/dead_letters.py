@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from runlane.access.policy import may_see, tenant_to_list
+from runlane.access.policy import may_see, require_content, tenant_to_list
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
@@ -128,6 +128,7 @@ async def get_letter(request: Request, principal: RunsRead, run_id: RunId) -> Va
     letter = await read_letter(parts_of(request).database, run_id)
     if letter is None or not may_see(principal, letter.tenant):
         raise LetterNotFound(run_id)
+    require_content(principal, letter.target)
     return ValueBody(letter)
 
 
@@ -238,8 +239,5 @@ async def _searched(
 ) -> Any:
     """Read what the caller may see, with one of its searches, which are bounded."""
     visible = replace(wanted, tenant=tenant_to_list(principal, wanted.tenant))
-    release = parts.searches.take(principal)
-    try:
+    async with parts.searches.turn(principal):
         return await read(parts.database, visible)
-    finally:
-        release()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -30,6 +31,8 @@ router = APIRouter(tags=["dashboard"])
 changes = APIRouter(tags=["dashboard"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Page = Annotated[str, Path(pattern=r"^[a-z][a-z-]{0,40}$", description="The page, such as `runs`.", examples=["runs"])]
+# A response that has begun cannot be refused, so its next page waits longer than a request does.
+_EXPORT_WAIT_SECONDS: Final = 60.0
 ViewName = Annotated[str, Path(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
 
@@ -42,13 +45,15 @@ async def search(
     tenant: Tenant = None,
 ) -> ValueBody:
     """Find runs, conversations, definitions, schedules, and for platform admins lanes and workers; at most 20."""
-    hits = await search_names(
-        parts_of(request).database,
-        q.strip(),
-        tenant=tenant_to_list(principal, tenant),
-        home=tenant_to_use(principal, tenant),
-        operator=principal.everywhere and Permission.WORKERS_VIEW in principal.permissions,
-    )
+    parts = parts_of(request)
+    async with parts.searches.turn(principal):
+        hits = await search_names(
+            parts.database,
+            q.strip(),
+            tenant=tenant_to_list(principal, tenant),
+            home=tenant_to_use(principal, tenant),
+            operator=principal.everywhere and Permission.WORKERS_VIEW in principal.permissions,
+        )
     return ValueBody(SearchHits(tuple(hits)))
 
 
@@ -123,7 +128,9 @@ async def get_export(
         schedule_id=schedule_id,
     )
     as_csv = format == "csv"
-    lines = export_runs(parts_of(request).database, checked.apply(wanted), limit, as_csv=as_csv)
+    parts = parts_of(request)
+    turn = partial(parts.searches.turn, principal, _EXPORT_WAIT_SECONDS)
+    lines = export_runs(parts.database, checked.apply(wanted), limit, turn, as_csv=as_csv)
     headers = {
         "Content-Disposition": f'attachment; filename="runs.{format}"',
         "X-Content-Type-Options": "nosniff",

@@ -72,7 +72,10 @@ async def get_links(
 ) -> JsonBody:
     """List the action links that may be used, without their addresses, by the time of their end; at most 1,000."""
     owner = tenant_to_list(principal, tenant)
-    return LINKS.all(await list_action_links(parts_of(request).database, tenant=owner, run_id=run_id))
+    parts = parts_of(request)
+    return LINKS.all(
+        await list_action_links(parts.database, tenant=owner, run_id=run_id, without_keys=parts.without_keys)
+    )
 
 
 @router.get("/inbox/{run_id}/{path:path}", response_model=QuestionDetail, responses=answers(404))

@@ -30,6 +30,7 @@ from runlane.api.schemas.memory import (
     SearchMemory,
 )
 from runlane.api.serializers import JsonBody, ValueBody
+from runlane.api.services import parts_of
 from runlane.domain.memory import (
     MAX_ENTRY_PAGE,
     CommitState,
@@ -248,7 +249,8 @@ async def search_memory(
 ) -> JsonBody:
     """Find entries by words, and with an embedding model by meaning, best first. Corrected entries are not found."""
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
-    found = await memory.search(owner, memory_id, body.query, limit=body.limit, consistency=consistency)
+    async with parts_of(request).searches.turn(principal):
+        found = await memory.search(owner, memory_id, body.query, limit=body.limit, consistency=consistency)
     return JsonBody({"hits": [to_dict(hit) for hit in found]})
 
 

@@ -152,7 +152,7 @@ async def delete_memory(
 ) -> JsonBody:
     """Delete a memory with everything in it."""
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
-    await memory.get_memory(owner, memory_id)
-    await audited(request, principal, owner, "memory.delete", memory_id)
-    await memory.delete_memory(owner, memory_id)
+    # A request that is sent on is recorded by the owner of the memory.
+    record = partial(audited, request, principal, owner, "memory.delete", memory_id)
+    await memory.delete_memory(owner, memory_id, record=record)
     return JsonBody({"deleted": memory_id})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -74,13 +75,8 @@ async def list_runs(
         schedule_id=schedule_id,
     )
     parts = parts_of(request)
-    release = parts.searches.take(principal) if text is not None else None
-    try:
-        page = await queries.list_runs(parts.database, checked.apply(wanted), cursor, limit)
-    finally:
-        if release is not None:
-            release()
-    return ValueBody(page)
+    async with parts.searches.turn(principal) if text is not None else nullcontext():
+        return ValueBody(await queries.list_runs(parts.database, checked.apply(wanted), cursor, limit))
 
 
 @single.get("/{run_id}", response_model=Run, responses=answers(404))

@@ -12,17 +12,18 @@ from typing import Any, Final
 import structlog
 from fastapi import APIRouter, Request
 from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from runlane.access.slack_clicks import SlackClick, read_click
 from runlane.access.webhook_signatures import HookRequest
-from runlane.api.error_responses import BodyTooLarge
+from runlane.api.body import read_bounded
 from runlane.api.link_answers import find_link, give_answer
 from runlane.api.services import Services, parts_of
 from runlane.domain.action_link import LINK_PATH
 from runlane.domain.text import dump_json
 from runlane.domain.wait import QuestionDetail, QuestionState
-from runlane.errors import NotFound, OutboundError
+from runlane.errors import OutboundError
 from runlane.outbound.client import Outbound
 from runlane.outbound.limits import OutboundLimits
 from runlane.settings import Settings
@@ -32,6 +33,9 @@ log = structlog.get_logger(__name__)
 router = APIRouter(include_in_schema=False)
 
 _MAX_BYTES: Final = 256 * 1024
+# Characters of a message.
+_SHOWN_QUESTION: Final = 1500
+_SHOWN_ANSWER: Final = 1000
 _REPLY_LIMITS: Final = OutboundLimits(connect_seconds=5, read_seconds=10, total_seconds=10, max_redirects=0)
 
 
@@ -41,28 +45,21 @@ async def receive_click(request: Request) -> Response:
     parts = parts_of(request)
     secret = parts.app.settings.slack_signing_secret
     if secret is None:
-        raise NotFound("Buttons in Slack are not enabled on this server. Set RUNLANE_SLACK_SIGNING_SECRET.")
+        # As for any other path that does not exist: a caller without a key learns nothing about settings.
+        raise HTTPException(404)
     headers = {name.lower(): value for name, value in request.headers.items()}
-    click = read_click(secret.get_secret_value(), HookRequest(headers, await _body(request)), time.time())
+    hook = HookRequest(headers, await read_bounded(request, _MAX_BYTES))
+    click = read_click(secret.get_secret_value(), hook, time.time())
     reply = await _answer(parts, click)
     # Slack shows an error unless it has a response within three seconds, so the message follows.
     return Response(background=BackgroundTask(_send, parts.app.settings, click.reply_url, reply))
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BYTES:
-            raise BodyTooLarge(_MAX_BYTES)
-    return bytes(body)
 
 
 async def _answer(parts: Services, click: SlackClick) -> dict[str, Any]:
     """Return the message about a click: for the user alone if nothing was decided, else in place of the buttons."""
     if click.user_id not in parts.app.settings.slack_user_ids:
         log.warning("slack_user_refused", user_id=click.user_id)
-        return _private(f"You may not answer questions. An operator can add {click.user_id} to RUNLANE_SLACK_USERS.")
+        return _private(f"You may not answer questions. Ask an operator to add your user id, {click.user_id}.")
     found = await find_link(parts, click.token)
     if found is None:
         return _private("This button is not valid. Its time has ended, or it was revoked.")
@@ -74,11 +71,11 @@ async def _answer(parts: Services, click: SlackClick) -> dict[str, Any]:
 
 def describe_end(detail: QuestionDetail) -> str:
     """Return how a question has ended, as text of a Slack message."""
-    question = detail.question.prompt or detail.question.name
+    question = (detail.question.prompt or detail.question.name)[:_SHOWN_QUESTION]
     if detail.state is not QuestionState.ANSWERED:
         return _escaped(f"{question}\nThe question is {detail.state.value}. No answer is needed.")
     answer = detail.answer if isinstance(detail.answer, str) else dump_json(detail.answer)
-    return _escaped(f"{question[:1500]}\nAnswered by {detail.question.answered_by}: {answer[:1000]}")
+    return _escaped(f"{question}\nAnswered by {detail.question.answered_by}: {answer[:_SHOWN_ANSWER]}")
 
 
 def _private(text: str) -> dict[str, Any]:

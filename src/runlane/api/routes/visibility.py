@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from fastapi import Path
 
-from runlane.access.policy import may_see
+from runlane.access.policy import may_see, require_content
 from runlane.api.services import Services
 from runlane.domain.access import Principal
 from runlane.errors import RunNotFound
@@ -18,10 +18,11 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 async def require_visible(parts: Services, principal: Principal, run_id: str) -> RunStanding:
-    """Return the run's standing if the caller may see it."""
+    """Return the run's standing if the caller may see it, and what it contains."""
     if _ID.fullmatch(run_id) is None:
         raise RunNotFound(run_id)
     standing = await find_standing(parts.database, run_id)
     if not may_see(principal, standing.tenant):
         raise RunNotFound(run_id)
+    require_content(principal, standing.target)
     return standing

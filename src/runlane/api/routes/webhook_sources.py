@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from runlane.access.policy import tenant_to_use
 from runlane.access.webhook_signatures import HookRequest
 from runlane.api.auth import SecretsManage
-from runlane.api.error_responses import BodyTooLarge, answers
+from runlane.api.body import read_bounded
+from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.schemas.fields import Name
 from runlane.api.schemas.webhook_sources import SOURCES, HookReceived, PutSource
@@ -35,7 +36,10 @@ async def post_hook(request: Request, token: Token) -> JsonBody:
     parts = parts_of(request)
 
     async def read() -> HookRequest:
-        return HookRequest({name.lower(): value for name, value in request.headers.items()}, await _body(request))
+        return HookRequest(
+            {name.lower(): value for name, value in request.headers.items()},
+            await read_bounded(request, MAX_HOOK_BYTES),
+        )
 
     connection = parts.connection
     stored = await receive(connection.database, parts.app.settings, connection.vault.keyring, token, read)
@@ -43,15 +47,6 @@ async def post_hook(request: Request, token: Token) -> JsonBody:
         return JsonBody({"challenge": stored})
     connection.bus.report_work({MaintenanceService.TRIGGERS})
     return JsonBody({"event_id": stored.event_id, "duplicate": stored.duplicate}, 202)
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_HOOK_BYTES:
-            raise BodyTooLarge(MAX_HOOK_BYTES)
-    return bytes(body)
 
 
 @router.get("/webhook-sources", response_model=SOURCES.schema, responses=answers(404))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
+from typing import Any
 
 from sqlalchemy import BigInteger, FromClause, Integer, Text, bindparam, delete, insert, literal_column, select, update
 from sqlalchemy.sql.base import Executable
@@ -362,6 +363,17 @@ async def move_memory(database: Database, tenant: str, memory_id: str, vault_id:
         raise Conflict(f'The vault "{vault_id}" has a memory with this title already.') from error
 
 
+async def require_owner(database: Database, memory_ids: Sequence[str], node_id: str | None) -> None:
+    """Raise MemoryOwnedElsewhere if another node owns one of these memories."""
+    await database.transact(lambda session: _require_owner(session, session.texts(memory_ids), node_id))
+
+
+async def _require_owner(session: Session, ids: Any, node_id: str | None) -> None:
+    for row in await session.fetch(_OWNERS, ids=ids):
+        if row["owner"] != node_id:
+            raise MemoryOwnedElsewhere(row["id"], row["owner"], row["url"])
+
+
 async def delete_memories(
     database: Database, tenant: str, memory_ids: Sequence[str], node_id: str | None = None
 ) -> int:
@@ -370,9 +382,7 @@ async def delete_memories(
     async def work(session: Session) -> int:
         locked = await session.fetch(_LOCK, tenant=tenant, ids=session.texts(memory_ids))
         ids = session.texts([row["id"] for row in locked])
-        for row in await session.fetch(_OWNERS, ids=ids):
-            if row["owner"] != node_id:
-                raise MemoryOwnedElsewhere(row["id"], row["owner"], row["url"])
+        await _require_owner(session, ids, node_id)
         for statement in _DELETIONS:
             await session.fetch(statement, ids=ids)
         return len(locked)

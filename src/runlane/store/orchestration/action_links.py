@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, bindparam, delete, exists, insert, or_, select
+from sqlalchemy import BigInteger, Boolean, and_, bindparam, cast, delete, exists, insert, or_, select
 
+from runlane.domain.access import Permission
 from runlane.domain.action_link import ActionLink
 from runlane.domain.browser_session import new_token, token_hash
 from runlane.domain.ids import new_id
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import NotFound
 from runlane.store.access.audit import append_audit
-from runlane.store.access.keys import USABLE_KEYS
+from runlane.store.access.keys import USABLE_KEYS, find_principals
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us, optional
 from runlane.store.sql.schema import action_links, run_waits
@@ -59,7 +60,11 @@ _question = (
 )
 _may_be_used = (
     _l.expires_at > now_us(),
-    or_(_l.key_id == lit(LOCAL_KEY), exists().where(_usable.c.id == _l.key_id)),
+    or_(
+        # Once a server has keys, no link is valid that was made without one.
+        and_(_l.key_id == lit(LOCAL_KEY), cast(bindparam("without_keys", type_=Boolean()), Boolean)),
+        exists().where(_usable.c.id == _l.key_id),
+    ),
 )
 _FIND = Statement(
     "find_action_link",
@@ -130,17 +135,36 @@ async def create_action_link(database: Database, new: NewLink) -> tuple[ActionLi
     return ActionLink(link_id, new.run_id, new.path, new.person, new.response, new.created_by, expires_at), token
 
 
-async def find_action_link(database: Database, token: str) -> ActionLink | None:
-    """Return the link of a token, if it may be used. Whether its question is still open is read with the question."""
+@dataclass(frozen=True, slots=True)
+class UsableLink:
+    """A link that may be used, and when its question was asked."""
+
+    link: ActionLink
+    opened_at_us: int
+
+
+async def find_action_link(database: Database, token: str, *, without_keys: bool) -> UsableLink | None:
+    """Return the link of a token, if it may be used. Whether its question is still open is read with the question.
+
+    `without_keys` is whether the server has none, so that links of its local user count.
+    """
     hashed = token_hash(token)
-    for row in () if hashed is None else await database.query(_FIND, hash=hashed):
-        return _link_of(row)
+    for row in () if hashed is None else await database.query(_FIND, hash=hashed, without_keys=without_keys):
+        if row["key_id"] != LOCAL_KEY:
+            # The role of the key may have changed since.
+            maker = (await find_principals(database, [row["key_id"]])).get(row["key_id"])
+            if maker is None or Permission.RUNS_WRITE not in maker.permissions:
+                return None
+        return UsableLink(_link_of(row), row["opened_at"])
     return None
 
 
-async def list_action_links(database: Database, *, tenant: str | None, run_id: str | None) -> list[ActionLink]:
+async def list_action_links(
+    database: Database, *, tenant: str | None, run_id: str | None, without_keys: bool
+) -> list[ActionLink]:
     """Return the links that may be used, by the time of their end; at most 1,000."""
-    return [_link_of(row) for row in await database.query(_LIST, tenant=tenant, run_id=run_id)]
+    rows = await database.query(_LIST, tenant=tenant, run_id=run_id, without_keys=without_keys)
+    return [_link_of(row) for row in rows]
 
 
 async def revoke_action_link(database: Database, link_id: str, *, actor: str, tenant: str | None) -> ActionLink:

@@ -93,13 +93,23 @@ async def resume_run(database: Database, run_id: str, response: Any) -> RunChang
 
 
 async def answer_wait(
-    database: Database, run_id: str, path: str, answer: Any, answered_by: str, note: str | None = None
+    database: Database,
+    run_id: str,
+    path: str,
+    answer: Any,
+    answered_by: str,
+    note: str | None = None,
+    *,
+    opened_at_us: int | None = None,
 ) -> RunChange:
-    """Store the answer to an open question and resume the run. Raise WrongState if it is no longer open."""
+    """Store the answer to an open question and resume the run. Raise WrongState if it is no longer open.
+
+    With `opened_at_us`, the answer is for the question that was asked then, and not for a later one at the same path.
+    """
 
     async def work(session: Session) -> RunChange:
         run = await _held(session, run_id)
-        change = await _answered(session, run, run_id, path, answer, answered_by, note)
+        change = await _answered(session, run, run_id, path, answer, answered_by, note, opened_at_us)
         if run["notifies"]:
             await report_answered(session, run_id, run, path, answered_by)
         return change
@@ -144,7 +154,9 @@ async def answer_by_event(database: Database, run_id: str, path: str, event_id: 
         rows = await session.fetch(_LOCK_RUN, run_id=run_id)
         if not rows or Status(rows[0]["status"]).terminal or await session.fetch(_USED, run_id=run_id, used_by=by):
             return None
-        taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(data), answered_by=by, note=None)
+        taken = await session.fetch(
+            ANSWER, run_id=run_id, path=path, answer=dump_json(data), answered_by=by, note=None, opened_at=None
+        )
         if not taken:
             return None
         return await _resume(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
@@ -173,11 +185,20 @@ async def _held(session: Session, run_id: str) -> Row:
 
 
 async def _answered(
-    session: Session, run: Row, run_id: str, path: str, answer: Any, by: str, note: str | None = None
+    session: Session,
+    run: Row,
+    run_id: str,
+    path: str,
+    answer: Any,
+    by: str,
+    note: str | None = None,
+    opened_at_us: int | None = None,
 ) -> RunChange:
     # A run that has ended accepts no answer, though its wait may still be open.
     open_still = not Status(run["status"]).terminal
-    taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by, note=note)
+    taken = await session.fetch(
+        ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by, note=note, opened_at=opened_at_us
+    )
     if not taken or not open_still:
         raise WrongState(f"Run {run_id} is {run['status']} and does not wait for an answer at {path} any more.")
     return await _resume(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})

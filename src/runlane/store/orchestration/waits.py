@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, or_, select, update
+from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, cast, exists, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
@@ -205,6 +205,7 @@ WAITS_OF_RUN = Statement(
     .order_by(run_waits.c.opened_at, run_waits.c.path),
     purpose="Read the open and answered waits of a run.",
 )
+_opened_at = bindparam("opened_at", type_=BigInteger())
 ANSWER = Statement(
     "answer_wait",
     update(run_waits)
@@ -214,6 +215,8 @@ ANSWER = Statement(
         run_waits.c.answered_at.is_(None),
         run_waits.c.settled_at.is_(None),
         or_(run_waits.c.due_at.is_(None), run_waits.c.due_at > now_us()),
+        # A question that is asked again has the same path.
+        or_(cast(_opened_at, BigInteger).is_(None), run_waits.c.opened_at == _opened_at),
     )
     .values(
         answer=bindparam("answer", type_=Text()),

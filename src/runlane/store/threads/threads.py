@@ -6,49 +6,35 @@ same time sees it as it was before or after.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
-    ColumnElement,
     Integer,
     Text,
-    and_,
     bindparam,
     case,
     cast,
-    func,
     insert,
-    or_,
     select,
     update,
 )
 
-from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.graph import ThreadStatus, metadata_json, thread_key, thread_ordering_key
-from runlane.domain.run import Status
 from runlane.domain.text import dump_json, load_json
 from runlane.domain.thread import Thread, ThreadTtl
 from runlane.domain.timestamps import format_timestamp
 from runlane.errors import Conflict, UnknownThread
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert, visible_by
+from runlane.store.sql.expressions import json_contains, lit, now_us, upsert
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import run_waits, runs, thread_runs, threads
+from runlane.store.sql.schema import threads
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.deletion import copy_checkpoints, expiry, keep_latest
 
-SORT_COLUMNS: Final[Mapping[str, ColumnElement[Any]]] = {
-    "thread_id": threads.c.id,
-    "status": threads.c.status,
-    "created_at": threads.c.created_at,
-    "updated_at": threads.c.updated_at,
-    "state_updated_at": threads.c.state_updated_at,
-}
 _MINUTE_US: Final = 60 * 1_000_000
 
 
@@ -58,17 +44,6 @@ class Ttl:
 
     minutes: int
     strategy: str
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadFilter:
-    """Which threads are found: all conditions that are given hold."""
-
-    ids: Sequence[str] | None = None
-    status: ThreadStatus | None = None
-    metadata: Mapping[str, Any] | None = None
-    values: Mapping[str, Any] | None = None
-    rule: AccessRule | None = None
 
 
 _key = bindparam("key", type_=Text())
@@ -143,55 +118,6 @@ _OF_ASSISTANT = Statement(
     "threads_of_assistant",
     select(threads.c.id).where(threads.c.tenant == _tenant, json_contains(threads.c.metadata, _metadata)),
     purpose="Find the threads of an assistant.",
-)
-
-_status = bindparam("status", type_=Text())
-_values = bindparam("values", type_=Text())
-# A run of an agent that waits for a person makes its thread interrupted; runs of graphs do not pause.
-_asks = (
-    select(lit(1))
-    .select_from(
-        thread_runs.join(runs, runs.c.id == thread_runs.c.run_id).join(run_waits, run_waits.c.run_id == runs.c.id)
-    )
-    .where(
-        thread_runs.c.thread == threads.c.key,
-        runs.c.status == lit(Status.PAUSED),
-        run_waits.c.kind == lit("human"),
-        run_waits.c.answered_at.is_(None),
-        run_waits.c.settled_at.is_(None),
-    )
-    .exists()
-)
-_shown_status = case(
-    (threads.c.open_runs == lit(0), threads.c.status),
-    (and_(threads.c.native.is_not(None), _asks), lit(ThreadStatus.INTERRUPTED)),
-    else_=lit(ThreadStatus.BUSY),
-)
-_found = (
-    threads.c.tenant == _tenant,
-    or_(cast(bindparam("every_id", type_=Boolean()), Boolean), member(threads.c.id, "ids")),
-    or_(cast(_status, Text).is_(None), _shown_status == _status),
-    or_(cast(_metadata, Text).is_(None), json_contains(threads.c.metadata, _metadata)),
-    or_(cast(_values, Text).is_(None), json_contains(threads.c.state_values, _values)),
-    visible_by(threads.c.metadata),
-)
-_SEARCH = {
-    (column, descending): Statement(
-        f"search_threads_by_{column}{'_down' if descending else ''}",
-        select(threads)
-        .where(*_found)
-        .order_by(order.desc() if descending else order.asc(), threads.c.id.desc() if descending else threads.c.id)
-        .limit(bindparam("limit", type_=Integer()))
-        .offset(bindparam("offset", type_=Integer())),
-        purpose=f"Find threads, in the order of {column}.",
-    )
-    for column, order in SORT_COLUMNS.items()
-    for descending in (False, True)
-}
-_COUNT = Statement(
-    "count_threads",
-    select(func.count().label("number")).select_from(threads).where(*_found),
-    purpose="Count the threads that a search finds.",
 )
 
 
@@ -324,55 +250,10 @@ async def prune_thread(database: Database, tenant: str, thread_id: str) -> bool:
     return await database.transact(work)
 
 
-async def search_threads(
-    database: Database,
-    tenant: str,
-    wanted: ThreadFilter,
-    *,
-    sort_by: str = "updated_at",
-    descending: bool = True,
-    limit: int = 10,
-    offset: int = 0,
-) -> list[Thread]:
-    """Return a page of the threads of a tenant."""
-
-    async def work(session: Session) -> list[Thread]:
-        rows = await session.fetch(
-            _SEARCH[sort_by, descending],
-            tenant=tenant,
-            limit=limit,
-            offset=offset,
-            **_filter(session, wanted),
-        )
-        return [thread_of(row) for row in rows]
-
-    return await database.transact(work)
-
-
-async def count_threads(database: Database, tenant: str, wanted: ThreadFilter) -> int:
-    """Return how many threads a search finds."""
-
-    async def work(session: Session) -> int:
-        return (await session.fetch(_COUNT, tenant=tenant, **_filter(session, wanted)))[0]["number"]
-
-    return await database.transact(work)
-
-
 async def threads_of_assistant(session: Session, tenant: str, assistant_id: str) -> list[str]:
     """Return the ids of the threads whose last run was one of this assistant."""
     found = await session.fetch(_OF_ASSISTANT, tenant=tenant, metadata=dump_json({"assistant_id": assistant_id}))
     return [row["id"] for row in found]
-
-
-def _filter(session: Session, wanted: ThreadFilter) -> dict[str, Any]:
-    return {
-        "every_id": wanted.ids is None,
-        "ids": session.texts(list(wanted.ids or ())),
-        "status": None if wanted.status is None else wanted.status.value,
-        "metadata": None if wanted.metadata is None else dump_json(wanted.metadata),
-        "values": None if wanted.values is None else dump_json(wanted.values),
-        "rule": rule_text(wanted.rule),
-    }
 
 
 def thread_of(row: Row) -> Thread:
