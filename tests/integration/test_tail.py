@@ -78,21 +78,51 @@ class Types:
         return b""
 
 
-async def test_readers_of_a_new_run_get_all_of_its_events(store: Store) -> None:
+async def test_readers_of_a_new_run_get_the_events_after_its_acceptance(store: Store) -> None:
     tail = Tail(store.database, MemoryBus())
     await tail.start()
     try:
         run_id = await store.add()
         readers = [tail.follow_new(run_id, Types())]
-        assert await readers[0].next(10) == b"queued "
+        await store.claim_one()
+        assert await readers[0].next(10) == b"worker_picked_up "
         # The feed has moved on, so this one reads the database first.
         readers.append(tail.follow_new(run_id, Types()))
         await cancel_run(store.database, run_id)
-        for before, reader in zip((b"queued ", b""), readers, strict=True):
+        for before, reader in zip((b"worker_picked_up ", b""), readers, strict=True):
             received = before
+            while b"cancel" not in received:
+                received += await reader.next(10)
+            assert received.split() == [b"worker_picked_up", b"cancel_requested"]
+            reader.close()
+    finally:
+        await tail.stop()
+
+
+async def test_the_notice_of_the_claim_reaches_the_reader_of_a_new_run_without_a_read(store: Store) -> None:
+    run_id = await store.add()
+    bus = MemoryBus()
+    # Its loop is not started, so it reads nothing.
+    tail = Tail(store.database, bus)
+    reader = tail.follow_new(run_id, Types())
+    claimed = await store.claim_one()
+    bus.publish([claimed.notice])
+    assert await reader.next(0) == b"worker_picked_up "
+    reader.close()
+
+
+async def test_the_end_of_a_new_run_ends_its_reader(store: Store) -> None:
+    tail = Tail(store.database, MemoryBus())
+    await tail.start()
+    try:
+        run_id = await store.add()
+        readers = [tail.follow_new(run_id, Types()) for _ in range(2)]
+        await cancel_run(store.database, run_id)
+        for reader in readers:
+            received = b""
             while not reader.ended:
                 received += await reader.next(10)
-            assert received.split() == [b"queued", b"done"]
+            assert received == b"done "
             assert reader.complete
             reader.close()
     finally:

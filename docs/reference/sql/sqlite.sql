@@ -7282,11 +7282,11 @@ FROM tenant_quotas
 WHERE tenant_quotas.tenant = ? AND tenant_quotas.name = 'stored_bytes';
 
 -- read_thread_result
--- Read the result of a run of a thread.
-SELECT runs.status, runs.tenant, run_results.result, run_results.error, thread_runs.outcome
+-- Read the results of runs of threads.
+SELECT runs.id, runs.status, run_results.result, run_results.error, thread_runs.outcome
 FROM runs LEFT OUTER JOIN run_results ON run_results.run_id = runs.id LEFT OUTER JOIN thread_runs ON thread_runs.run_id
     = runs.id
-WHERE runs.id = ?;
+WHERE runs.id in (select value from json_each(?));
 
 -- read_typed_event_range
 -- Read a part of the events of a run.

@@ -1,7 +1,8 @@
 """Authentication: find the principal of an API key or a browser session in the database, for every request.
 
 Nothing is cached between requests, so every process rejects a revoked key at once; the lookup is one statement on a
-unique index. Authentication fails closed: after any error the request is rejected.
+unique index, which begins after the request has arrived. Concurrent requests with the same key share it. Authentication
+fails closed: after any error the request is rejected.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import structlog
 from runlane.domain.access import Principal
 from runlane.errors import RunlaneError, Unauthorized, Unavailable
 from runlane.store.access.browser_sessions import find_session, touch_session
-from runlane.store.access.keys import find_principal, touch_key
+from runlane.store.access.keys import FoundKey, find_principal, touch_key
 from runlane.store.sql.database import Database
+from runlane.store.sql.shared_reads import SharedReads, one_by_one
 
 log = structlog.get_logger(__name__)
 
@@ -29,13 +31,14 @@ class Authenticator:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._notes: dict[str, asyncio.Task[None]] = {}
+        self._keys = SharedReads(one_by_one(self._find))
 
     async def identify(self, raw_key: str | None) -> Principal:
         """Return the principal. Raise Unauthorized for a missing or invalid key, Unavailable without a database."""
         if raw_key is None:
             raise Unauthorized
         try:
-            found = await find_principal(self._database, raw_key)
+            found = await self._keys.get(raw_key)
         except RunlaneError:
             raise
         except Exception as error:
@@ -65,6 +68,9 @@ class Authenticator:
     async def close(self) -> None:
         """Wait for pending updates of last use. Safe to call twice."""
         await asyncio.gather(*self._notes.values())
+
+    async def _find(self, raw_key: str) -> FoundKey | None:
+        return await find_principal(self._database, raw_key)
 
     def _note_use(self, name: str, touch: Callable[[Database, str], Awaitable[None]]) -> None:
         if name not in self._notes and len(self._notes) < _MAX_NOTES:

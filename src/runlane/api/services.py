@@ -24,11 +24,15 @@ from runlane.api.tail_page import Encoding
 from runlane.api.write_probe import WriteProbe
 from runlane.app import App
 from runlane.domain.access import Permission, Principal
+from runlane.domain.assistant import Assistant
 from runlane.errors import Unavailable
 from runlane.maintenance.service import PeriodicService
 from runlane.resources import Resources
 from runlane.store.sql.database import Database
+from runlane.store.sql.shared_reads import SharedReads
 from runlane.store.threads.start_committer import StartCommitter
+from runlane.store.threads.thread_runs import RunResult, read_results
+from runlane.submit.graphs import AssistantName, assistant_reads
 from runlane.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -53,6 +57,8 @@ class Services:
     searches: KeyQuota
     writes: WriteProbe
     thread_starts: StartCommitter
+    assistants: SharedReads[AssistantName, Assistant]
+    results: SharedReads[str, RunResult]
     maintenance: list[PeriodicService] = field(default_factory=list[PeriodicService])
     worker: Worker | None = None
     demand: DemandCache = field(default_factory=DemandCache)
@@ -79,7 +85,7 @@ class Services:
         return follower
 
     def follow_new(self, principal: Principal, run_id: str, encoding: Encoding | None = None) -> Follower:
-        """Do the same for all events of a run that this request has accepted."""
+        """Do the same for a run that this request has accepted, after the event of its acceptance."""
         release = self.streams.take(principal)
         follower = self.tail.follow_new(run_id, encoding)
         unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
@@ -149,6 +155,8 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
         searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),
         thread_starts=StartCommitter(database, connection.bus.ring),
+        assistants=assistant_reads(database),
+        results=SharedReads(partial(read_results, database)),
         auth_module=auth_module,
     )
     try:

@@ -36,6 +36,8 @@ POLL_SECONDS = 0.25
 SAFETY_POLL_SECONDS = 1.0
 # How long a new reader accepts the repeated text of open answers, which the worker sends again for it.
 REPEATS_SECONDS = 5.0
+# The number of the event with which a run is accepted.
+ACCEPTED_SEQ = 1
 
 
 @dataclass(slots=True)
@@ -258,13 +260,14 @@ class Tail:
         return follower
 
     def follow_new(self, run_id: str, encoding: Encoding | None = None) -> Follower:
-        """Return a reader of all events of a run that this process has just accepted.
+        """Return a reader of the events of a run that this process has just accepted, after that of its acceptance.
 
-        It joins its feed at once, and the next read of the loop, which many new readers share, finds its first events.
+        It joins its feed at once, so the notice of the claim is forwarded without a read. The next read of the loop,
+        which many new readers share, finds a claim whose notice was sent before.
         """
-        follower, feed = self._enter(run_id, 0, encoding)
-        feed.seq = max(feed.seq, 0)
-        if feed.seq == 0:
+        follower, feed = self._enter(run_id, ACCEPTED_SEQ, encoding)
+        feed.seq = max(feed.seq, ACCEPTED_SEQ)
+        if feed.seq == ACCEPTED_SEQ:
             follower.join()
             self._changed.set()
         if self._stopping:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TypeVar
 
 from runlane.bus import Receive, ReceiveDue
@@ -163,15 +164,15 @@ class MemoryBus:
 
     def follow(self, run_id: str, receive: Receive) -> Callable[[], None]:
         self._followers[run_id].append(receive)
+        # Not a closure, which needs more memory: there are as many as followed runs.
+        return partial(self._unfollow, run_id, receive)
 
-        def end() -> None:
-            receivers = self._followers.get(run_id)
-            if receivers is not None and receive in receivers:
-                receivers.remove(receive)
-                if not receivers:
-                    del self._followers[run_id]
-
-        return end
+    def _unfollow(self, run_id: str, receive: Receive) -> None:
+        receivers = self._followers.get(run_id)
+        if receivers is not None and receive in receivers:
+            receivers.remove(receive)
+            if not receivers:
+                del self._followers[run_id]
 
 
 def _subscribe(receivers: list[T], receive: T) -> Callable[[], None]:

@@ -149,13 +149,12 @@ class RedisBus(MemoryBus):
         end = super().follow(run_id, receive)
         if fresh:
             self._subscribe(run_id)
+        return end
 
-        def end_both() -> None:
-            end()
-            if run_id not in self._followers:
-                self._unsubscribe(run_id)
-
-        return end_both
+    def _unfollow(self, run_id: str, receive: Receive) -> None:
+        super()._unfollow(run_id, receive)
+        if run_id not in self._followers:
+            self._unsubscribe(run_id)
 
     async def wait_at_bells(self, lanes: Collection[str], timeout_seconds: float) -> bool:
         """Take a token from one of the lanes' bells; return False on timeout."""

@@ -25,6 +25,7 @@ from runlane.domain.text import utf8_size
 from runlane.errors import InputTooLarge
 from runlane.store.queue.accept import NewRun
 from runlane.store.sql.database import Database
+from runlane.store.sql.shared_reads import SharedReads, one_by_one
 from runlane.store.threads.assistants import resolve_assistant
 from runlane.store.threads.native_runs import NativeTurn
 from runlane.store.threads.thread_start import ThreadStart
@@ -55,6 +56,15 @@ class GraphRunRequest:
     ttl: DefaultTtl | None = None
 
 
+# The tenant and the id of an assistant, or of the graph whose default assistant is meant.
+AssistantName = tuple[str, str]
+
+
+def assistant_reads(database: Database) -> SharedReads[AssistantName, Assistant]:
+    """Return the reads of assistants of new runs."""
+    return SharedReads(one_by_one(lambda name: resolve_assistant(database, *name)))
+
+
 async def graph_starts(
     database: Database,
     requests: Sequence[GraphRunRequest],
@@ -64,15 +74,20 @@ async def graph_starts(
     tenant: str,
     trace: str | None,
     actor: str,
+    assistants: SharedReads[AssistantName, Assistant] | None = None,
 ) -> list[ThreadStart]:
-    """Return the starts of these requests, with the config and context of their assistants."""
-    assistants = {
-        assistant_id: await resolve_assistant(database, tenant, assistant_id)
+    """Return the starts of these requests, with the config and context of their assistants.
+
+    `assistants` are the reads that this call shares with others of its process.
+    """
+    reads = assistants or assistant_reads(database)
+    found = {
+        assistant_id: await reads.get((tenant, assistant_id))
         for assistant_id in {request.assistant_id for request in requests}
     }
     starts: list[ThreadStart] = []
     for request in requests:
-        assistant = assistants[request.assistant_id]
+        assistant = found[request.assistant_id]
         whole = _with_assistant(request, assistant)
         run, turn = await _run_of(
             database,

@@ -44,6 +44,8 @@ _WATCHED: Final = frozenset({"lifecycle", "input"})
 class EventRunFollower:
     """One reader of the events of one run; `ThreadFollower` goes from run to run."""
 
+    __slots__ = ("_database", "_encoding", "_ended", "_follower", "_run_id")
+
     def __init__(self, database: Database, run_id: str, follower: Follower, encoding: EventEncoding) -> None:
         self._database = database
         self._run_id = run_id
@@ -99,6 +101,8 @@ class NativeEventEncoding:
 class NativeEventFollower(EventRunFollower):
     """One reader of the events of a run that may ask."""
 
+    __slots__ = ("_native",)
+
     def __init__(
         self, database: Database, run_id: str, follower: Follower, encoding: EventEncoding, native: NativeEventEncoding
     ) -> None:
@@ -119,6 +123,8 @@ class NativeEventFollower(EventRunFollower):
 
 class EventFollower(ThreadFollower):
     """One reader of the events of one thread."""
+
+    __slots__ = ("_framing", "_number", "_subscription")
 
     def __init__(
         self,

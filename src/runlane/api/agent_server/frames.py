@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -31,14 +32,16 @@ class GraphEncoding:
     contains the chunks before.
     """
 
+    __slots__ = ("_after", "_assembles", "_assembly", "_names", "_passes_messages", "_prefix")
+
     def __init__(self, modes: Iterable[str], after: int = 0, prefix: str = "") -> None:
-        wanted = set(modes)
+        wanted = frozenset(modes)
         self._assembles = StreamMode.MESSAGES.value in wanted
         self._passes_messages = StreamMode.MESSAGES_TUPLE.value in wanted
-        self._names = (wanted - {StreamMode.MESSAGES.value, StreamMode.MESSAGES_TUPLE.value}) | _ALWAYS
+        self._names = _names(wanted)
         self._after = after
         self._prefix = prefix
-        self._assembly = MessageAssembly()
+        self._assembly: MessageAssembly | None = None
 
     @property
     def reads_after(self) -> int:
@@ -58,7 +61,7 @@ class GraphEncoding:
         elif mode in self._names:
             if mode == _METADATA:
                 # What an earlier attempt left open is produced again.
-                self._assembly = MessageAssembly()
+                self._assembly = None
             frames = [(name, data)]
         if line.seq <= self._after or not frames:
             return b""
@@ -91,9 +94,17 @@ class GraphEncoding:
         if self._assembles:
             chunk, metadata = load_json(data)
             namespace = name.removeprefix(_MESSAGES)
+            if self._assembly is None:
+                self._assembly = MessageAssembly()
             for event, value in self._assembly.add(chunk, metadata):
                 frames.append((f"{event}{namespace}", orjson.dumps(value).decode()))
         return frames
+
+
+@lru_cache(maxsize=256)
+def _names(modes: frozenset[str]) -> frozenset[str]:
+    """Return the names of the events that a reader of these modes gets as they are. Readers share it."""
+    return (modes - {StreamMode.MESSAGES.value, StreamMode.MESSAGES_TUPLE.value}) | _ALWAYS
 
 
 def wire_event(run_id: str, line: StoredEvent) -> tuple[str, str] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 import orjson
@@ -33,7 +34,7 @@ from runlane.store.queue.events import read_positions
 from runlane.store.queue.runs import find_run
 from runlane.store.sql.database import Database
 from runlane.store.threads.native_runs import messages_before
-from runlane.store.threads.thread_runs import RunResult
+from runlane.store.threads.thread_runs import RunResult, read_result
 
 _DATA: Final = b"data: "
 _CURSOR: Final = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?")
@@ -113,7 +114,7 @@ class NativeRunFollower:
                     self._ended = True
                     out.append(_end(self._fold.run_id))
         if self._follower.ended and self._follower.complete and not self._ended:
-            out.append(await end_frames(self._database, self._fold.run_id))
+            out.append(await end_frames(partial(read_result, self._database), self._fold.run_id))
             self._ended = True
         return b"".join(out)
 

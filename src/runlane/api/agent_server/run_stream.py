@@ -7,7 +7,7 @@ a failed run, then `end` in any case.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from runlane.api.agent_server.frames import GraphEncoding, control_frame
@@ -19,8 +19,8 @@ from runlane.domain.graph import run_status
 from runlane.domain.run import Status
 from runlane.errors import RunlaneError, RunNotFound
 from runlane.store.queue.events import read_positions
-from runlane.store.sql.database import Database
-from runlane.store.threads.thread_runs import RunResult, read_result
+from runlane.store.sql.shared_reads import SharedReads
+from runlane.store.threads.thread_runs import RunResult
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 
@@ -28,8 +28,10 @@ _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 class RunFollower:
     """One reader of one run of a thread, with the interface of a Follower."""
 
-    def __init__(self, database: Database, run_id: str, follower: Follower) -> None:
-        self._database = database
+    __slots__ = ("_ended", "_follower", "_results", "_run_id")
+
+    def __init__(self, results: SharedReads[str, RunResult], run_id: str, follower: Follower) -> None:
+        self._results = results
         self._run_id = run_id
         self._follower = follower
         self._ended = False
@@ -53,7 +55,7 @@ class RunFollower:
         """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
         waiting = await self._follower.next(timeout_seconds)
         if self._follower.ended and self._follower.complete and not self._ended:
-            waiting += await end_frames(self._database, self._run_id)
+            waiting += await end_frames(self._results.get, self._run_id)
             self._ended = True
         return waiting
 
@@ -66,10 +68,10 @@ class RunFollower:
         self._follower.close()
 
 
-async def end_frames(database: Database, run_id: str) -> bytes:
+async def end_frames(read: Callable[[str], Awaitable[RunResult]], run_id: str) -> bytes:
     """Return the last frames of a run that has ended."""
     try:
-        found = await read_result(database, run_id)
+        found = await read(run_id)
     except RunNotFound:
         return control_frame("end", None)
     failure = b"" if found.error is None else control_frame("error", wire_error(found))
@@ -88,12 +90,12 @@ async def follow_run(
     """Return a reader of a run after an event; `-1` and nothing are before the first one."""
     after = await _position(parts, run_id, last_event_id)
     encoding = GraphEncoding(modes, after)
-    return RunFollower(parts.database, run_id, await parts.follow(principal, run_id, encoding.reads_after, encoding))
+    return RunFollower(parts.results, run_id, await parts.follow(principal, run_id, encoding.reads_after, encoding))
 
 
 def follow_new_run(parts: Services, principal: Principal, run_id: str, modes: Sequence[str]) -> RunFollower:
     """Return a reader of a run that this request has accepted."""
-    return RunFollower(parts.database, run_id, parts.follow_new(principal, run_id, GraphEncoding(modes, 0)))
+    return RunFollower(parts.results, run_id, parts.follow_new(principal, run_id, GraphEncoding(modes, 0)))
 
 
 async def _position(parts: Services, run_id: str, last_event_id: str | None) -> int:

@@ -255,12 +255,12 @@ async def join(parts: Services, principal: Principal, started: RunPath, *, cance
         reader = await _native(parts, principal, started, (), None)
 
         async def values() -> Any:
-            return reader.final(await store.read_result(parts.database, run_id))
+            return reader.final(await parts.results.get(run_id))
 
         return JoinAnswer(reader, values, headers, left)
 
     async def answer() -> Any:
-        found = await store.read_result(parts.database, run_id)
+        found = await parts.results.get(run_id)
         values: Any = None
         if found.result is None and found.error is None:
             try:

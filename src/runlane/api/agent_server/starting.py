@@ -75,6 +75,7 @@ async def accept_starts(
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(request.headers.get("traceparent")),
             actor=principal.actor,
+            assistants=parts.assistants,
         )
         accepted = await parts.thread_starts.start_runs(starts)
     _publish(parts, wanted, starts, accepted)

@@ -66,12 +66,39 @@ class FollowedRun(Protocol):
     def close(self) -> None: ...
 
 
+class FollowedThread(NamedTuple):
+    """The thread of a reader. Its state is not part of it: a reader may stay for hours, and states are large."""
+
+    tenant: str
+    id: str
+    key: str
+
+
 class ThreadFollower:
-    """One reader of one thread, with the interface of a Follower."""
+    """One reader of one thread, with the interface of a Follower.
+
+    While it reads a run, it is subscribed to that run alone. It follows the thread while it waits for the next run.
+    """
+
+    __slots__ = (
+        "_after",
+        "_current",
+        "_modes",
+        "_notified",
+        "_over",
+        "_parts",
+        "_run_at_us",
+        "_thread",
+        "_unfollow",
+        "_waiting",
+        "_when_closed",
+        "complete",
+        "refusal",
+    )
 
     def __init__(self, parts: Services, thread: Thread, after: ThreadCursor, modes: Sequence[str]) -> None:
         self._parts = parts
-        self._thread = thread
+        self._thread = FollowedThread(thread.tenant, thread.id, thread.key)
         self._after = after
         self._modes = modes
         # The run of the cursor is opened again.
@@ -80,11 +107,10 @@ class ThreadFollower:
         self._over = False
         self.complete = False
         self.refusal: RunlaneError | None = None
-        self._changed = asyncio.Event()
-        bus = parts.connection.bus
-        self._unfollow = bus.follow(thread.key, lambda _notice: self._changed.set())
-        self._unsubscribe_shutdown = parts.tail.when_shut(self._changed.set)
-        self._when_closed: Callable[[], None] = lambda: None
+        self._notified = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._unfollow: Callable[[], None] | None = None
+        self._when_closed: Callable[[], None] = call_all
 
     @property
     def ended(self) -> bool:
@@ -117,8 +143,7 @@ class ThreadFollower:
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""
-        self._unfollow()
-        self._unsubscribe_shutdown()
+        self._end_waiting()
         if self._current is not None:
             self._current.close()
         self._when_closed()
@@ -127,26 +152,51 @@ class ThreadFollower:
         """End the stream because its reader may no longer read."""
         self.refusal = why
         self._over = True
-        self._changed.set()
+        self._notice()
         if self._current is not None:
             self._current.close()
 
     async def _open_next(self) -> bool:
         """Open the next run. Return False if none exists yet."""
+        if await self._open_following():
+            return True
+        if self._unfollow is None:
+            # Followed before the second look, so a run accepted after the first one is noticed.
+            self._follow()
+            if await self._open_following():
+                return True
+        try:
+            await find_thread(self._parts.database, self._thread.tenant, self._thread.id)
+        except UnknownThread:
+            self._over = self.complete = True
+        return False
+
+    async def _open_following(self) -> bool:
         # Cleared before the query, so a run accepted during it is noticed.
-        self._changed.clear()
-        database = self._parts.database
-        while found := await runs_after(database, self._thread.key, self._run_at_us, 10):
+        self._notified = False
+        while found := await runs_after(self._parts.database, self._thread.key, self._run_at_us, 10):
             for run_at_us, run_id in found:
                 self._run_at_us = run_at_us
                 with contextlib.suppress(RunNotFound):  # retention deleted it, or it was rolled back
                     await self._open(run_at_us, run_id)
+                    self._end_waiting()
                     return True
-        try:
-            await find_thread(database, self._thread.tenant, self._thread.id)
-        except UnknownThread:
-            self._over = self.complete = True
         return False
+
+    def _follow(self) -> None:
+        """Be notified of new runs of the thread, and of the end of streams."""
+        unfollow = self._parts.connection.bus.follow(self._thread.key, self._notice)
+        self._unfollow = partial(call_all, unfollow, self._parts.tail.when_shut(self._notice))
+
+    def _end_waiting(self) -> None:
+        unfollow, self._unfollow = self._unfollow, None
+        if unfollow is not None:
+            unfollow()
+
+    def _notice(self, _message: object = None) -> None:
+        self._notified = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def _open(self, run_at_us: int, run_id: str) -> None:
         run = await find_thread_run(self._parts.database, self._thread.tenant, self._thread.id, run_id)
@@ -157,7 +207,7 @@ class ThreadFollower:
             return
         encoding = GraphEncoding(modes, seq, prefix=f"{run_at_us}.")
         follower = await self._parts.tail.follow(run_id, encoding.reads_after, encoding)
-        self._current = RunFollower(self._parts.database, run_id, follower)
+        self._current = RunFollower(self._parts.results, run_id, follower)
 
     async def _open_native(self, run: ThreadRun, modes: Sequence[str], seq: int, prefix: str) -> None:
         database = self._parts.database
@@ -175,12 +225,21 @@ class ThreadFollower:
             follower.close()
             # Not complete: this process stops, or the reader may no longer read.
             self._over = self._over or not follower.complete
+            if not self._over:
+                self._follow()
 
     async def _wait(self, seconds: float) -> None:
+        if self._notified:
+            return
         poll = SAFETY_POLL_SECONDS if self._parts.connection.bus.reaches_others else POLL_SECONDS
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(poll, seconds)):
-                await self._changed.wait()
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = loop.call_later(min(poll, seconds), self._notice)
+        try:
+            await self._waiting
+        finally:
+            timer.cancel()
+            self._waiting = None
 
 
 async def follow_thread(

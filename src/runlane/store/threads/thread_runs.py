@@ -26,7 +26,7 @@ from runlane.store.queue.retention import delete_runs
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import run_inputs, run_results, runs, thread_runs
-from runlane.store.sql.statement import Row, Statement
+from runlane.store.sql.statement import Row, Statement, text_list
 from runlane.store.threads.threads import lock_thread_key
 
 if TYPE_CHECKING:
@@ -109,14 +109,14 @@ _THREAD_OF = Statement(
 )
 _RESULT = Statement(
     "read_thread_result",
-    select(runs.c.status, runs.c.tenant, run_results.c.result, run_results.c.error, thread_runs.c.outcome)
+    select(runs.c.id, runs.c.status, run_results.c.result, run_results.c.error, thread_runs.c.outcome)
     .select_from(
         runs.outerjoin(run_results, run_results.c.run_id == runs.c.id).outerjoin(
             thread_runs, thread_runs.c.run_id == runs.c.id
         )
     )
-    .where(runs.c.id == _run_id),
-    purpose="Read the result of a run of a thread.",
+    .where(member(runs.c.id, "run_ids")),
+    purpose="Read the results of runs of threads.",
 )
 _STATUS = Statement(
     "lock_thread_run",
@@ -201,10 +201,20 @@ async def newest_run_at(database: Database, key: str) -> int:
 
 async def read_result(database: Database, run_id: str) -> RunResult:
     """Return how a run ended."""
-    rows = await database.query(_RESULT, run_id=run_id)
-    if not rows:
-        raise RunNotFound(run_id)
-    row = rows[0]
+    found = (await read_results(database, [run_id]))[run_id]
+    if isinstance(found, RunNotFound):
+        raise found
+    return found
+
+
+async def read_results(database: Database, run_ids: Sequence[str]) -> dict[str, RunResult | RunNotFound]:
+    """Return how runs ended, or that they do not exist."""
+    rows = await database.query(_RESULT, run_ids=text_list(database.dialect, run_ids))
+    found = {row["id"]: _result(row) for row in rows}
+    return {run_id: found.get(run_id) or RunNotFound(run_id) for run_id in run_ids}
+
+
+def _result(row: Row) -> RunResult:
     result = None if row["result"] is None else load_json(row["result"])
     error = None if row["error"] is None else load_json(row["error"])
     return RunResult(Status(row["status"]), result, error, row["outcome"] == GraphOutcome.INTERRUPTED)
