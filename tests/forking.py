@@ -5,7 +5,8 @@ The fork has its own pid, environment, folder, files and signals, and is a child
 waited for, frozen and killed like any other. `Popen` and `run` take what their namesakes in `subprocess` take.
 A command is `python -m MODULE`, `python -c PROGRAM` or `python FILE`; any other is started as usual.
 
-The environment of a command may name further modules to import first, in PRELOAD; each such list has its own template.
+The environment of a command may name further modules to import first, in PRELOAD; each such list has its own template,
+which is a fork of the first one.
 
 A test of what a process imports, or of the memory that it may map, starts an interpreter of its own with `subprocess`.
 """
@@ -37,8 +38,8 @@ GRAPHS = {PRELOAD: "runlane.graphs.hosting langgraph.graph"}
 READY = b"ready"
 _SET_CHILD_SUBREAPER = 36
 _HERE = Path(__file__).parent
-# Whether this process takes orphans is a property of the whole process.
-_one_at_a_time = threading.Lock()
+# Whether this process takes orphans is a property of the whole process. A template may be started as a fork of another.
+_one_at_a_time = threading.RLock()
 
 
 class _Template:
@@ -47,7 +48,7 @@ class _Template:
     def __init__(self, modules: str) -> None:
         self._modules = modules.split()
         self._channel: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
 
     def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
         """Return the pid of a new process, which is a child of this one."""
@@ -82,13 +83,11 @@ class _Template:
 
     def _start(self) -> socket.socket:
         channel, theirs = socket.socketpair()
+        start = Popen if self._modules else subprocess.Popen
         with theirs:
             plain = {name: value for name, value in os.environ.items() if not name.startswith("RUNLANE_")}
-            self._process = subprocess.Popen(
-                [sys.executable, str(_HERE / "forking_template.py"), str(theirs.fileno()), *self._modules],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=plain,
+            self._process = start(
+                [sys.executable, str(_HERE / "forking_template.py"), *self._modules], stdin=theirs.fileno(), env=plain
             )
         if channel.recv(len(READY)) != READY:
             raise RuntimeError("The template process did not start.")

@@ -1,7 +1,8 @@
 """The template process of `tests.forking`: imports what commands need, then forks for each request.
 
-It has one thread and no event loop, so a fork is safe. A fork leaves the template at once through a second fork, so
-that the test process, which takes orphans at that moment, becomes its parent.
+Requests come over its standard input. It has one thread and no event loop, so a fork is safe. A fork leaves the
+template at once through a second fork, so that the test process, which takes orphans at that moment, becomes its
+parent.
 """
 
 from __future__ import annotations
@@ -55,15 +56,16 @@ _MODULES = (
 
 
 def main() -> None:
-    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel = socket.socket(fileno=0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for module in (*_MODULES, *_commands(), *sys.argv[2:]):
+    for module in (*_MODULES, *_commands(), *sys.argv[1:]):
         __import__(module)
     gc.freeze()
     channel.sendall(b"ready")
     while True:
         request = _receive(channel)
         if request is None:
+            channel.close()
             return
         pid_end, answer = os.pipe()
         middle = os.fork()

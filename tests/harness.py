@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import pickle
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 from pydantic import SecretStr
@@ -50,21 +51,28 @@ TABLES = (
 
 
 def settings_for(url: str, **overrides: Any) -> Settings:
-    """Return settings for a database of the suite, by default without a health port."""
-    if overrides:
-        fields: dict[str, Any] = {"database_url": url, "worker_health_port": 0}
-        return load_settings(**(fields | overrides))
+    """Return settings for a database of the suite, by default without a health port.
+
+    Loading settings takes ten milliseconds of computing, for thousands of tests. They are loaded and validated once
+    for each environment and set of overrides, and get the values that differ in every test.
+    """
+    own = {name: overrides.pop(name) for name in ("redis_prefix", "secret_key") if name in overrides}
+    # Rules between settings depend on the kind of database, not on the path of its file.
+    kind = "sqlite:///suite.db" if url.startswith("sqlite:") else url
+    fields = {"database_url": kind, "worker_health_port": 0} | overrides
     # Pytest changes one variable for each test.
     environment = frozenset(item for item in os.environ.items() if item[0] != "PYTEST_CURRENT_TEST")
-    settings = _settings_in(environment).model_copy(update={"database_url": SecretStr(url)})
+    key = (environment, Path.cwd(), pickle.dumps(sorted(fields.items())))
+    if key not in _loaded:
+        _loaded[key] = load_settings(**fields)
+    if isinstance(own.get("secret_key"), str):
+        own["secret_key"] = SecretStr(own["secret_key"])
+    settings = _loaded[key].model_copy(update={"database_url": SecretStr(url), **own})
     redact_settings(settings)
     return settings
 
 
-@cache
-def _settings_in(environment: frozenset[tuple[str, str]]) -> Settings:
-    """Return the settings of an environment, which take four milliseconds of computing, for thousands of tests."""
-    return load_settings(worker_health_port=0)
+_loaded: dict[tuple[frozenset[tuple[str, str]], Path, bytes], Settings] = {}
 
 
 async def eventually(condition: Callable[[], Any], what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
