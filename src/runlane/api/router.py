@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from starlette.routing import compile_path, get_name
+from starlette.routing import get_name
 from starlette.types import Receive, Scope, Send
 
 # One thread, so that a route is prepared once. Not the threads of the event loop, because they may all be occupied when
@@ -36,10 +36,9 @@ class RawRoute(APIRoute):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        # What a request is compared with, and what an including router copies. FastAPI derives the rest.
+        # What an including router copies and the route table compares. FastAPI derives the rest.
         vars(self).update(options)
         self.path = path
-        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
         self.endpoint = endpoint
         self.methods = {method.upper() for method in methods or ["GET"]}
         self.name = get_name(endpoint) if name is None else name
