@@ -281,6 +281,13 @@ def test_looking_does_not_load_what_it_does_not_use(folder: Path, database: Mapp
             ),
         ),
         (["run", "talk", "--url", "http://127.0.0.1:1", "--input", "1"], "sqlalchemy fastapi asyncpg redis"),
+        (
+            ["worker", "--idle-exit"],
+            (
+                "alembic cryptography fastapi httpx2 langgraph mcp opentelemetry.sdk pydantic_ai redis rich starlette "
+                "uvicorn runlane.api.server runlane.orchestration.executor"
+            ),
+        ),
     ):
         program = (
             "import sys, atexit\n"

@@ -83,6 +83,13 @@ def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
             "from tests.cli_commands import leaf_commands; list(leaf_commands())",
             "sqlalchemy fastapi httpx2 rich structlog runlane.app runlane.client runlane.settings",
         ),
+        (
+            (
+                "from runlane.cli.logs import configure_logs; configure_logs(dev=False)\n"
+                "from runlane import App; from runlane.api.server import build_api; build_api(App())"
+            ),
+            "a2a alembic asyncpg cryptography httpx2 langgraph mcp mcp_types opentelemetry.sdk pydantic_ai redis rich",
+        ),
     ],
 )
 def test_unused_packages_are_not_imported(program: str, unwanted: str) -> None:

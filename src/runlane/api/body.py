@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastapi import Request
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runlane.api.error_responses import BodyTooLarge, problem
+from runlane.api.router import RawRoute
 from runlane.offload import LARGE_BYTES
 
 # Enough for an API key as JSON.
@@ -60,7 +60,7 @@ class BodyLimit:
         await self._app(scope, counted, send)
 
 
-class LargeBodyRoute(APIRoute):
+class LargeBodyRoute(RawRoute):
     """A route that parses large bodies in a thread, so that other requests are answered meanwhile."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -90,7 +90,7 @@ class _LargeRequest(Request):
         return await asyncio.to_thread(json.loads, self._whole)
 
 
-class SmallBodyRoute(APIRoute):
+class SmallBodyRoute(RawRoute):
     """A route for callers without a key: it reads at most SMALL_BYTES before it parses anything."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

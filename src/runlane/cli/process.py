@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 # The exit code of a process whose event loop is blocked; its supervisor starts another one.
 STUCK_EXIT_CODE: Final = 70
-# Allocations of a collection of the youngest objects, and how many collections precede one of the older generations.
-GC_THRESHOLDS: Final = (10_000, 20, 50)
 # Logged when a drain begins, for a person at the terminal.
 SECOND_SIGNAL: Final = "Press Ctrl-C again, or send SIGTERM again, to hand unfinished runs back at once."
 
@@ -35,22 +33,13 @@ def run_process(main: Coroutine[Any, Any, bool]) -> None:
 
 
 def _run_loop(main: Coroutine[Any, Any, T]) -> T:
-    _tune_garbage_collection()
+    # The collector need not search what lives as long as the process.
+    gc.freeze()
     try:
         import uvloop
     except ImportError:
         return asyncio.run(main)
     return uvloop.run(main)
-
-
-def _tune_garbage_collection() -> None:
-    """Let the cycle collector run less often and skip what lives as long as the process.
-
-    A run allocates many objects that reference counts free. With the interpreter's defaults the collector searches
-    them, and at times every imported module, for cycles: a fifth of the time of a worker that drains short runs.
-    """
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def handle_signals(stop: Callable[[], None], stop_now: Callable[[], None]) -> None:

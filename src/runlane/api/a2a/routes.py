@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, cast
 
 import orjson
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
 
@@ -41,6 +41,7 @@ from runlane.api.body import LargeBodyRoute
 from runlane.api.error_responses import answers
 from runlane.api.openai.ids import AnswerId
 from runlane.api.openai.reader import AnswerReader, Subject
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import Name
 from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
@@ -49,7 +50,7 @@ from runlane.domain.access import Principal
 from runlane.errors import RunlaneError
 from runlane.store.definitions import find_definition
 
-router = APIRouter(tags=["a2a"], route_class=LargeBodyRoute)
+router = RawRouter(tags=["a2a"], route_class=LargeBodyRoute)
 
 PREFIX: Final = "/a2a"
 CARD: Final = "/agents/{agent_id}/.well-known/agent-card.json"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from starlette.responses import Response
 
 from runlane.api.ag_ui.interrupts import answer_interrupts
@@ -20,6 +20,7 @@ from runlane.api.openai.messages import ParsedMessages, checked_text, parse_mess
 from runlane.api.openai.reader import Subject
 from runlane.api.openai.responding import stream_answer
 from runlane.api.openai.starting import Asked, Started, find_agent, start_run, started
+from runlane.api.router import RawRouter
 from runlane.api.routes.tasks import Traceparent
 from runlane.api.schemas.fields import Name
 from runlane.api.services import parts_of
@@ -29,7 +30,7 @@ from runlane.domain.options import RunOptions
 from runlane.errors import InvalidRequest
 from runlane.store.queue.runs import find_run
 
-router = APIRouter(tags=["ag-ui"], route_class=LargeBodyRoute)
+router = RawRouter(tags=["ag-ui"], route_class=LargeBodyRoute)
 
 PREFIX: Final = "/ag-ui"
 AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]

@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from runlane.api.agent_auth.guard import authorize
 from runlane.api.body import LargeBodyRoute
+from runlane.api.router import RawRouter
 from runlane.api.serializers import JsonBody
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest
@@ -45,9 +46,9 @@ class AgentRoute(LargeBodyRoute):
         return handle
 
 
-def agent_router(tag: str) -> APIRouter:
+def agent_router(tag: str) -> RawRouter:
     """Return a router of the agent server. A body without a content type is JSON."""
-    return APIRouter(tags=[tag], route_class=AgentRoute, strict_content_type=False)
+    return RawRouter(tags=[tag], route_class=AgentRoute, strict_content_type=False)
 
 
 def page_of(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], dict[str, str]]:

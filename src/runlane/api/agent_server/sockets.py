@@ -16,7 +16,7 @@ import contextlib
 from typing import Any, Final, cast
 
 import orjson
-from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 
 from runlane.access.policy import require
@@ -26,6 +26,7 @@ from runlane.api.agent_server.event_channels import UnionSelection
 from runlane.api.agent_server.event_stream import EventFollower, open_events, start_number
 from runlane.api.agent_server.routing import check_uuid
 from runlane.api.auth import authenticate_socket
+from runlane.api.router import RawRouter
 from runlane.api.services import parts_of
 from runlane.api.sse import SEND_SECONDS, UNAVAILABLE_SECONDS
 from runlane.domain.access import Permission, Principal
@@ -33,7 +34,7 @@ from runlane.domain.thread import Thread
 from runlane.errors import Forbidden, RunlaneError, Unavailable, UnknownThread
 from runlane.store.threads.threads import find_thread
 
-router = APIRouter(tags=["thread streams"])
+router = RawRouter(tags=["thread streams"])
 
 MAX_SUBSCRIPTIONS: Final = 20
 _POLL_SECONDS: Final = 15.0

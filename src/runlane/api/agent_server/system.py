@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
+from starlette.responses import Response
 
 from runlane.api.error_responses import problem
+from runlane.api.router import RawRouter
 from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
 from runlane.errors import Unavailable
 from runlane.store.sql.migrate import read_version
 from runlane.version import VERSION
 
-public = APIRouter(tags=["system"])
+public = RawRouter(tags=["system"])
 
 
 @public.get("/ok", response_model=dict[str, Any])
 async def get_ok(
     request: Request, check_db: Annotated[bool, Query(description="Check the database, too.")] = False
-) -> Any:
+) -> Response:
     """Return that the server responds."""
     if check_db:
         try:

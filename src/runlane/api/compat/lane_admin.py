@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 
 from runlane.access.policy import tenant_to_list
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.compat.lane_admin_schemas import JobCancelled, JobPriority, WorkerStatus
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.lanes import LaneName, change_lane, common_lanes, shown_lanes
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.lanes import LANES, LaneChanged, PatchLane
@@ -21,8 +22,8 @@ from runlane.errors import WrongState
 from runlane.store.queue.overview import overview_body, read_overview
 from runlane.store.queue.runs import find_run
 
-router = APIRouter(prefix="/admin/workers", tags=["worker administration"])
-changes = APIRouter(
+router = RawRouter(prefix="/admin/workers", tags=["worker administration"])
+changes = RawRouter(
     prefix="/admin/workers",
     tags=["worker administration"],
     route_class=IdempotentRoute,

@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from starlette.responses import PlainTextResponse, Response
 
 from runlane.api.auth import Anyone, MemoryAdmin, MemoryRead, MemoryWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.compat import memory_v0_schemas as shapes
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.routes.memory_vaults import audited, memory_of
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, moment_us
 from runlane.api.serializers import JsonBody, moment
@@ -24,7 +25,7 @@ from runlane.errors import InputTooLarge, InvalidInput, InvalidRequest, NotFound
 from runlane.memory.service import MemoryService
 from runlane.store.memory.planning import missing_memory
 
-router = APIRouter(prefix="/v0", tags=["memory, compatible paths"], route_class=LargeBodyRoute)
+router = RawRouter(prefix="/v0", tags=["memory, compatible paths"], route_class=LargeBodyRoute)
 
 VaultId = Annotated[Name, Path(description="The vault's id, or its title.")]
 MemoryId = Annotated[Name, Path(description="The memory's id, or its title.")]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from runlane.api.client_side import client_side
 from runlane.api.dashboard.assets import Asset, DashboardFiles
 from runlane.api.dashboard.pages import missing_page, new_nonce, page, security_headers
+from runlane.api.router import RawRouter
 
-router = APIRouter(include_in_schema=False)
+router = RawRouter(include_in_schema=False)
 
 _METHODS: Final = ["GET", "HEAD"]
 _FOREVER: Final = "public, max-age=31536000, immutable"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from runlane.api.auth import Anyone
 from runlane.api.mcp.metadata import MCP_PATH, METADATA_PATH, resource_metadata
+from runlane.api.router import RawRouter
 from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.errors import Unavailable
 
-router = APIRouter(tags=["mcp"])
+router = RawRouter(tags=["mcp"])
 # No key is needed: a client reads the metadata to find out how to get one.
-public = APIRouter(tags=["mcp"])
+public = RawRouter(tags=["mcp"])
 
 
 class _McpResponse(Response):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 from runlane.api.auth import RunsRead, RunsWrite
@@ -31,6 +31,7 @@ from runlane.api.openai.starting import (
     start_run,
     started,
 )
+from runlane.api.router import RawRouter
 from runlane.api.routes.tasks import Traceparent
 from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
@@ -39,7 +40,7 @@ from runlane.domain.conversation import RequestConversation
 from runlane.domain.options import RunOptions
 from runlane.store.queue.runs import find_run
 
-router = APIRouter(tags=["openai"], route_class=LargeBodyRoute)
+router = RawRouter(tags=["openai"], route_class=LargeBodyRoute)
 
 ResponseId = Annotated[str, Path(max_length=200, examples=["resp_0192f3a1b2c37abc8def0123456789ab"])]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from starlette.responses import Response
 
 from runlane.api.auth import RunsRead, RunsWrite
@@ -20,6 +20,7 @@ from runlane.api.openai.reader import Subject
 from runlane.api.openai.responding import require_answer, stream_answer, whole_answer
 from runlane.api.openai.schemas import ChatCompletion, ChatCompletionRequest, ModelList, ModelView
 from runlane.api.openai.starting import Asked, Started, find_agent, find_answer, start_run, started
+from runlane.api.router import RawRouter
 from runlane.api.routes.tasks import Traceparent
 from runlane.api.schemas.fields import Name
 from runlane.api.serializers import JsonBody
@@ -30,7 +31,7 @@ from runlane.domain.options import RunOptions
 from runlane.store.definitions import find_definition, list_definitions
 from runlane.store.queue.runs import find_run
 
-router = APIRouter(tags=["openai"], route_class=LargeBodyRoute)
+router = RawRouter(tags=["openai"], route_class=LargeBodyRoute)
 
 ModelId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]
 CompletionId = Annotated[str, Path(max_length=200, examples=["chatcmpl-0192f3a1b2c37abc8def0123456789ab"])]

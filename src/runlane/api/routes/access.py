@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import (
     check_grant,
@@ -17,6 +17,7 @@ from runlane.access.policy import (
 from runlane.api.auth import Anyone, AuditRead, KeysManage
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.access import AUDIT, KEYS, ROLES, TENANTS, NewKey, NewTenant, PatchTenant, PutRole, ShownKey
 from runlane.api.schemas.fields import MAX_PAGE, Name
 from runlane.api.serializers import JsonBody, ValueBody
@@ -38,8 +39,8 @@ from runlane.store.access.tenants import (
     set_tenant,
 )
 
-router = APIRouter(tags=["access"])
-changes = APIRouter(tags=["access"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["access"])
+changes = RawRouter(tags=["access"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 KeyId = Annotated[str, Path(description="The key's id.", examples=["key_0192f3a1b2c37abc8def0123456789ab"])]
 TenantId = Annotated[str, Path(description="The tenant's id.", examples=["acme"])]

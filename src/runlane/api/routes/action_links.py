@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 from starlette.responses import Response
 
 from runlane import queries
@@ -20,6 +20,7 @@ from runlane.api.dashboard.pages import new_nonce
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.link_answers import find_link, give_answer
+from runlane.api.router import RawRouter
 from runlane.api.routes.visibility import require_visible
 from runlane.api.schemas.inbox import CreateLink
 from runlane.api.serializers import ValueBody
@@ -37,9 +38,9 @@ from runlane.store.orchestration.inbox import find_question
 from runlane.store.orchestration.waits import Wait
 from runlane.submit.orchestrations import check_answer
 
-changes = APIRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+changes = RawRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 # The token in the path authenticates, so no route of this router has a key.
-pages = APIRouter(include_in_schema=False)
+pages = RawRouter(include_in_schema=False)
 
 LinkId = Annotated[str, Path(description="The link's id.", max_length=64)]
 _ADDRESS: Final = frozenset({"url"})

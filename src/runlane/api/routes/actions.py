@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Request
+from fastapi import Body, Depends, Request
 
 from runlane.api.answering import answer_question
 from runlane.api.auth import RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.run_filters import run_filter
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.actions import Bulk, BulkRequest, Changed, PatchRun, PatchTags, ResumeRun, RetryRun, RunTags
@@ -29,8 +30,8 @@ _once: dict[str, Any] = {
     "route_class": IdempotentRoute,
     "dependencies": [Depends(idempotency_header)],
 }
-collection = APIRouter(**_once)
-single = APIRouter(**_once)
+collection = RawRouter(**_once)
+single = RawRouter(**_once)
 
 # How long a response waits for its bulk job; the job continues after it.
 _WAIT_SECONDS = 20.0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import may_see, tenant_to_list
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.lanes import find_lane
 from runlane.api.routes.run_filters import run_filter
 from runlane.api.schemas.failures import CreateBulk
@@ -25,8 +26,8 @@ from runlane.failures.requests import BulkChange, create_bulk, preview_bulk
 from runlane.store.failures.bulk_items import list_items
 from runlane.store.failures.bulk_jobs import JobNotFound, list_jobs, read_job, stop_job
 
-router = APIRouter(tags=["bulk jobs"])
-changes = APIRouter(tags=["bulk jobs"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["bulk jobs"])
+changes = RawRouter(tags=["bulk jobs"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 JobId = Annotated[
     str, Path(max_length=100, description="The job's id.", examples=["blk_0192f3a1b2c37abc8def0123456789ab"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import DefinitionsWrite, RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.definitions import known_tasks
 from runlane.api.schemas.bundles import Bundle, BundleSelection, ExportRequest, ImportAnswer, ImportRequest
 from runlane.api.serializers import JsonBody
@@ -19,8 +20,8 @@ from runlane.definitions.checks.environment import environment_of
 from runlane.definitions.files import FOLDERS
 from runlane.definitions.schema.definition import Kind
 
-router = APIRouter(tags=["definitions"])
-changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["definitions"])
+changes = RawRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 
 @router.post("/bundles/export", response_model=Bundle, responses=answers(404))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from starlette.responses import Response
 
 from runlane.access.policy import may_see, tenant_to_list
@@ -17,6 +17,7 @@ from runlane.api.body import LargeBodyRoute
 from runlane.api.chat_stream import ChatCursor, mark_json
 from runlane.api.error_responses import answers, rate_headers
 from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.tasks import Traceparent, accept, first_status
 from runlane.api.schemas.chat import (
     AgentRequest,
@@ -44,8 +45,8 @@ from runlane.store.queue.events import read_page
 from runlane.submit.chat import ChatRequest
 from runlane.submit.orchestrations import StartRequest
 
-router = APIRouter(tags=["chat"], route_class=LargeBodyRoute)
-changes = APIRouter(tags=["chat"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["chat"], route_class=LargeBodyRoute)
+changes = RawRouter(tags=["chat"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]
 SessionId = Annotated[str, Path(description="The session's id.", examples=["sess_0192f3a1b2c37abc8def0123456789ab"])]

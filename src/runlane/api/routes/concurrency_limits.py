@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import ConfigDict, Field
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import RunsRead, WorkersManage
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import Name, RequestModel
 from runlane.api.schemas.listing import Listing
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.concurrency import MAX_LIMIT_NAME, MAX_RUNNING, SharedLimit
 
-router = APIRouter(tags=["limits and usage"])
-changes = APIRouter(tags=["limits and usage"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["limits and usage"])
+changes = RawRouter(tags=["limits and usage"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 LimitName = Annotated[
     str, Path(description="The name of the limit.", examples=["gpu"], min_length=1, max_length=MAX_LIMIT_NAME)

@@ -7,12 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 
 from runlane.access.policy import may_see, require_content, tenant_to_list
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.bulk import PREVIEW, submit_bulk
 from runlane.api.routes.visibility import RunId
 from runlane.api.schemas.failures import (
@@ -52,8 +53,8 @@ from runlane.store.failures.letters import (
 )
 from runlane.store.sql.database import Database
 
-router = APIRouter(tags=["dead letters"])
-changes = APIRouter(tags=["dead letters"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["dead letters"])
+changes = RawRouter(tags=["dead letters"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 _ACTIONS: Final = {
     "retry": BulkActionName.REPLAY,

@@ -7,12 +7,13 @@ import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import Anyone, DefinitionsWrite, RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.definitions import OpenApiAnswer, OpenApiRequest, SyncAnswer, SyncRequest
 from runlane.api.schemas.fields import MAX_PAGE, Name
 from runlane.api.schemas.listing import Listing
@@ -37,8 +38,8 @@ from runlane.store.definitions import (
     list_versions,
 )
 
-router = APIRouter(tags=["definitions"])
-changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["definitions"])
+changes = RawRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]

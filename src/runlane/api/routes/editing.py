@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, cast
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import DefinitionsWrite, RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.definitions import known_tasks
 from runlane.api.schemas.editing import (
     CheckDefinition,
@@ -37,8 +38,8 @@ from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound
 from runlane.store.definition_users import find_users
 from runlane.store.definitions import find_definition
 
-router = APIRouter(tags=["definitions"])
-changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["definitions"])
+changes = RawRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 # The source of definitions that are edited in the dashboard, or stored one at a time by a program.
 SOURCE: Final = "dashboard"

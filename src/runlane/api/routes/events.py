@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import EventsWrite, RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.events import (
     EVENT_OUTCOMES,
     EVENTS,
@@ -27,8 +28,8 @@ from runlane.domain.wire import to_dict
 from runlane.store.events.reading import find_event, list_events, outcomes_of_event, outcomes_of_trigger
 from runlane.triggers.replay import replay_trigger
 
-router = APIRouter(tags=["events"])
-changes = APIRouter(tags=["events"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["events"])
+changes = RawRouter(tags=["events"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
 Cursor = Annotated[Name | None, Query(description="`next_cursor` of the previous page.")]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import Moment, Name, moment_us
 from runlane.api.serializers import ValueBody
 from runlane.api.services import parts_of
@@ -19,7 +20,7 @@ from runlane.store.queue.group_counts import count_open_by
 from runlane.store.queue.run_counts import count_runs
 from runlane.store.queue.series_reading import SeriesBy, SeriesQuery, read_run_series
 
-router = APIRouter(tags=["runs"])
+router = RawRouter(tags=["runs"])
 
 Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
 Target = Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")]

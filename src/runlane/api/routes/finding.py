@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from runlane.access.policy import tenant_to_list, tenant_to_use
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.run_filters import Checked
 from runlane.api.run_export import MAX_EXPORTED, export_runs
 from runlane.api.schemas.fields import Key, Moment, Name, Tag, moment_us
@@ -27,8 +28,8 @@ from runlane.store.access.saved_views import delete_view, list_views, save_view
 from runlane.store.queue.name_search import search_names
 from runlane.store.queue.search import RunFilter
 
-router = APIRouter(tags=["dashboard"])
-changes = APIRouter(tags=["dashboard"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["dashboard"])
+changes = RawRouter(tags=["dashboard"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Page = Annotated[str, Path(pattern=r"^[a-z][a-z-]{0,40}$", description="The page, such as `runs`.", examples=["runs"])]
 # A response that has begun cannot be refused, so its next page waits longer than a request does.

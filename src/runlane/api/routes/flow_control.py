@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import MAX_PAGE, Key, Name
 from runlane.api.schemas.listing import Listing
 from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
 from runlane.domain.flow_keys import FlowKeyUse, FlowRule
 
-router = APIRouter(tags=["limits and usage"])
+router = RawRouter(tags=["limits and usage"])
 FLOW_KEYS = Listing("flow_keys", FlowKeyUse, cursor="id")
 
 

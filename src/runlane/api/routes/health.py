@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from runlane.access.policy import require_platform
 from runlane.api.auth import WorkersView
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.schemas.health import Diagnosis
 from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
@@ -18,7 +19,7 @@ from runlane.domain.wire import to_dict
 from runlane.store.access.servers import list_servers
 from runlane.store.sql.migrations import HEAD
 
-router = APIRouter(tags=["system"])
+router = RawRouter(tags=["system"])
 
 
 @router.get("/doctor", response_model=Diagnosis, responses=answers())

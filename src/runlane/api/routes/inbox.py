@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane import queries
 from runlane.access.policy import tenant_to_list
@@ -12,6 +12,7 @@ from runlane.api.answering import answer_question
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, moment_us
 from runlane.api.schemas.inbox import LINKS, AnswerMany, AnswersGiven, ClaimQuestion, OneAnswer
@@ -25,8 +26,8 @@ from runlane.errors import RunlaneError
 from runlane.store.orchestration.action_links import list_action_links
 from runlane.store.orchestration.inbox import InboxFilter, claim_question, count_inbox, release_question
 
-router = APIRouter(tags=["inbox"])
-changes = APIRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["inbox"])
+changes = RawRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 
 from runlane.access.policy import require_platform
 from runlane.api.auth import WorkersManage
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.lanes import LaneName, common_lanes, shown_lane
 from runlane.api.schemas.lanes import HOLDS, AssignKinds, KindsAssigned, NewHold, NewLane
 from runlane.api.serializers import JsonBody, ValueBody
@@ -22,8 +23,8 @@ from runlane.store.queue.lane_holds import hold_lane, list_holds, release_hold
 from runlane.store.queue.lanes import create_lane, delete_lane, list_lanes, move_kinds, unassign_kinds
 from runlane.store.queue.overview import list_tenant_lanes
 
-router = APIRouter(tags=["lanes and workers"])
-changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["lanes and workers"])
+changes = RawRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Kind = Annotated[str, Path(description="A kind of runs: a task, or a definition with its prefix.", examples=["report"])]
 HoldId = Annotated[str, Path(description="The id of the hold.")]

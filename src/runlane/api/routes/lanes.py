@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.lanes import LANES, WORKERS, LaneChanged, PatchLane
 from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
@@ -20,8 +21,8 @@ from runlane.store.queue.lanes import list_lanes, set_lane
 from runlane.store.queue.overview import count_by_worker, list_tenant_lanes
 from runlane.store.queue.workers import list_workers
 
-router = APIRouter(tags=["lanes and workers"])
-changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["lanes and workers"])
+changes = RawRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 LaneName = Annotated[str, Path(description="The lane's name.", examples=["default"])]
 

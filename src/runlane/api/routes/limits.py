@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import require_everywhere, tenant_to_list, tenant_to_use
 from runlane.api.auth import KeysManage, RunsRead, WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import Name
 from runlane.api.schemas.limits import LIMITS, QUOTAS, PutLimits, PutQuota
 from runlane.api.serializers import JsonBody, ValueBody
@@ -27,8 +28,8 @@ from runlane.store.access.quotas import read_quotas, server_quotas, set_quota
 from runlane.store.rate_limits.limits import reset_limits, set_limits
 from runlane.store.usage import read_usage
 
-router = APIRouter(tags=["limits and usage"])
-changes = APIRouter(tags=["limits and usage"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["limits and usage"])
+changes = RawRouter(tags=["limits and usage"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Credential = Annotated[
     str, Path(description="The credential, such as openai or openai@acme.", examples=["openai"], max_length=200)

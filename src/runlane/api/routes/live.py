@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query, Request
 from starlette.responses import Response
 
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.services import parts_of
 from runlane.api.sse import EventStream
 
-router = APIRouter(tags=["dashboard"])
+router = RawRouter(tags=["dashboard"])
 
 _FRAMES: Final[dict[int | str, dict[str, Any]]] = {
     200: {

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import MemoryRead, MemoryWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotencyKey
+from runlane.api.router import RawRouter
 from runlane.api.routes.memory_vaults import MemoryId, Tenant, memory_of
 from runlane.api.schemas.fields import Name
 from runlane.api.schemas.memory import (
@@ -44,7 +45,7 @@ from runlane.domain.wire import to_dict
 from runlane.errors import MemoryOwnedElsewhere
 from runlane.memory.service import MemoryService
 
-router = APIRouter(prefix="/memory/memories/{memory_id}", tags=["memory"], route_class=LargeBodyRoute)
+router = RawRouter(prefix="/memory/memories/{memory_id}", tags=["memory"], route_class=LargeBodyRoute)
 
 EntryId = Annotated[Name, Path(description="The entry's id.", examples=["entry_0192f3"])]
 FragmentName = Annotated[Name, Path(description="The fragment's name.", examples=["context"])]

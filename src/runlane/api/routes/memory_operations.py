@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from runlane.access.policy import may_see, require_platform, tenant_to_use
 from runlane.api.auth import MemoryAdmin
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.routes.memory_vaults import MemoryId, Tenant, audited, memory_of
 from runlane.api.schemas.fields import Name
 from runlane.api.schemas.memory import DeletedBody, MemoryRunBody, RetriedBody
@@ -18,7 +19,7 @@ from runlane.domain.memory import MemoryExport, MemoryNodeStatus, MemoryOp, Memo
 from runlane.errors import InvalidRequest
 from runlane.submit.memory_runs import start_reindex
 
-router = APIRouter(prefix="/memory", tags=["memory"])
+router = RawRouter(prefix="/memory", tags=["memory"])
 
 
 @router.get("/status", response_model=MemoryNodeStatus, responses=answers())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import MemoryAdmin, MemoryWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotencyKey
+from runlane.api.router import RawRouter
 from runlane.api.routes.memory_vaults import MemoryId, Tenant
 from runlane.api.schemas.memory import MemoryRunBody
 from runlane.api.schemas.memory_archive import PostImport, PostPurge
@@ -16,7 +17,7 @@ from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
 from runlane.submit.memory_runs import start_export, start_import, start_purge
 
-router = APIRouter(prefix="/memory/memories/{memory_id}", tags=["memory"], route_class=LargeBodyRoute)
+router = RawRouter(prefix="/memory/memories/{memory_id}", tags=["memory"], route_class=LargeBodyRoute)
 
 
 @router.post("/export", status_code=202, response_model=MemoryRunBody, responses=answers(404, 429))

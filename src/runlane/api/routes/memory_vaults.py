@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.api.auth import MemoryAdmin, MemoryRead, MemoryWrite
 from runlane.api.error_responses import answers
 from runlane.api.memory_forwarding import may_forward
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import MAX_PAGE, Name
 from runlane.api.schemas.memory import (
     MEMORIES,
@@ -28,7 +29,7 @@ from runlane.domain.memory import Memory, MemoryUser, Vault
 from runlane.memory.service import MemoryService
 from runlane.store.memory.auditing import audit_memory
 
-router = APIRouter(prefix="/memory", tags=["memory"])
+router = RawRouter(prefix="/memory", tags=["memory"])
 
 Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
 MemoryId = Annotated[Name, Path(description="The memory's id.", examples=["mem_0192f3"])]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 
 from runlane import queries
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.routes.tasks import Traceparent, accept, accepted_answer
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.actions import Changed
@@ -22,10 +23,10 @@ from runlane.api.services import parts_of
 from runlane.domain.views import WaitList
 from runlane.submit.orchestrations import StartRequest
 
-collection = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
-forks = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
-single = APIRouter(tags=["orchestrations"])
-changes = APIRouter(tags=["orchestrations"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+collection = RawRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
+forks = RawRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
+single = RawRouter(tags=["orchestrations"])
+changes = RawRouter(tags=["orchestrations"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 OrchestrationId = Annotated[Name, Path(description="The orchestration's id.", examples=["article"])]
 EventName = Annotated[Name, Path(description="The name that the step waits for.", examples=["payment"])]

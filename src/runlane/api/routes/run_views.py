@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, cast
 
 import orjson
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 from runlane import queries
@@ -13,6 +13,7 @@ from runlane.access.policy import tenant_to_use
 from runlane.api.auth import RunsRead
 from runlane.api.cut_values import cut_line
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.routes.runs import MAX_SEQ
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, StepPath, moment_us
@@ -32,8 +33,8 @@ from runlane.store.orchestration.timeline import read_timeline
 from runlane.store.queue.event_pages import EventQuery, read_event_range, read_event_value
 from runlane.store.queue.runs import find_run
 
-single = APIRouter(tags=["runs"])
-collection = APIRouter(tags=["orchestrations"])
+single = RawRouter(tags=["runs"])
+collection = RawRouter(tags=["orchestrations"])
 
 MAX_SPANS = 5000
 MAX_TYPES = 50

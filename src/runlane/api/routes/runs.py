@@ -6,12 +6,13 @@ import asyncio
 from contextlib import nullcontext
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 
 from runlane import queries
 from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.routes.run_filters import Checked
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, Tag, moment_us
@@ -23,8 +24,8 @@ from runlane.domain.tags import MAX_TAGS
 from runlane.domain.views import AttemptList, Logs, RunPage, RunStatus, StartResult, StepPage
 from runlane.store.queue.search import RunFilter
 
-collection = APIRouter(tags=["runs"])
-single = APIRouter(tags=["runs"])
+collection = RawRouter(tags=["runs"])
+single = RawRouter(tags=["runs"])
 
 MAX_SEQ = 2**31 - 1
 MAX_IDS = 100

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from runlane.access.policy import require_platform
 from runlane.api.auth import WorkersView
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.serializers import ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.scaling import Demand
 
-router = APIRouter(tags=["lanes and workers"])
+router = RawRouter(tags=["lanes and workers"])
 
 _MAX_LENGTH = 2_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel
 
 from runlane.access.policy import tenant_to_use
@@ -12,6 +12,7 @@ from runlane.api.auth import RunsRead, SchedulesWrite
 from runlane.api.body import LargeBodyRoute
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, moment_us
 from runlane.api.schemas.schedules import (
     SCHEDULES,
@@ -34,8 +35,8 @@ from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest
 from runlane.submit.schedules import MAX_UPCOMING, Schedules
 
-router = APIRouter(tags=["schedules"], route_class=LargeBodyRoute)
-changes = APIRouter(tags=["schedules"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["schedules"], route_class=LargeBodyRoute)
+changes = RawRouter(tags=["schedules"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 ScheduleId = Annotated[Name, Path(description="The schedule's id.", examples=["nightly-report"])]
 Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import tenant_to_list, tenant_to_use
 from runlane.api.auth import SecretsManage
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import MAX_PAGE, Name
 from runlane.api.schemas.secrets import SECRETS, PutSecret, RotateSecrets
 from runlane.api.serializers import JsonBody, ValueBody
@@ -18,8 +19,8 @@ from runlane.api.services import parts_of
 from runlane.domain.secret import NAME_PATTERN, RotatedSecrets, Secret
 from runlane.store.access.secrets import list_secrets
 
-router = APIRouter(tags=["secrets"])
-changes = APIRouter(tags=["secrets"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["secrets"])
+changes = RawRouter(tags=["secrets"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 SecretName = Annotated[
     str,

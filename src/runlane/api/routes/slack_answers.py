@@ -10,7 +10,7 @@ import time
 from typing import Any, Final
 
 import structlog
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -19,6 +19,7 @@ from runlane.access.slack_clicks import SlackClick, read_click
 from runlane.access.webhook_signatures import HookRequest
 from runlane.api.body import read_bounded
 from runlane.api.link_answers import find_link, give_answer
+from runlane.api.router import RawRouter
 from runlane.api.services import Services, parts_of
 from runlane.domain.action_link import LINK_PATH
 from runlane.domain.text import dump_json
@@ -30,7 +31,7 @@ from runlane.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-router = APIRouter(include_in_schema=False)
+router = RawRouter(include_in_schema=False)
 
 _MAX_BYTES: Final = 256 * 1024
 # Characters of a message.

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query, Request
 from starlette.responses import Response
 
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import ImpossibleEvent, answers
+from runlane.api.router import RawRouter
 from runlane.api.routes.runs import MAX_SEQ
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.services import parts_of
 from runlane.api.sse import EventStream
 
-router = APIRouter(tags=["runs"])
+router = RawRouter(tags=["runs"])
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {

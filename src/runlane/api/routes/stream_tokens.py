@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import ConfigDict, Field, model_validator
 
 from runlane.access.policy import may_see
@@ -20,6 +20,7 @@ from runlane.access.stream_tokens import (
 )
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.routes.visibility import require_visible
 from runlane.api.schemas.fields import Key, RequestModel
 from runlane.api.serializers import JsonBody
@@ -31,7 +32,7 @@ from runlane.errors import Forbidden, UnknownSession
 from runlane.store.chat.turns import find_session
 from runlane.store.threads.threads import find_thread
 
-router = APIRouter(tags=["stream tokens"])
+router = RawRouter(tags=["stream tokens"])
 
 
 class StreamTokenRequest(RequestModel):

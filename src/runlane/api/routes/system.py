@@ -8,13 +8,14 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
 from runlane.api.auth import WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.identity import Identity
 from runlane.api.prometheus import CONTENT_TYPE, scrape
+from runlane.api.router import RawRouter
 from runlane.api.schemas.system import Alive, Ready
 from runlane.api.serializers import JsonBody
 from runlane.api.services import parts_of
@@ -36,8 +37,8 @@ _PAGE_HEADERS: Final = {
 }
 
 # No key is needed: probes have none, and the responses disclose nothing about runs.
-public = APIRouter(tags=["system"])
-router = APIRouter(tags=["system"])
+public = RawRouter(tags=["system"])
+router = RawRouter(tags=["system"])
 
 
 @public.get("/health", response_model=Alive)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Request
 
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers, rate_headers
 from runlane.api.fast_path import FastPathRoute
 from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.tasks import TASKS, Batch, BatchRequest, Links, TaskRunRequest, TaskView
 from runlane.api.serializers import RUNS, JsonBody, accepted_json, accepted_reply
 from runlane.api.services import Services, parts_of
@@ -22,9 +23,9 @@ from runlane.store.queue.events import read_page
 from runlane.submit.orchestrations import StartRequest
 from runlane.submit.tasks import TaskRequest
 
-router = APIRouter(tags=["tasks"])
-fast_path = APIRouter(tags=["tasks"], route_class=FastPathRoute)
-batches = APIRouter(tags=["tasks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["tasks"])
+fast_path = RawRouter(tags=["tasks"], route_class=FastPathRoute)
+batches = RawRouter(tags=["tasks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 TaskName = Annotated[str, Path(description="The task's name.", examples=["greet"])]
 Traceparent = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from starlette.responses import Response
 
 from runlane.access.policy import tenant_to_list
@@ -14,6 +14,7 @@ from runlane.api.body import SmallBodyRoute
 from runlane.api.browser_access import delete_cookies, require_own_page, session_token, set_cookie
 from runlane.api.client_side import client_side
 from runlane.api.error_responses import answers
+from runlane.api.router import RawRouter
 from runlane.api.routes.runs import MAX_IDS
 from runlane.api.schemas.fields import MAX_BATCH, MAX_BULK, MAX_PAGE
 from runlane.api.schemas.ui import SESSIONS, InfoFeatures, InfoLimits, InfoRetention, ServerInfo, SignIn
@@ -28,8 +29,8 @@ from runlane.store.sql.migrations import HEAD
 from runlane.version import VERSION
 
 # Signing in and out needs no key in a header.
-public = APIRouter(tags=["dashboard"], route_class=SmallBodyRoute)
-router = APIRouter(tags=["dashboard"])
+public = RawRouter(tags=["dashboard"], route_class=SmallBodyRoute)
+router = RawRouter(tags=["dashboard"])
 
 SessionId = Annotated[str, Path(description="The session's id.", max_length=64)]
 

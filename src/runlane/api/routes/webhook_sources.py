@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
 from runlane.access.webhook_signatures import HookRequest
@@ -12,6 +12,7 @@ from runlane.api.auth import SecretsManage
 from runlane.api.body import read_bounded
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import Name
 from runlane.api.schemas.webhook_sources import SOURCES, HookReceived, PutSource
 from runlane.api.serializers import JsonBody, ValueBody
@@ -21,9 +22,9 @@ from runlane.domain.webhook_source import MAX_HOOK_BYTES, SOURCE_NAME, WebhookSo
 from runlane.store.events.sources import delete_source, find_source, list_sources
 from runlane.triggers.webhooks import SourceCreated, receive, rotate_token, set_source
 
-router = APIRouter(tags=["incoming webhooks"])
-changes = APIRouter(tags=["incoming webhooks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
-hooks = APIRouter(tags=["incoming webhooks"])
+router = RawRouter(tags=["incoming webhooks"])
+changes = RawRouter(tags=["incoming webhooks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+hooks = RawRouter(tags=["incoming webhooks"])
 
 SourceName = Annotated[str, Path(description="The source's name.", pattern=SOURCE_NAME, examples=["github"])]
 Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]

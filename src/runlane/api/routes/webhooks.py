@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from runlane.access.policy import may_see, tenant_to_list, tenant_to_use
 from runlane.api.auth import RunsRead, SecretsManage, WebhooksWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import MAX_PAGE, Key, Moment, Name, moment_us
 from runlane.api.schemas.webhooks import (
     DELIVERIES,
@@ -61,8 +62,8 @@ from runlane.store.webhooks.endpoints import (
 from runlane.store.webhooks.secrets import list_public_keys
 from runlane.webhooks.endpoints import WebhookManager, endpoint_fields
 
-router = APIRouter(tags=["webhooks"])
-changes = APIRouter(tags=["webhooks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["webhooks"])
+changes = RawRouter(tags=["webhooks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 EndpointId = Annotated[Key, Path(description="The endpoint's id.", examples=["we_0192f3a1b2c37abc8def0123456789ab"])]
 DeliveryId = Annotated[Key, Path(description="The delivery's id.", examples=["whd_0192f3a1b2c37abc8def0123456789ab"])]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import Depends, Path, Request
 
 from runlane.access.policy import require_platform, tenant_to_list
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.router import RawRouter
 from runlane.api.schemas.workers import WorkerDetail
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
@@ -17,8 +18,8 @@ from runlane.domain.views import WorkerInfo
 from runlane.domain.wire import to_dict
 from runlane.store.queue.worker_drain import find_worker, losses_of_worker, running_of_worker, set_draining
 
-router = APIRouter(tags=["lanes and workers"])
-changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
+router = RawRouter(tags=["lanes and workers"])
+changes = RawRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 WorkerId = Annotated[str, Path(max_length=100, description="The worker's id.", examples=["wrk_0192f3a1b2c37abc8def"])]
 

@@ -84,4 +84,6 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """Base of every response body."""
+    """Base of every response body. Its validator is built when it is first used; most serve the description alone."""
+
+    model_config = ConfigDict(defer_build=True)

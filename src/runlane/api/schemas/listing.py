@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import create_model
 
+from runlane.api.schemas.fields import ResponseModel
 from runlane.api.serializers import JsonBody
 from runlane.domain.views import NextCursor
 from runlane.domain.wire import to_dict
@@ -22,7 +23,7 @@ class Listing:
         if cursor:
             fields["next_cursor"] = (NextCursor, ...)
         name = f"{key.title().replace('_', '')}{'Page' if cursor else 'List'}"
-        self.schema = create_model(name, __doc__=f"The {key.replace('_', ' ')}.", **fields)
+        self.schema = create_model(name, __base__=ResponseModel, __doc__=f"The {key.replace('_', ' ')}.", **fields)
 
     def all(self, values: Sequence[Any]) -> JsonBody:
         """Return every value."""
