@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, bindparam, delete, literal_column, select
 from sqlalchemy.sql.base import Executable
 
+from runlane.store.memory.entry_words import insert_entries
 from runlane.store.memory.operations import PUT_FRAGMENTS
 from runlane.store.memory.rows import UNKEYED
 from runlane.store.sql.database import Database, Session
@@ -133,7 +134,7 @@ async def copy_memory(database: Database, file: Database, head: Row, epoch: int)
     async for statement, members in _pages(database, head["id"]):
 
         async def store(session: Session, page: Page = (statement, members)) -> None:
-            await session.fetch(*page)
+            await _store_page(session, *page)
 
         await file.transact(store)
     await file.transact(lambda session: _store_head(session, head, epoch))
@@ -159,7 +160,7 @@ async def replace_copy(
                 return False
         await _evict(session, head["id"])
         for statement, members in pages:
-            await session.fetch(statement, members)
+            await _store_page(session, statement, members)
         await _store_head(session, head, epoch)
         if finish is not None:
             await finish(session)
@@ -171,6 +172,13 @@ async def replace_copy(
 async def _evict(session: Session, memory_id: str) -> None:
     for statement in _EVICT:
         await session.fetch(statement, memory_id=memory_id)
+
+
+async def _store_page(session: Session, statement: Statement, members: Sequence[Sequence[Any]]) -> None:
+    if statement is _COPY_ENTRIES:
+        await insert_entries(session, statement, members)
+    else:
+        await session.fetch(statement, members)
 
 
 async def _store_head(session: Session, head: Row, epoch: int) -> None:
