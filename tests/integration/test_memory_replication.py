@@ -161,8 +161,8 @@ async def test_one_node_owns_a_memory_and_the_others_name_it(postgres_url: str, 
             with pytest.raises(MemoryOwnedElsewhere) as refused:
                 await add(other.service.forwarding(lambda _error: True), memory_id, "of another process")
             assert refused.value.owner_url == url
-        with pytest.raises(MemoryOwnedElsewhere):
-            await second.service.await_commit(TENANT, memory_id, 1)
+            with pytest.raises(MemoryOwnedElsewhere):
+                await other.service.forwarding(lambda _error: True).await_commit(TENANT, memory_id, 1)
         await first.service.await_commit(TENANT, memory_id, 30)
         # Others read what is committed.
         assert await texts_of(second.service, memory_id) == ["of the owner"]

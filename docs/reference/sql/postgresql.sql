@@ -7137,6 +7137,10 @@ select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subjec
     e.seq > m.applied_seq where m.id = $1::VARCHAR and not exists (select 1 from memory_ops o where o.memory_id =
     e.memory_id and o.seq = e.seq) order by memory_id, seq;
 
+-- memory_withdraw_request
+-- End the request of a process for a memory.
+UPDATE memories SET requested_by=$1::VARCHAR WHERE memories.id = $2::VARCHAR AND memories.requested_by = $3::VARCHAR;
+
 -- messages_before_run
 -- Read how many messages a thread had before a run.
 SELECT max(thread_runs.message_count) AS count

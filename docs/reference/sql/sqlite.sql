@@ -5927,6 +5927,10 @@ select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subjec
     m.applied_seq where m.id = ? and not exists (select 1 from memory_ops o where o.memory_id = e.memory_id and o.seq =
     e.seq) order by memory_id, seq;
 
+-- memory_withdraw_request
+-- End the request of a process for a memory.
+UPDATE memories SET requested_by=? WHERE memories.id = ? AND memories.requested_by = ?;
+
 -- messages_before_run
 -- Read how many messages a thread had before a run.
 SELECT max(thread_runs.message_count) AS count
