@@ -6333,6 +6333,12 @@ FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, 
     AS kind, $6::VARCHAR AS subject, $7::VARCHAR AS payload, $8::VARCHAR AS state, $9::INTEGER AS attempts, $10::VARCHAR
     AS error, $11::BIGINT AS created_at) AS batch;
 
+-- memory_copy_summary
+-- Compare a copy with its memory, up to an operation that both have.
+SELECT count(*) AS entries, max(memory_entries.id) AS last_id
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq <= $2::BIGINT;
+
 -- memory_correct_entries
 -- Mark entries as corrected by others.
 UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
@@ -6450,6 +6456,10 @@ UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.mem
     memory_ops.state = 'rejected' RETURNING memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.kind,
     memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error, memory_ops.created_at;
 
+-- memory_drop_changed
+-- Delete copies of entries before they are stored again.
+DELETE FROM memory_entries WHERE memory_entries.id = any ($1::TEXT[]);
+
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
@@ -6490,6 +6500,16 @@ FROM memory_entries
 WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.id = any ($2::TEXT[]) AND memory_entries.deleted_at IS
     NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- memory_entries_changed
+-- Read the entries of a memory that were added or changed after an operation.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.changed_seq > $2::BIGINT ORDER BY memory_entries.seq
+LIMIT $3::INTEGER;
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.

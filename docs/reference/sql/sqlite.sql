@@ -5231,6 +5231,12 @@ WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, at
     batch.kind, batch.subject, batch.payload, batch.state, batch.attempts, batch.error, batch.created_at
 FROM batch;
 
+-- memory_copy_summary
+-- Compare a copy with its memory, up to an operation that both have.
+SELECT count(*) AS entries, max(memory_entries.id) AS last_id
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq <= ?;
+
 -- memory_correct_entries
 -- Mark entries as corrected by others.
 UPDATE memory_entries SET changed_seq=batch.seq, corrected_by=batch.id, corrected_at=batch.created_at,
@@ -5327,6 +5333,10 @@ WHERE memories.tenant = ? AND memories.vault_id = memory_vaults.id));
 UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state = 'rejected' RETURNING
     memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
 
+-- memory_drop_changed
+-- Delete copies of entries before they are stored again.
+DELETE FROM memory_entries WHERE memory_entries.id in (select value from json_each(?));
+
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
@@ -5359,6 +5369,16 @@ FROM memory_entries
 WHERE memory_entries.memory_id = ? AND memory_entries.id in (select value from json_each(?)) AND
     memory_entries.deleted_at IS NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR
     memory_entries.expires_at > now_us());
+
+-- memory_entries_changed
+-- Read the entries of a memory that were added or changed after an operation.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.changed_seq > ? ORDER BY memory_entries.seq
+LIMIT ? OFFSET ?;
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.
