@@ -10,6 +10,7 @@ import pytest
 from runlane.store.access.keys import create_key
 from tests.acceptance.api.mcp_clients import Notes, mcp_client, value_of
 from tests.chaos.cluster import Cluster, MakeCluster
+from tests.harness import eventually
 from tests.scale import scaled
 
 CALLS = scaled(24, 100)
@@ -68,6 +69,8 @@ async def test_a_replica_killed_during_a_call_is_replaced_by_the_other(make_clus
     async with mcp_client(urls[0], key) as client:
         calling = asyncio.create_task(client.call_tool("start_run", arguments, progress_callback=notes))
         await cluster.running()
+        # The client names the run to find it again. Without response headers it would fail as a whole instead.
+        await eventually(lambda: notes.run_id is not None, "the first progress notification")
         victim.kill()
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)

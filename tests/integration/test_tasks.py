@@ -153,6 +153,21 @@ async def test_progress_out_of_bounds_is_the_tasks_error(process: Process, fract
     assert "must be between 0 and 1" in run.error["message"]
 
 
+async def test_progress_as_a_count_names_the_fraction(process: Process) -> None:
+    """`progress(1, 3)` is the habit of other libraries; the error says what to pass instead."""
+
+    @process.app.task("job", max_attempts=1)
+    async def job(ctx: Context) -> None:
+        count: Any = 3
+        await ctx.progress(1, count)
+
+    await process.start()
+    run = await process.run("job")
+    assert run.error is not None
+    assert "the note must be a string" in run.error["message"]
+    assert "n / m" in run.error["message"]
+
+
 async def test_the_next_attempt_has_the_checkpoint(process: Process) -> None:
     seen: list[Any] = []
 

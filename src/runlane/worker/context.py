@@ -107,6 +107,10 @@ class Context:
         """Report how far the run is, from 0 to 1. Cheap to call often: the newest value of each half second is kept."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be between 0 and 1.")
+        if note is not None and not isinstance(note, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"progress({fraction!r}, {note!r}): the note must be a string. For n of m, pass the fraction n / m."
+            )
         value = (float(fraction), None if note is None else clean_text(note, 1000))
         return self._submit(lambda: self._progress(value), "ctx.progress()")
 
