@@ -229,7 +229,7 @@ async def test_two_nodes_fight_for_a_memory(postgres_url: str, tmp_path: Path, m
         assert any(line.startswith("parked") for line in lines)
         connection = sqlite3.connect(tmp_path / "memory.db")
         kept = connection.execute(
-            "select e.text from memory_ops o join memory_entries e using (memory_id, seq) where o.state <> 'applied'"
+            "select e.text from memories m join memory_entries e on e.memory_id = m.id and e.seq > m.applied_seq"
         ).fetchall()
         connection.close()
         assert {row[0] for row in kept} >= set(waiting)

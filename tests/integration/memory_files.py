@@ -64,6 +64,18 @@ create table memory_indexes (memory_id text not null, model text not null, index
     primary key (memory_id));
 """,
 }
+_OF_VERSION[3] = (
+    _OF_VERSION[2]
+    + """
+drop table memory_ops;
+create table memory_ops (memory_id text not null, seq bigint not null, op_id text not null, fingerprint text not null,
+    kind text not null, subject text not null, payload text, state text not null, attempts integer not null, error text,
+    created_at bigint not null, primary key (memory_id, seq)) without rowid;
+create unique index memory_ops_id on memory_ops (memory_id, op_id) where fingerprint <> '';
+create index memory_ops_created on memory_ops (created_at) where fingerprint <> '';
+create index memories_unreplicated on memories (id) where last_seq > applied_seq;
+"""
+)
 
 
 def write_memory_file(
@@ -89,7 +101,9 @@ def write_memory_file(
             "values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             added,
         )
-        payload = None if seq <= applied else json.dumps({**values, "expires_at": None, "corrects": None})
+        payload = (
+            None if seq <= applied or version >= 3 else json.dumps({**values, "expires_at": None, "corrects": None})
+        )
         key = f"key:{keys[index]}" if index < len(keys) else f"op_{index}"
         logged = (memory["id"], seq, key, "a hash" if index < len(keys) else "", "add_entry", entry, payload)
         state = "applied" if seq <= applied else "pending"

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from runlane.bus.memory import MemoryBus
 from runlane.domain.memory import CommitState, NewEntry
 from runlane.errors import MemoryOwnedElsewhere, NotFound
+from runlane.store.memory.ownership import read_memory
 from tests.chaos.proxy import Proxy
-from tests.memory import TENANT, add, memory_node, new_memory, texts_of
+from tests.memory import TENANT, add, direct_memory, memory_node, new_memory, texts_of
 
 
 async def test_await_commit_waits_for_deletes(postgres_url: str, tmp_path: Path) -> None:
@@ -78,8 +80,38 @@ async def test_await_commit_in_another_process_does_not_report_what_it_cannot_se
         await add(one.service, memory_id, "waits")
         async with memory_node(postgres_url, tmp_path / "b.db") as other:
             with pytest.raises(MemoryOwnedElsewhere) as refused:
-                await other.service.await_commit(TENANT, memory_id, 60)
+                await other.service.await_commit(TENANT, memory_id, 0.1)
             assert refused.value.owner_url == "http://a"
             assert await texts_of(other.service, memory_id) == ["first"]
         proxy.accept()
         assert (await one.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+
+
+@pytest.mark.parametrize("mode", ["direct", "replicated"])
+async def test_await_commit_in_another_process_waits_for_what_the_owner_has_accepted(
+    postgres_url: str, tmp_path: Path, mode: str
+) -> None:
+    """The owner releases the memory once the database has everything, and may take it again at once."""
+    bus = MemoryBus()
+    async with (
+        Proxy(postgres_url) as proxy,
+        memory_node(proxy.url, tmp_path / "a.db", bus) as one,
+        direct_memory(postgres_url, bus)
+        if mode == "direct"
+        else memory_node(postgres_url, tmp_path / "b.db", bus) as other,
+    ):
+        memory_id = await new_memory(one.service)
+        await add(one.service, memory_id, "first")
+        assert (await one.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        proxy.refuse()
+        await add(one.service, memory_id, "waits")
+        waiting = asyncio.create_task(other.service.await_commit(TENANT, memory_id, 60))
+        proxy.accept()
+        result = await waiting
+        assert (result.state, result.seq, result.committed_seq) == (CommitState.COMMITTED, 3, 3)
+        assert await texts_of(other.service, memory_id, consistency="committed") == ["first", "waits"]
+        row = await read_memory(one.places.shared, memory_id)
+        assert row is not None
+        assert row["requested_by"] is None
+        await add(one.service, memory_id, "later")
+        assert await texts_of(one.service, memory_id) == ["first", "waits", "later"]

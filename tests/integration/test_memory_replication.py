@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +16,8 @@ import pytest
 from runlane.domain.memory import CommitState, MemoryOpKind, NewEntry
 from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, Unavailable
 from runlane.memory.opening import OpenMemory
+from runlane.store.memory.local_log import waiting_ops
+from runlane.store.memory.salvage import set_aside
 from tests.chaos.proxy import Proxy
 from tests.harness import eventually
 from tests.memory import TENANT, add, check_log, direct_memory, memory_node, new_memory, texts_of
@@ -156,8 +161,8 @@ async def test_one_node_owns_a_memory_and_the_others_name_it(postgres_url: str, 
             with pytest.raises(MemoryOwnedElsewhere) as refused:
                 await add(other.service.forwarding(lambda _error: True), memory_id, "of another process")
             assert refused.value.owner_url == url
-        with pytest.raises(MemoryOwnedElsewhere):
-            await second.service.await_commit(TENANT, memory_id, 1)
+            with pytest.raises(MemoryOwnedElsewhere):
+                await other.service.forwarding(lambda _error: True).await_commit(TENANT, memory_id, 1)
         await first.service.await_commit(TENANT, memory_id, 30)
         # Others read what is committed.
         assert await texts_of(second.service, memory_id) == ["of the owner"]
@@ -273,3 +278,66 @@ async def test_a_deleted_memory_parks_what_its_owner_had_not_replicated(postgres
         await eventually(parked, "the memory is parked")
         await first.node.discard(TENANT, memory_id)
         assert (await first.node.status()).pending == 0
+
+
+async def test_entries_that_change_before_they_are_replicated_arrive_as_they_were_added(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """An entry without an idempotency key is logged by its row alone, until the row changes."""
+    async with Proxy(postgres_url) as proxy, memory_node(proxy.url, tmp_path / "memory.db") as node:
+        service, memory_id = node.service, await new_memory(node.service)
+        await add(service, memory_id, "replicated")
+        assert (await service.await_commit(TENANT, memory_id, 30)).state is CommitState.COMMITTED
+        proxy.refuse()
+        tagged, deleted, plain = await service.add_entries(
+            TENANT, memory_id, [NewEntry("tagged"), NewEntry("deleted"), NewEntry("plain")]
+        )
+        keyed = await service.add_entry(TENANT, memory_id, NewEntry("keyed"), idempotency_key="one")
+        await service.set_tags(TENANT, memory_id, tagged.id, {"kind": "number"})
+        await service.set_tags(TENANT, memory_id, keyed.id, {"kind": "key"})
+        await service.delete_entry(TENANT, memory_id, deleted.id)
+        assert node.node is not None
+        ops = await waiting_ops(node.node.reader, memory_id)
+        added = [(op.seq, op.subject, op.entry[3]) for op in ops if op.entry is not None]
+        assert added == [
+            (3, tagged.id, "tagged"),
+            (4, deleted.id, "deleted"),
+            (5, plain.id, "plain"),
+            (6, keyed.id, "keyed"),
+        ]
+        assert [op.entry[6] for op in ops if op.entry is not None] == ["{}"] * 4
+        proxy.accept()
+        assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        page = await service.list_entries(TENANT, memory_id, after=0, consistency="committed")
+        assert [(entry.text, dict(entry.tags)) for entry in page.entries] == [
+            ("replicated", {}),
+            ("tagged", {"kind": "number"}),
+            ("plain", {}),
+            ("keyed", {"kind": "key"}),
+        ]
+        await check_log(node.node.remote, memory_id)
+        assert await waiting_ops(node.node.reader, memory_id) == []
+
+
+async def test_a_file_that_is_set_aside_reports_every_operation_that_was_not_replicated(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.db"
+    async with Proxy(postgres_url) as proxy, memory_node(proxy.url, path) as node:
+        memory_id = await new_memory(node.service)
+        await add(node.service, memory_id, "replicated")
+        assert (await node.service.await_commit(TENANT, memory_id, 30)).state is CommitState.COMMITTED
+        proxy.refuse()
+        (entry,) = await add(node.service, memory_id, "waits")
+        await node.service.put_fragment(TENANT, memory_id, "context", "waits")
+        assert node.replicator is not None
+        await node.replicator.stop(0)
+        copy = tmp_path / "copy.db"
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+    _, report = set_aside(copy, ["damaged"])
+    lost = json.loads(report.read_text())["not_replicated"]
+    assert [(op["seq"], op["kind"], op["subject"]) for op in lost] == [
+        (3, "add_entry", entry.id),
+        (4, "put_fragment", "context"),
+    ]

@@ -6414,6 +6414,11 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200;
 
+-- memory_add_words
+-- Add the words of the entries that a batch has added to a file.
+insert into memory_words (rowid, entry, summary, memory) select e.rowid, e.text, e.summary, substr(e.memory_id,
+    instr(e.memory_id, '_') + 1) from memory_entries e where e.rowid > $1::BIGINT and e.deleted_at is null;
+
 -- memory_advance_heads
 -- Store the number of the last operation of memories.
 UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM
@@ -6503,6 +6508,12 @@ INSERT INTO memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, paylo
 FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, $4::VARCHAR AS fingerprint, $5::VARCHAR
     AS kind, $6::VARCHAR AS subject, $7::VARCHAR AS payload, $8::VARCHAR AS state, $9::INTEGER AS attempts, $10::VARCHAR
     AS error, $11::BIGINT AS created_at) AS batch;
+
+-- memory_copy_summary
+-- Compare a copy with its memory, up to an operation that both have.
+SELECT count(*) AS entries, max(memory_entries.id) AS last_id
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq <= $2::BIGINT;
 
 -- memory_correct_entries
 -- Mark entries as corrected by others.
@@ -6621,6 +6632,10 @@ UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.mem
     memory_ops.state = 'rejected' RETURNING memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.kind,
     memory_ops.subject, memory_ops.state, memory_ops.attempts, memory_ops.error, memory_ops.created_at;
 
+-- memory_drop_changed
+-- Delete copies of entries before they are stored again.
+DELETE FROM memory_entries WHERE memory_entries.id = any ($1::TEXT[]);
+
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
@@ -6661,6 +6676,16 @@ FROM memory_entries
 WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.id = any ($2::TEXT[]) AND memory_entries.deleted_at IS
     NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR memory_entries.expires_at >
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- memory_entries_changed
+-- Read the entries of a memory that were added or changed after an operation.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.changed_seq > $2::BIGINT ORDER BY memory_entries.seq
+LIMIT $3::INTEGER;
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.
@@ -6890,13 +6915,22 @@ WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.me
 
 -- memory_keep_added
 -- Store in the log what was added, before the row of an entry changes that is not replicated.
-UPDATE memory_ops SET payload=batch.payload FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[]) AS batch(memory_id, seq,
-    payload) WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq = batch.seq AND memory_ops.payload IS NULL;
+INSERT INTO memory_ops (memory_id, seq, op_id, payload, state, created_at, fingerprint, kind, subject, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.payload, batch.state, batch.created_at, '', 'add_entry', batch.op_id
+    AS op_id__1, 0
+FROM unnest($1::TEXT[], $2::BIGINT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[]) AS batch(memory_id, seq, op_id,
+    payload, state, created_at)
+WHERE 1 = $7::INTEGER ON CONFLICT (memory_id, seq) DO UPDATE SET payload = excluded.payload WHERE memory_ops.payload IS
+    NULL;
 
 -- memory_keep_added (one member)
-UPDATE memory_ops SET payload=batch.payload FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS
-    payload) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq = batch.seq AND memory_ops.payload
-    IS NULL;
+INSERT INTO memory_ops (memory_id, seq, op_id, payload, state, created_at, fingerprint, kind, subject, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.payload, batch.state, batch.created_at, '', 'add_entry', batch.op_id
+    AS op_id__1, 0
+FROM (SELECT $1::VARCHAR AS memory_id, $2::BIGINT AS seq, $3::VARCHAR AS op_id, $4::VARCHAR AS payload, $5::VARCHAR AS
+    state, $6::BIGINT AS created_at) AS batch
+WHERE 1 = $7::INTEGER ON CONFLICT (memory_id, seq) DO UPDATE SET payload = excluded.payload WHERE memory_ops.payload IS
+    NULL;
 
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
@@ -6986,11 +7020,11 @@ WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part
 FROM memories
 WHERE memories.id = $2::VARCHAR FOR UPDATE OF memories;
 
--- memory_log_rows
--- Log the entries that a batch has added to a file.
+-- memory_log_added
+-- Log an added entry that the database rejected, unless it is in the log.
 insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) select
-    e.memory_id, e.seq, e.id, '', 'add_entry', e.id, case when m.parked then 'blocked' else 'pending' end, 0,
-    e.created_at from memory_entries e join memories m on m.id = e.memory_id where e.rowid > $1::BIGINT;
+    e.memory_id, e.seq, e.id, '', 'add_entry', e.id, 'pending', 0, e.created_at from memory_entries e where e.memory_id
+    = $1::VARCHAR and e.seq = $2::BIGINT on conflict (memory_id, seq) do nothing;
 
 -- memory_manifest
 -- Read the fragments of a memory without their content.
@@ -7093,15 +7127,15 @@ UPDATE memories SET parked=$1::INTEGER WHERE memories.id = $2::VARCHAR;
 
 -- memory_pending_ops
 -- Read operations that wait for replication, by memory, in their order.
-SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
-    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
-FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
-    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
-    memory_entries.seq = memory_ops.seq
-WHERE memories.last_seq > memories.applied_seq AND NOT memories.parked AND memories.id > $1::VARCHAR ORDER BY
-    memories.id, memory_ops.seq
-LIMIT $2::INTEGER;
+select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subject, o.payload, o.created_at, e.text,
+    e.summary, e.metadata, e.tags, e.expires_at from memories m indexed by memories_unreplicated cross join memory_ops o
+    on o.memory_id = m.id and o.seq > m.applied_seq left join memory_entries e on o.payload is null and e.memory_id =
+    o.memory_id and e.seq = o.seq where m.last_seq > m.applied_seq and not m.parked and m.id > $1::VARCHAR union all
+    select m.id, e.seq, e.id, '', 'add_entry', e.id, null, e.created_at, e.text, e.summary, e.metadata, e.tags,
+    e.expires_at from memories m indexed by memories_unreplicated cross join memory_entries e on e.memory_id = m.id and
+    e.seq > m.applied_seq where m.last_seq > m.applied_seq and not m.parked and m.id > $1::VARCHAR and not exists
+    (select 1 from memory_ops o where o.memory_id = e.memory_id and o.seq = e.seq) order by memory_id, seq limit
+    $2::INTEGER;
 
 -- memory_prune_ops
 -- Delete the ids of operations that are older than repeated requests are recognised.
@@ -7280,21 +7314,28 @@ LIMIT $2::INTEGER;
 
 -- memory_waiting_counts
 -- Count the operations that are not replicated.
-SELECT memories.id, memories.last_seq - memories.applied_seq AS waiting, (SELECT memory_ops.created_at
+SELECT memories.id, memories.last_seq - memories.applied_seq AS waiting, coalesce((SELECT memory_ops.created_at
 FROM memory_ops
-WHERE memory_ops.memory_id = memories.id AND memory_ops.seq = memories.applied_seq + $1::BIGINT) AS oldest
+WHERE memory_ops.memory_id = memories.id AND memory_ops.seq = memories.applied_seq + $1::BIGINT), (SELECT
+    memory_entries.created_at
+FROM memory_entries
+WHERE memory_entries.memory_id = memories.id AND memory_entries.seq = memories.applied_seq + $2::BIGINT)) AS oldest
 FROM memories
 WHERE memories.last_seq > memories.applied_seq;
 
 -- memory_waiting_ops
 -- Read the operations of a memory that are not replicated.
-SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
-    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
-FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
-    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
-    memory_entries.seq = memory_ops.seq
-WHERE memories.id = $1::VARCHAR ORDER BY memory_ops.seq;
+select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subject, o.payload, o.created_at, e.text,
+    e.summary, e.metadata, e.tags, e.expires_at from memories m  cross join memory_ops o on o.memory_id = m.id and o.seq
+    > m.applied_seq left join memory_entries e on o.payload is null and e.memory_id = o.memory_id and e.seq = o.seq
+    where m.id = $1::VARCHAR union all select m.id, e.seq, e.id, '', 'add_entry', e.id, null, e.created_at, e.text,
+    e.summary, e.metadata, e.tags, e.expires_at from memories m  cross join memory_entries e on e.memory_id = m.id and
+    e.seq > m.applied_seq where m.id = $1::VARCHAR and not exists (select 1 from memory_ops o where o.memory_id =
+    e.memory_id and o.seq = e.seq) order by memory_id, seq;
+
+-- memory_withdraw_request
+-- End the request of a process for a memory.
+UPDATE memories SET requested_by=$1::VARCHAR WHERE memories.id = $2::VARCHAR AND memories.requested_by = $3::VARCHAR;
 
 -- messages_before_run
 -- Read how many messages a thread had before a run.

@@ -5169,6 +5169,11 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200 OFFSET ?;
 
+-- memory_add_words
+-- Add the words of the entries that a batch has added to a file.
+insert into memory_words (rowid, entry, summary, memory) select e.rowid, e.text, e.summary, substr(e.memory_id,
+    instr(e.memory_id, '_') + 1) from memory_entries e where e.rowid > ? and e.deleted_at is null;
+
 -- memory_advance_heads
 -- Store the number of the last operation of memories.
 UPDATE memories SET used_at=batch.used_at, last_seq=batch.last_seq, applied_seq=batch.applied_seq FROM (SELECT
@@ -5226,6 +5231,12 @@ WITH batch(memory_id, seq, op_id, fingerprint, kind, subject, payload, state, at
     payload, state, attempts, error, created_at) SELECT batch.memory_id, batch.seq, batch.op_id, batch.fingerprint,
     batch.kind, batch.subject, batch.payload, batch.state, batch.attempts, batch.error, batch.created_at
 FROM batch;
+
+-- memory_copy_summary
+-- Compare a copy with its memory, up to an operation that both have.
+SELECT count(*) AS entries, max(memory_entries.id) AS last_id
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.seq <= ?;
 
 -- memory_correct_entries
 -- Mark entries as corrected by others.
@@ -5323,6 +5334,10 @@ WHERE memories.tenant = ? AND memories.vault_id = memory_vaults.id));
 UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memory_ops.state = 'rejected' RETURNING
     memory_id, seq, op_id, kind, subject, state, attempts, error, created_at;
 
+-- memory_drop_changed
+-- Delete copies of entries before they are stored again.
+DELETE FROM memory_entries WHERE memory_entries.id in (select value from json_each(?));
+
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
@@ -5355,6 +5370,16 @@ FROM memory_entries
 WHERE memory_entries.memory_id = ? AND memory_entries.id in (select value from json_each(?)) AND
     memory_entries.deleted_at IS NULL AND memory_entries.corrected_by IS NULL AND (memory_entries.expires_at IS NULL OR
     memory_entries.expires_at > now_us());
+
+-- memory_entries_changed
+-- Read the entries of a memory that were added or changed after an operation.
+SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
+    memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
+    memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
+    memory_entries.correction_reason, memory_entries.deleted_at
+FROM memory_entries
+WHERE memory_entries.memory_id = ? AND memory_entries.changed_seq > ? ORDER BY memory_entries.seq
+LIMIT ? OFFSET ?;
 
 -- memory_entries_of_ops
 -- Read the entries that an earlier request added.
@@ -5550,10 +5575,14 @@ WHERE memory_entries.id = batch.entry_id AND memory_entries.memory_id = batch.me
 
 -- memory_keep_added
 -- Store in the log what was added, before the row of an entry changes that is not replicated.
-UPDATE memory_ops SET payload=batch.payload FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value,
-    '$[1]') AS seq, json_extract(value, '$[2]') AS payload
-FROM json_each(?) AS batch_members) AS batch WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.seq = batch.seq
-    AND memory_ops.payload IS NULL;
+INSERT INTO memory_ops (memory_id, seq, op_id, payload, state, created_at, fingerprint, kind, subject, attempts) SELECT
+    batch.memory_id, batch.seq, batch.op_id, batch.payload, batch.state, batch.created_at, '', 'add_entry', batch.op_id
+    AS op_id__1, 0
+FROM (SELECT json_extract(value, '$[0]') AS memory_id, json_extract(value, '$[1]') AS seq, json_extract(value, '$[2]')
+    AS op_id, json_extract(value, '$[3]') AS payload, json_extract(value, '$[4]') AS state, json_extract(value, '$[5]')
+    AS created_at
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = ? ON CONFLICT (memory_id, seq) DO UPDATE SET payload = excluded.payload WHERE memory_ops.payload IS NULL;
 
 -- memory_known_ops
 -- Find operations of earlier requests with the same idempotency keys.
@@ -5636,11 +5665,11 @@ WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) 
 FROM memories
 WHERE memories.id = ?;
 
--- memory_log_rows
--- Log the entries that a batch has added to a file.
+-- memory_log_added
+-- Log an added entry that the database rejected, unless it is in the log.
 insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) select
-    e.memory_id, e.seq, e.id, '', 'add_entry', e.id, case when m.parked then 'blocked' else 'pending' end, 0,
-    e.created_at from memory_entries e join memories m on m.id = e.memory_id where e.rowid > ?;
+    e.memory_id, e.seq, e.id, '', 'add_entry', e.id, 'pending', 0, e.created_at from memory_entries e where e.memory_id
+    = ? and e.seq = ? on conflict (memory_id, seq) do nothing;
 
 -- memory_manifest
 -- Read the fragments of a memory without their content.
@@ -5732,15 +5761,14 @@ UPDATE memories SET parked=? WHERE memories.id = ?;
 
 -- memory_pending_ops
 -- Read operations that wait for replication, by memory, in their order.
-SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
-    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
-FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
-    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
-    memory_entries.seq = memory_ops.seq
-WHERE memories.last_seq > memories.applied_seq AND memories.parked = 0 AND memories.id > ? ORDER BY memories.id,
-    memory_ops.seq
-LIMIT ? OFFSET ?;
+select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subject, o.payload, o.created_at, e.text,
+    e.summary, e.metadata, e.tags, e.expires_at from memories m indexed by memories_unreplicated cross join memory_ops o
+    on o.memory_id = m.id and o.seq > m.applied_seq left join memory_entries e on o.payload is null and e.memory_id =
+    o.memory_id and e.seq = o.seq where m.last_seq > m.applied_seq and not m.parked and m.id > ? union all select m.id,
+    e.seq, e.id, '', 'add_entry', e.id, null, e.created_at, e.text, e.summary, e.metadata, e.tags, e.expires_at from
+    memories m indexed by memories_unreplicated cross join memory_entries e on e.memory_id = m.id and e.seq >
+    m.applied_seq where m.last_seq > m.applied_seq and not m.parked and m.id > ? and not exists (select 1 from
+    memory_ops o where o.memory_id = e.memory_id and o.seq = e.seq) order by memory_id, seq limit ?;
 
 -- memory_prune_ops
 -- Delete the ids of operations that are older than repeated requests are recognised.
@@ -5901,21 +5929,28 @@ LIMIT ? OFFSET ?;
 
 -- memory_waiting_counts
 -- Count the operations that are not replicated.
-SELECT memories.id, memories.last_seq - memories.applied_seq AS waiting, (SELECT memory_ops.created_at
+SELECT memories.id, memories.last_seq - memories.applied_seq AS waiting, coalesce((SELECT memory_ops.created_at
 FROM memory_ops
-WHERE memory_ops.memory_id = memories.id AND memory_ops.seq = memories.applied_seq + ?) AS oldest
+WHERE memory_ops.memory_id = memories.id AND memory_ops.seq = memories.applied_seq + ?), (SELECT
+    memory_entries.created_at
+FROM memory_entries
+WHERE memory_entries.memory_id = memories.id AND memory_entries.seq = memories.applied_seq + ?)) AS oldest
 FROM memories
 WHERE memories.last_seq > memories.applied_seq;
 
 -- memory_waiting_ops
 -- Read the operations of a memory that are not replicated.
-SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
-    memory_ops.subject, memory_ops.payload, memory_ops.created_at, memory_entries.text, memory_entries.summary,
-    memory_entries.metadata, memory_entries.tags, memory_entries.expires_at
-FROM memories JOIN memory_ops ON memory_ops.memory_id = memories.id AND memory_ops.seq > memories.applied_seq LEFT OUTER
-    JOIN memory_entries ON memory_ops.payload IS NULL AND memory_entries.memory_id = memory_ops.memory_id AND
-    memory_entries.seq = memory_ops.seq
-WHERE memories.id = ? ORDER BY memory_ops.seq;
+select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subject, o.payload, o.created_at, e.text,
+    e.summary, e.metadata, e.tags, e.expires_at from memories m  cross join memory_ops o on o.memory_id = m.id and o.seq
+    > m.applied_seq left join memory_entries e on o.payload is null and e.memory_id = o.memory_id and e.seq = o.seq
+    where m.id = ? union all select m.id, e.seq, e.id, '', 'add_entry', e.id, null, e.created_at, e.text, e.summary,
+    e.metadata, e.tags, e.expires_at from memories m  cross join memory_entries e on e.memory_id = m.id and e.seq >
+    m.applied_seq where m.id = ? and not exists (select 1 from memory_ops o where o.memory_id = e.memory_id and o.seq =
+    e.seq) order by memory_id, seq;
+
+-- memory_withdraw_request
+-- End the request of a process for a memory.
+UPDATE memories SET requested_by=? WHERE memories.id = ? AND memories.requested_by = ?;
 
 -- messages_before_run
 -- Read how many messages a thread had before a run.

@@ -21,7 +21,7 @@ from runlane.memory.commit_waiters import CommitWaiters
 from runlane.memory.lease import NodeLease
 from runlane.memory.shards import Shards
 from runlane.store.memory import handover, local_log, ownership
-from runlane.store.memory.copying import copy_memory, evict, evict_replicated, replace_copy
+from runlane.store.memory.copying import copy_memory, evict, evict_replicated, replace_copy, update_copy
 from runlane.store.memory.handover import MemoryReleased, ReservedMemory
 from runlane.store.memory.local_file import LocalFile
 from runlane.store.memory.operations import PlannedOp
@@ -141,9 +141,15 @@ class MemoryNode:
             if head.stale:
                 self._stale.add(memory_id)
             self.waiters.moved(memory_id, last_seq)
-        else:
+        elif head is None or waiting or head.stale or not await self._update(head, acquired):
             await copy_memory(self.remote, self.file, acquired.row, acquired.epoch)
         self._epochs[memory_id] = acquired.epoch
+
+    async def _update(self, head: local_log.LocalHead, acquired: ownership.Acquired) -> bool:
+        """Copy what other processes have written since this node had the memory, if that is possible."""
+        if acquired.row["last_seq"] <= head.applied_seq:
+            return False
+        return await update_copy(self.remote, self.file, acquired.row, acquired.epoch, head.applied_seq)
 
     async def park(self, memory_id: str, seq: int, problem: str) -> None:
         """Stop the replication of a memory, and report it to the callers that wait."""

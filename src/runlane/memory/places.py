@@ -93,3 +93,8 @@ class MemoryPlaces:
         except TimeoutError:
             return False
         return True
+
+    async def withdraw(self, memory_id: str) -> None:
+        """End the request of this process for a memory that it does not need any more."""
+        if self.requests is not None:
+            await self.requests.withdraw(memory_id)

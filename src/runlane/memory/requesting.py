@@ -17,7 +17,7 @@ from runlane.bus import Bus
 from runlane.domain.events import Notice
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
-from runlane.store.memory.handover import request_memory
+from runlane.store.memory.handover import request_memory, withdraw_request
 from runlane.store.sql.database import Database
 
 # How long a change waits for a memory that another node owns.
@@ -85,6 +85,11 @@ class MemoryRequests:
                 request.task.cancel()
                 if self._requests.get(memory_id) is request:
                     del self._requests[memory_id]
+
+    async def withdraw(self, memory_id: str) -> None:
+        """End the request for a memory, unless other callers wait for it. Its former owner may take it again."""
+        if memory_id not in self._requests:
+            await withdraw_request(self._database, self.process, memory_id)
 
     async def _request(self, memory_id: str, released: asyncio.Event) -> None:
         pause = _FIRST_PAUSE_SECONDS

@@ -36,12 +36,13 @@ from runlane.domain.memory import (
     NewEntry,
 )
 from runlane.domain.text import check_text
-from runlane.errors import InvalidRequest, NotFound
+from runlane.errors import InvalidRequest, MemoryOwnedElsewhere, NotFound
 from runlane.memory import bounds
 from runlane.memory.indexing import CANDIDATES, fuse
 from runlane.memory.places import MemoryPlaces, OwnerNode
 from runlane.memory.vaults import MemoryVaults
 from runlane.store.memory import reading
+from runlane.store.memory.ownership import check_not_owned
 from runlane.store.memory.reading import EntryRange
 from runlane.store.memory.requests import (
     AddEntries,
@@ -208,13 +209,27 @@ class MemoryService(MemoryVaults):
     async def await_commit(self, tenant: str, memory_id: str, timeout: float) -> MemoryCommit:
         """Wait until the changes of a memory that were accepted before this call are in the database.
 
-        The result is committed, timeout or rejected. Later changes do not delay it.
+        The result is committed, timeout or rejected. Later changes do not delay it. If another node owns the memory, it
+        is requested: its owner releases it once the database has everything that the owner has accepted.
         """
-        places = self._places
-        if places.node is not None:
-            return await places.node.await_commit(tenant, memory_id, timeout)
-        await places.barrier(memory_id)
-        head = await reading.read_head(places.reader, tenant, memory_id)
+        places, deadline = self._places, time.monotonic() + timeout
+        try:
+            if places.node is not None:
+                return await places.node.await_commit(tenant, memory_id, timeout)
+            await places.barrier(memory_id)
+            return await self._committed(tenant, memory_id)
+        except MemoryOwnedElsewhere as error:
+            if self._forwards(error) or not await places.request(memory_id, deadline - time.monotonic()):
+                raise
+        head = await reading.read_head(places.shared, tenant, memory_id)
+        await places.withdraw(memory_id)
+        return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
+
+    async def _committed(self, tenant: str, memory_id: str) -> MemoryCommit:
+        """Return what is committed. Raise if a node owns the memory, which may have accepted more."""
+        head = await reading.read_head(self._places.reader, tenant, memory_id)
+        if self._places.requests is not None:
+            await check_not_owned(self._places.shared, memory_id)
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     await_consistency = await_commit

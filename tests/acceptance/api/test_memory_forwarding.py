@@ -107,6 +107,8 @@ async def test_a_request_that_cannot_be_sent_on_is_made_here_after_a_handover(
         texts = ["of the owner", "of a page", "of the owner again", "sent on twice"]
         assert await texts_at(node.url, memory_id, key) == texts
         await at_owner.memory.add_entry(memory_id, NewEntry("last"))
+        waited = await page.post(f"{API}/memory/memories/{memory_id}/await-commit", json={})
+        assert (waited.status_code, waited.json()["state"]) == (200, "committed"), waited.text
         assert (await page.delete(f"{API}/memory/memories/{memory_id}")).status_code == 200
 
 

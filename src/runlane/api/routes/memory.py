@@ -268,7 +268,9 @@ async def _commit(memory: MemoryService, tenant: str, memory_id: str, wait: str)
     if wait == "stored":
         return None
     try:
-        state = (await memory.await_commit(tenant, memory_id, _WAIT_SECONDS)).state
+        # The memory is not requested back for this.
+        here = memory.forwarding(lambda _error: True)
+        state = (await here.await_commit(tenant, memory_id, _WAIT_SECONDS)).state
     except MemoryOwnedElsewhere:
         # The memory was handed over since the change: everything of it is in the database.
         state = CommitState.COMMITTED

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, bindparam, delete, literal_column, select
+from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, bindparam, delete, func, literal_column, select
 from sqlalchemy.sql.base import Executable
 
+from runlane.store.memory.entry_words import insert_entries
 from runlane.store.memory.operations import PUT_FRAGMENTS
 from runlane.store.memory.rows import UNKEYED
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import upsert
+from runlane.store.sql.expressions import member, upsert
 from runlane.store.sql.schema.memory import (
     REQUEST_COLUMNS,
     memories,
@@ -38,6 +39,21 @@ _ENTRIES = Statement(
     .order_by(memory_entries.c.seq)
     .limit(_limit),
     purpose="Read entries of a memory for a copy.",
+)
+_CHANGED = Statement(
+    "memory_entries_changed",
+    select(memory_entries)
+    .where(memory_entries.c.memory_id == _memory, memory_entries.c.changed_seq > _after)
+    .order_by(memory_entries.c.seq)
+    .limit(_limit),
+    purpose="Read the entries of a memory that were added or changed after an operation.",
+)
+_SUMMARY = Statement(
+    "memory_copy_summary",
+    select(func.count().label("entries"), func.max(memory_entries.c.id).label("last_id")).where(
+        memory_entries.c.memory_id == _memory, memory_entries.c.seq <= _after
+    ),
+    purpose="Compare a copy with its memory, up to an operation that both have.",
 )
 _FRAGMENTS = Statement(
     "memory_fragments_to_copy",
@@ -91,13 +107,18 @@ _COPY_HEAD = Statement(
     _HEAD_TYPES,
     purpose="Store the copy of a memory itself, once the rest is complete.",
 )
-_EVICT = tuple(
-    Statement(
+_EVICT = {
+    table: Statement(
         f"memory_evict_{table.name}",
         delete(table).where((_m.id if table is memories else table.c.memory_id) == _memory),
         purpose="Delete the local copy of a memory.",
     )
     for table in (memories, memory_entries, memory_fragments, memory_ops)
+}
+_DROP_CHANGED = Statement(
+    "memory_drop_changed",
+    delete(memory_entries).where(member(memory_entries.c.id, "ids")),
+    purpose="Delete copies of entries before they are stored again.",
 )
 _LAST_SEQ = Statement(
     "memory_last_seq_of_copy",
@@ -133,10 +154,40 @@ async def copy_memory(database: Database, file: Database, head: Row, epoch: int)
     async for statement, members in _pages(database, head["id"]):
 
         async def store(session: Session, page: Page = (statement, members)) -> None:
-            await session.fetch(*page)
+            await _store_page(session, *page)
 
         await file.transact(store)
     await file.transact(lambda session: _store_head(session, head, epoch))
+
+
+async def update_copy(database: Database, file: Database, head: Row, epoch: int, after: int) -> bool:
+    """Bring a copy without waiting operations up to date with what was written after an operation.
+
+    Return False, and change nothing, if the copy is not what the memory was then, or if much was written since. Each
+    change of an entry has the number of its operation, and so do keys. Fragments are few and are replaced.
+    """
+    memory_id: str = head["id"]
+    # The maximum of an id depends on the order of characters; ids are ASCII digits after the same prefix.
+    here, there = [(await each.query(_SUMMARY, memory_id=memory_id, after=after))[0] for each in (file, database)]
+    if (here["entries"], here["last_id"]) != (there["entries"], there["last_id"]):
+        return False
+    entries = await database.query(_CHANGED, memory_id=memory_id, after=after, limit=COPY_PAGE + 1)
+    ops = await database.query(_OPS, memory_id=memory_id, after=after, limit=COPY_PAGE + 1)
+    if max(len(entries), len(ops)) > COPY_PAGE:
+        return False
+    fragments = await database.query(_FRAGMENTS, memory_id=memory_id)
+
+    async def work(session: Session) -> None:
+        await session.fetch(_DROP_CHANGED, ids=session.texts([row["id"] for row in entries]))
+        await insert_entries(session, _COPY_ENTRIES, [tuple(row[name] for name in _ENTRY_TYPES) for row in entries])
+        await session.fetch(_COPY_OPS, [tuple(row[name] for name in _OP_TYPES) for row in ops])
+        await session.fetch(_EVICT[memory_fragments], memory_id=memory_id)
+        await session.fetch(PUT_FRAGMENTS, [tuple(row[name] for name in _FRAGMENT_NAMES) for row in fragments])
+        await session.fetch(_EVICT[memories], memory_id=memory_id)
+        await _store_head(session, head, epoch)
+
+    await file.transact(work)
+    return True
 
 
 async def replace_copy(
@@ -159,7 +210,7 @@ async def replace_copy(
                 return False
         await _evict(session, head["id"])
         for statement, members in pages:
-            await session.fetch(statement, members)
+            await _store_page(session, statement, members)
         await _store_head(session, head, epoch)
         if finish is not None:
             await finish(session)
@@ -169,8 +220,15 @@ async def replace_copy(
 
 
 async def _evict(session: Session, memory_id: str) -> None:
-    for statement in _EVICT:
+    for statement in _EVICT.values():
         await session.fetch(statement, memory_id=memory_id)
+
+
+async def _store_page(session: Session, statement: Statement, members: Sequence[Sequence[Any]]) -> None:
+    if statement is _COPY_ENTRIES:
+        await insert_entries(session, statement, members)
+    else:
+        await session.fetch(statement, members)
 
 
 async def _store_head(session: Session, head: Row, epoch: int) -> None:

@@ -56,6 +56,11 @@ _REQUEST = Statement(
     update(memories).where(_m.id == _memory).values(requested_by=_node, requested_at=now_us()),
     purpose="Request a memory from the node that owns it.",
 )
+_WITHDRAW = Statement(
+    "memory_withdraw_request",
+    update(memories).where(_m.id == _memory, _m.requested_by == _node).values(requested_by=None),
+    purpose="End the request of a process for a memory.",
+)
 _REQUESTED = Statement(
     "memory_requested",
     select(_m.id)
@@ -129,6 +134,15 @@ async def request_memory(database: Database, process: str, memory_id: str) -> Re
         return RequestedMemory(blocked=living, owner=owner)
 
     return await database.transact(work)
+
+
+async def withdraw_request(database: Database, process: str, memory_id: str) -> None:
+    """End the request of a process for a memory."""
+
+    async def work(session: Session) -> None:
+        await session.fetch(_WITHDRAW, memory_id=memory_id, node=process)
+
+    await database.transact(work)
 
 
 async def requested_memories(database: Database, node_id: str) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """The memory file of a node: a SQLite database of its own, with its own version.
 
-It has the tables of `store.sql.schema.memory`, the words of entries for full-text search, kept by triggers, and the
+It has the tables of `store.sql.schema.memory`, the words of entries for full-text search, deleted by triggers, and the
 identity of the node. `pragma user_version` is the version of this layout.
 """
 
@@ -20,11 +20,12 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, StorageFull
+from runlane.store.memory.entry_words import MEMORY_WORD
 from runlane.store.sql.database import Session
 from runlane.store.sql.schema.memory import MEMORY_TABLES, REQUEST_COLUMNS, memory_indexes, memory_ops, memory_vectors
 from runlane.store.sql.sqlite import SqliteDatabase
 
-VERSION: Final = 3
+VERSION: Final = 4
 Synchronous = Literal["full", "normal"]
 T = TypeVar("T")
 
@@ -32,24 +33,18 @@ _WORDS_TABLE: Final = (
     "create virtual table memory_words using fts5("
     "entry, summary, memory, content='', tokenize='unicode61 remove_diacritics 2')"
 )
-# The digits of the id are one word. A table without content deletes a row by its old values.
-_MEMORY: Final = "substr({row}.memory_id, instr({row}.memory_id, '_') + 1)"
-_ADD_WORDS: Final = (
-    "insert into memory_words (rowid, entry, summary, memory) "  # noqa: S608 - constants
-    f"values (new.rowid, new.text, new.summary, {_MEMORY.format(row='new')})"
-)
 _DROP_WORDS: Final = (
     "insert into memory_words (memory_words, rowid, entry, summary, memory) "  # noqa: S608 - constants
-    f"values ('delete', old.rowid, old.text, old.summary, {_MEMORY.format(row='old')})"
+    f"values ('delete', old.rowid, old.text, old.summary, {MEMORY_WORD.format(row='old')})"
 )
 _TRIGGERS: Final = {
-    "memory_words_added": f"insert on memory_entries when new.deleted_at is null begin {_ADD_WORDS}; end",
     "memory_words_deleted": "update of text on memory_entries when old.deleted_at is null and new.deleted_at is not "
     f"null begin {_DROP_WORDS}; end",
     "memory_words_removed": f"delete on memory_entries when old.deleted_at is null begin {_DROP_WORDS}; end",
 }
 # What each operation writes bounds how many are acknowledged, so the log is one tree: its key is (memory_id, seq), and
-# its indexes have the operations with an idempotency key alone. Memories with operations that wait have an index.
+# its indexes have the operations with an idempotency key alone. An entry that was added without one is not in the log:
+# its row is the operation, see `local_log`. Memories with operations that wait have an index.
 _KEYED_OPS: Final = "create unique index memory_ops_id on memory_ops (memory_id, op_id) where fingerprint <> ''"
 _OLD_OPS: Final = "create index memory_ops_created on memory_ops (created_at) where fingerprint <> ''"
 _UNREPLICATED: Final = "create index memories_unreplicated on memories (id) where last_seq > applied_seq"
@@ -197,6 +192,9 @@ def _upgrade(connection: sqlite3.Connection, version: int) -> None:
         )
         connection.execute("drop table memory_ops_before")
         connection.execute(_UNREPLICATED)
+    if version < 4:
+        # Words are added by `entry_words`. What the log has of added entries stays until it is replicated.
+        connection.execute("drop trigger memory_words_added")
     connection.execute(f"pragma user_version={VERSION}")
 
 

@@ -1,5 +1,9 @@
 """The log of operations in the file of a node: what waits for replication, what was replicated, what was rejected.
 
+An entry that was added without an idempotency key is logged by its own row: the id of the entry is the id of the
+operation, and the operation waits while its number is higher than the last replicated one. Other operations have a row
+in the log, and so has an added entry that was rejected, or whose row changed before it was replicated.
+
 A memory is parked when the database rejects one of its operations: that one is `rejected`, those after it are
 `blocked`. Other memories are not affected.
 """
@@ -8,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -18,8 +22,10 @@ from sqlalchemy import (
     Text,
     bindparam,
     delete,
+    func,
     literal_column,
     select,
+    text,
     tuple_,
     update,
 )
@@ -46,31 +52,39 @@ _waits = _o.state != lit("applied")
 # Numbers have no gap, so the operations of a memory that wait are those after `applied_seq`. The log needs no index of
 # its own for them: the memories in question have a small one.
 _unreplicated = _m.last_seq > _m.applied_seq
-_OP = (_o.memory_id, _o.seq, _o.op_id, _o.fingerprint, _o.kind, _o.subject, _o.payload, _o.created_at)
-_ENTRY = (_e.text, _e.summary, _e.metadata, _e.tags, _e.expires_at)
 _logged = memories.join(memory_ops, (_o.memory_id == _m.id) & (_o.seq > _m.applied_seq))
-# An added entry without a payload is as its row says.
-_with_entries = _logged.outerjoin(
-    memory_entries, _o.payload.is_(None) & (_e.memory_id == _o.memory_id) & (_e.seq == _o.seq)
-)
 
 
 def _in_state(state: MemoryOpState) -> ColumnElement[bool]:
     return _o.state == lit(state.value)
 
 
+# An added entry without a payload is as its row says, with a row in the log or without. A cross join is executed as
+# it is written: the memories in question are read first. Both parts are in order, so SQLite merges them, and a limit
+# bounds what is read.
+_WAITING_OPS: Final = (
+    "select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subject, o.payload, o.created_at, "
+    "e.text, e.summary, e.metadata, e.tags, e.expires_at from memories m {by} "
+    "cross join memory_ops o on o.memory_id = m.id and o.seq > m.applied_seq "
+    "left join memory_entries e on o.payload is null and e.memory_id = o.memory_id and e.seq = o.seq where {where} "
+    "union all select m.id, e.seq, e.id, '', 'add_entry', e.id, null, e.created_at, "
+    "e.text, e.summary, e.metadata, e.tags, e.expires_at from memories m {by} "
+    "cross join memory_entries e on e.memory_id = m.id and e.seq > m.applied_seq where {where} and not exists "
+    "(select 1 from memory_ops o where o.memory_id = e.memory_id and o.seq = e.seq) order by memory_id, seq"
+)
 _PENDING = Statement(
     "memory_pending_ops",
-    select(*_OP, *_ENTRY)
-    .select_from(_with_entries)
-    .where(_unreplicated, ~_m.parked, _m.id > bindparam("after", type_=Text()))
-    .order_by(_m.id, _o.seq)
-    .limit(bindparam("limit", type_=Integer())),
+    text(
+        f"{_WAITING_OPS} limit :limit".format(
+            by="indexed by memories_unreplicated",
+            where="m.last_seq > m.applied_seq and not m.parked and m.id > :after",
+        )
+    ).bindparams(bindparam("after", type_=Text()), bindparam("limit", type_=Integer())),
     purpose="Read operations that wait for replication, by memory, in their order.",
 )
 _WAITING = Statement(
     "memory_waiting_ops",
-    select(*_OP, *_ENTRY).select_from(_with_entries).where(_m.id == _memory).order_by(_o.seq),
+    text(_WAITING_OPS.format(by="", where="m.id = :memory_id")).bindparams(_memory),
     purpose="Read the operations of a memory that are not replicated.",
 )
 _REJECTED = Statement(
@@ -81,7 +95,10 @@ _REJECTED = Statement(
     .order_by(_o.memory_id),
     purpose="Read the operations that the database rejected.",
 )
-_oldest = select(_o.created_at).where(_o.memory_id == _m.id, _o.seq == _m.applied_seq + 1).scalar_subquery()
+_oldest = func.coalesce(
+    select(_o.created_at).where(_o.memory_id == _m.id, _o.seq == _m.applied_seq + 1).scalar_subquery(),
+    select(_e.created_at).where(_e.memory_id == _m.id, _e.seq == _m.applied_seq + 1).scalar_subquery(),
+)
 _COUNTS = Statement(
     "memory_waiting_counts",
     select(_m.id, (_m.last_seq - _m.applied_seq).label("waiting"), _oldest.label("oldest")).where(_unreplicated),
@@ -123,10 +140,20 @@ _DROP_OPS = Statement(
     purpose="Delete replicated operations without an idempotency key from the log of a file.",
 )
 _MARK_HEADS = Statement("memory_mark_heads", _mark_heads, _MARKS, purpose="Store up to where memories are replicated.")
+_seq = bindparam("seq_of", type_=BigInteger())
+_LOG_ADDED = Statement(
+    "memory_log_added",
+    text(
+        "insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) "
+        "select e.memory_id, e.seq, e.id, '', 'add_entry', e.id, 'pending', 0, e.created_at from memory_entries e "
+        "where e.memory_id = :memory_id and e.seq = :seq_of on conflict (memory_id, seq) do nothing"
+    ).bindparams(_memory, _seq),
+    purpose="Log an added entry that the database rejected, unless it is in the log.",
+)
 _REJECT = Statement(
     "memory_reject_op",
     update(memory_ops)
-    .where(_o.memory_id == _memory, _o.seq == bindparam("seq_of", type_=BigInteger()))
+    .where(_o.memory_id == _memory, _o.seq == _seq)
     .values(state=MemoryOpState.REJECTED.value, error=bindparam("problem", type_=Text()), attempts=_o.attempts + 1),
     purpose="Store why the database rejected an operation.",
 )
@@ -160,7 +187,7 @@ _HIDE = Statement(
     update(memory_entries)
     .where(
         memory_entries.c.memory_id == _memory,
-        memory_entries.c.seq == bindparam("seq_of", type_=BigInteger()),
+        memory_entries.c.seq == _seq,
         memory_entries.c.deleted_at.is_(None),
     )
     .values(text="", summary="", metadata="{}", tags="{}", deleted_at=memory_entries.c.created_at),
@@ -279,6 +306,7 @@ async def park(file: Database, memory_id: str, seq: int, problem: str) -> None:
     error = clean_text(problem.partition("\n")[0], _MAX_ERROR)
 
     async def work(session: Session) -> None:
+        await session.fetch(_LOG_ADDED, memory_id=memory_id, seq_of=seq)
         await session.fetch(_REJECT, memory_id=memory_id, seq_of=seq, problem=error)
         await session.fetch(_BLOCK, memory_id=memory_id)
         await session.fetch(_PARK, memory_id=memory_id, is_parked=1)

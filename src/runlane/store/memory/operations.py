@@ -16,6 +16,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.memory import MemoryOpKind, MemoryOpState
 from runlane.domain.text import dump_json, load_json
+from runlane.store.memory.entry_words import insert_entries
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import upsert
 from runlane.store.sql.schema.memory import memory_entries, memory_fragments, memory_ops, memory_vectors
@@ -216,7 +217,7 @@ def _insert_ops(batch: FromClause) -> Executable:
     )
 
 
-INSERT_ENTRIES = Statement(
+_INSERT_ENTRIES = Statement(
     "memory_insert_entries", _insert_entries, _ENTRY, purpose="Add entries to memories.", by_rows=True
 )
 _CORRECT = Statement(
@@ -282,7 +283,7 @@ async def log_ops(session: Session, ops: Sequence[PlannedOp], states: Mapping[st
 
 async def add_rows(session: Session, rows: Sequence[EntryRow]) -> None:
     """Add entries."""
-    await session.fetch(INSERT_ENTRIES, rows)
+    await insert_entries(session, _INSERT_ENTRIES, rows)
 
 
 async def log_rows(session: Session, rows: Sequence[EntryRow]) -> None:
@@ -321,9 +322,9 @@ def _waves(ops: Sequence[PlannedOp]) -> Iterator[tuple[MemoryOpKind, list[Planne
 async def _apply(session: Session, kind: MemoryOpKind, ops: Sequence[PlannedOp]) -> None:
     match kind:
         case MemoryOpKind.ADD:
-            await session.fetch(INSERT_ENTRIES, [op.entry for op in ops if op.entry is not None])
+            await add_rows(session, [op.entry for op in ops if op.entry is not None])
         case MemoryOpKind.CORRECT:
-            await session.fetch(INSERT_ENTRIES, [op.entry for op in ops if op.entry is not None])
+            await add_rows(session, [op.entry for op in ops if op.entry is not None])
             await session.fetch(_CORRECT, [_correction(op) for op in ops])
         case MemoryOpKind.DELETE:
             deleted = _last_of_each(ops)

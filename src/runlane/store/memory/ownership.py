@@ -190,6 +190,13 @@ async def read_memory(database: Database, memory_id: str) -> Row | None:
     return rows[0] if rows else None
 
 
+async def check_not_owned(database: Database, memory_id: str) -> None:
+    """Raise MemoryOwnedElsewhere if a node with a valid lease owns the memory."""
+    row = await read_owner(database, memory_id)
+    if row is not None and row["owner"] is not None and row["owner_url"] is not None:
+        raise MemoryOwnedElsewhere(memory_id, row["owner"], row["owner_url"])
+
+
 async def read_owner(database: Database, memory_id: str) -> Row | None:
     """Return the owner of a memory, with `owner_url` if its lease lasts; None for a memory that does not exist."""
     rows = await database.query(_OWNER, memory_id=memory_id)

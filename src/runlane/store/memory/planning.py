@@ -50,15 +50,15 @@ class PlanFacts:
     """What a batch of requests depends on. An entry that is deleted is None.
 
     Entries that requests without an idempotency key add are in `rows`; every other change is in `ops`. `touched` has
-    the memories that change. `kept` has memory, number and payload of entries that the batch may change and that are
-    not replicated; `kept_rows` has those of `rows` that it changes.
+    the memories that change. `kept` has entries that the batch may change and that are not replicated; `kept_rows` has
+    those of `rows` that it changes.
     """
 
     heads: dict[str, MemoryHead]
     entries: dict[str, MemoryEntry | None]
     fragments: dict[str, set[str]]
     applied_at_once: bool
-    kept: Sequence[tuple[str, int, str]] = ()
+    kept: Sequence[EntryRow] = ()
     targets: AbstractSet[str] = frozenset()
     now_us: int = 0
     touched: set[str] = field(default_factory=set[str])

@@ -14,9 +14,15 @@ from typing import Any
 
 import orjson
 
+# Entries that were added without an idempotency key are not in the log.
 _LOST = (
-    "select memory_id, seq, op_id, kind, subject, state, created_at from memory_ops where state <> 'applied' "
-    "order by memory_id, seq"
+    "select memory_id, seq, op_id, kind, subject, state, created_at from memory_ops where state <> 'applied'",
+    (
+        "select e.memory_id, e.seq, e.id as op_id, 'add_entry' as kind, e.id as subject, "
+        "case when m.parked then 'blocked' else 'pending' end as state, e.created_at "
+        "from memories m join memory_entries e on e.memory_id = m.id and e.seq > m.applied_seq where not exists "
+        "(select 1 from memory_ops o where o.memory_id = e.memory_id and o.seq = e.seq)"
+    ),
 )
 _SIDE_FILES = ("-wal", "-shm", "-clock")
 
@@ -54,8 +60,13 @@ def _unreplicated(path: Path) -> tuple[list[dict[str, Any]], bool, str]:
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection:
             connection.row_factory = sqlite3.Row
-            for row in connection.execute(_LOST):
-                lost.append(dict(row))  # noqa: PERF401 - what was read before an error is kept
+            for statement in _LOST:
+                for row in connection.execute(statement):
+                    lost.append(dict(row))  # noqa: PERF401 - what was read before an error is kept
     except sqlite3.DatabaseError as error:
-        return lost, False, f"The file could not be read to its end: {error}. More operations may be lost."
-    return lost, True, "The log of operations was readable; these operations were not replicated."
+        return _ordered(lost), False, f"The file could not be read to its end: {error}. More operations may be lost."
+    return _ordered(lost), True, "The log of operations was readable; these operations were not replicated."
+
+
+def _ordered(lost: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(lost, key=lambda op: (op["memory_id"], op["seq"]))

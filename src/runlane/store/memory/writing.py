@@ -6,17 +6,17 @@ operations of one memory have consecutive numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Text, bindparam, select, text, update
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Text, bindparam, literal_column, select, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.memory import MemoryEntry, MemoryOpState
+from runlane.domain.memory import MemoryEntry, MemoryOpKind, MemoryOpState
 from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, RunlaneError
 from runlane.store.memory.handover import living_owner_url, request_counts, reservation
-from runlane.store.memory.operations import add_rows, apply_ops, entry_payload, entry_row, log_ops, log_rows
+from runlane.store.memory.operations import EntryRow, add_rows, apply_ops, entry_payload, entry_row, log_ops, log_rows
 from runlane.store.memory.planning import MemoryHead, PlanFacts, plan
 from runlane.store.memory.requests import (
     AddEntries,
@@ -30,7 +30,7 @@ from runlane.store.memory.requests import (
 )
 from runlane.store.memory.rows import ENTRY_COLUMNS, FRAGMENT_COLUMNS, UNKEYED, entry_from, fragment_from
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import member
+from runlane.store.sql.expressions import lit, member, upsert
 from runlane.store.sql.schema.memory import memories, memory_entries, memory_fragments, memory_ops
 from runlane.store.sql.statement import Row, Statement
 
@@ -117,34 +117,35 @@ _ADVANCE = Statement(
 )
 
 
+_KEPT: Final = {
+    "memory_id": Text(),
+    "seq": BigInteger(),
+    "op_id": Text(),
+    "payload": Text(),
+    "state": Text(),
+    "created_at": BigInteger(),
+}
+
+
 def _keep_added(batch: FromClause) -> Executable:
     b = batch.c
-    return (
-        update(memory_ops)
-        .where(_o.memory_id == b.memory_id, _o.seq == b.seq, _o.payload.is_(None))
-        .values(payload=b.payload)
+    added = (UNKEYED, lit(MemoryOpKind.ADD.value), b.op_id, lit(0))
+    statement = upsert(memory_ops).from_select(
+        [*_KEPT, "fingerprint", "kind", "subject", "attempts"],
+        select(*(b[name] for name in _KEPT), *added).where(literal_column("1") == 1),
+    )
+    return statement.on_conflict_do_update(
+        index_elements=["memory_id", "seq"],
+        set_={"payload": statement.excluded.payload},
+        where=_o.payload.is_(None),
     )
 
 
 _KEEP_ADDED = Statement(
     "memory_keep_added",
     _keep_added,
-    {"memory_id": Text(), "seq": BigInteger(), "payload": Text()},
+    _KEPT,
     purpose="Store in the log what was added, before the row of an entry changes that is not replicated.",
-)
-_LAST_ROW = Statement(
-    "memory_last_row",
-    text("select coalesce(max(rowid), 0) as last from memory_entries"),
-    purpose="Read after which row of a file the entries of a batch are added.",
-)
-_LOG_ROWS = Statement(
-    "memory_log_rows",
-    text(
-        "insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) "
-        "select e.memory_id, e.seq, e.id, '', 'add_entry', e.id, case when m.parked then 'blocked' else 'pending' end, "
-        "0, e.created_at from memory_entries e join memories m on m.id = e.memory_id where e.rowid > :before"
-    ).bindparams(bindparam("before", type_=BigInteger())),
-    purpose="Log the entries that a batch has added to a file.",
 )
 _UNOWN = Statement(
     "memory_end_ownership",
@@ -208,35 +209,36 @@ async def write_requests(
 async def _store(session: Session, facts: PlanFacts, rules: WriteRules) -> None:
     if not facts.touched:
         return
-    if facts.kept:
-        await session.fetch(_KEEP_ADDED, facts.kept)
     changed = [facts.heads[memory_id] for memory_id in sorted(facts.touched)]
     waiting = {True: MemoryOpState.BLOCKED, False: MemoryOpState.PENDING}
     states = {head.id: waiting[head.parked] if rules.replicated else MemoryOpState.APPLIED for head in changed}
+    await _keep(session, facts.kept, states)
     if facts.rows:
         await _store_rows(session, facts, rules)
     await apply_ops(session, facts.ops)
     await log_ops(session, facts.ops if rules.log_all else facts.keyed_ops, states)
-    if facts.kept_rows and rules.replicated:
-        await session.fetch(_KEEP_ADDED, [(row[1], row[2], entry_payload(row)) for row in facts.kept_rows])
+    if rules.replicated:
+        await _keep(session, facts.kept_rows, states)
     now = facts.now_us
     heads = [(head.id, head.last_seq, head.applied_seq if rules.replicated else head.last_seq, now) for head in changed]
     await session.fetch(_ADVANCE, heads)
 
 
+async def _keep(session: Session, rows: Sequence[EntryRow], states: Mapping[str, MemoryOpState]) -> None:
+    """Log entries that were added without an idempotency key and that the batch may change."""
+    members = [
+        (row[1], row[2], row[0], entry_payload(row), states[row[1]].value, row[7]) for row in rows if row[1] in states
+    ]
+    await session.fetch(_KEEP_ADDED, members)
+
+
 async def _store_rows(session: Session, facts: PlanFacts, rules: WriteRules) -> None:
-    """Add the entries of requests without a key, and log them.
+    """Add the entries of requests without a key. In the file of a node, their rows are the operations.
 
     They may be added before the other operations of the batch: no operation changes an entry before it is added.
     """
-    if rules.replicated:
-        # The log of a file is written from the rows themselves, so that each entry is passed to SQLite once.
-        before = (await session.fetch(_LAST_ROW))[0]["last"]
-        await add_rows(session, facts.rows)
-        await session.fetch(_LOG_ROWS, before=before)
-        return
     await add_rows(session, facts.rows)
-    if rules.log_all:
+    if rules.log_all and not rules.replicated:
         await log_rows(session, facts.rows)
 
 
@@ -266,7 +268,7 @@ async def _facts(
         request.entry_id for request in requests if isinstance(request, CorrectEntry | DeleteEntry | SetEntryTags)
     }
     entries: dict[str, MemoryEntry | None] = {}
-    kept: list[tuple[str, int, str]] = []
+    kept: list[EntryRow] = []
     if targets:
         for row in await session.fetch(_TARGETS, ids=session.texts(sorted(targets))):
             head = heads.get(row["memory_id"])
@@ -274,7 +276,7 @@ async def _facts(
                 found = entry_from(row, head.applied_seq)
                 entries[row["id"]] = found if row["deleted_at"] is None else None
                 if rules.replicated and row["seq"] > head.applied_seq:
-                    kept.append((head.id, row["seq"], entry_payload(entry_row(head.id, row["seq"], row))))
+                    kept.append(entry_row(head.id, row["seq"], row))
     documents = {request.memory_id for request in requests if isinstance(request, PutFragment | DeleteFragment)}
     fragments: dict[str, set[str]] = {}
     if documents:
