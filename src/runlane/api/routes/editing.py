@@ -1,4 +1,4 @@
-"""Definitions, one at a time: check one, store it, and list what uses it and what its runs take."""
+"""Definitions, one at a time: check one, store it, connect to one, and list what uses it and what its runs take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, cast
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
-from runlane.api.auth import DefinitionsWrite, RunsRead
+from runlane.api.auth import DefinitionsWrite, RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.routes.definitions import known_tasks
@@ -23,15 +23,18 @@ from runlane.api.schemas.editing import (
     UsedByList,
 )
 from runlane.api.schemas.fields import Name
-from runlane.api.serializers import JsonBody
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.catalog.sync import SyncedDefinition, SyncReport, sync_definitions
 from runlane.definitions.checks.environment import environment_of
 from runlane.definitions.files import FOLDERS
 from runlane.definitions.graph_view import graph_view
 from runlane.definitions.loader import LoadedDefinitions, parse_bodies
-from runlane.definitions.schema.definition import Kind, Orchestration
+from runlane.definitions.schema.definition import Kind, McpServer, Orchestration
+from runlane.definitions.versions import restore
 from runlane.domain.example_values import example_of
+from runlane.domain.mcp_check import McpCheck
+from runlane.domain.text import dump_json
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound
 from runlane.store.definition_users import find_users
@@ -67,6 +70,26 @@ async def check_definition(request: Request, principal: RunsRead, body: CheckDef
     findings = _findings([warning.to_dict() for warning in report.warnings], body.definition)
     valid = {"valid": True, "findings": findings, "version": outcome.version, "change": outcome.change}
     return JsonBody({**valid, "graph": await asyncio.to_thread(_graph, loaded, outcome.version)})
+
+
+@router.post("/mcp-servers/{name}/check", response_model=McpCheck, responses=answers(404, 429))
+async def check_mcp_server(
+    request: Request, principal: RunsWrite, name: DefinitionName, tenant: Tenant = None
+) -> ValueBody:
+    """Connect from this server to an MCP server, as agents do, and list its tools. Nothing is stored.
+
+    The tenant's secrets are sent as the definition says. A server that cannot be used is a result, not an error.
+    """
+    from runlane.tools.mcp.check import check_server
+
+    parts, owner = parts_of(request), tenant_to_use(principal, tenant)
+    found = await find_definition(parts.database, owner, "mcp_server", name)
+    server = cast("McpServer", restore("mcp_server", dump_json(dict(found.body))))
+    release = parts.searches.take(principal)
+    try:
+        return ValueBody(await check_server(parts.app.settings, parts.connection.vault.values, owner, server))
+    finally:
+        release()
 
 
 @changes.put("/definitions/{kind}/{name}", response_model=StoredDefinition, responses=answers(404, 409, 412, 413))

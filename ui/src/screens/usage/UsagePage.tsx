@@ -19,6 +19,7 @@ import { Loaded } from '@/parts/Loading'
 import { Meter } from '@/parts/Meter'
 import { Page, PageHeader, Panel } from '@/parts/Panel'
 import { Tabs } from '@/parts/Tabs'
+import { ExpensiveRuns } from './ExpensiveRuns'
 import { ProviderLimits } from './ProviderLimits'
 
 type Row = components['schemas']['UsageRow']
@@ -94,6 +95,7 @@ function Cost({ address }: { address: Address }) {
             : <UsageTable rows={report.usage} total={report.total} head={group === 'day' ? 'Day' : group === 'agent' ? 'Agent' : 'Model'} />}
         </Loaded>
       </Panel>
+      <ExpensiveRuns range={range} />
     </>
   )
 }
