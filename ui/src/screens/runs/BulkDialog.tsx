@@ -80,7 +80,9 @@ export function BulkDialog({ action, selected, subject, onClose, onStarted }: Bu
   const counted = useQuery<{ total: number }, ApiError>({
     queryKey: ['bulk', 'preview', action, selected, complete, options],
     queryFn: async () => (await send('post', '/api/v2/bulk', { body: bulkRequest(action, selected, options, true).body as never })) as { total: number },
-    enabled: complete,
+    // Counted once for each dialog: after the job has started, nothing of the selection is left to count.
+    enabled: (query) => complete && query.state.data === undefined,
+    gcTime: 0,
     staleTime: 0,
     retry: false,
   })

@@ -34,13 +34,14 @@ export function DatabaseSize() {
 }
 
 function Tables({ tables, most, label }: { tables: { name: string; bytes: number; rows: number | null }[]; most: number; label: string }) {
+  const counted = tables.some((table) => table.rows !== null)
   return (
     <table aria-label={label} className="mt-2 w-full max-w-160 text-left">
       <thead>
         <tr className="border-b border-line text-2xs text-faint">
           <th scope="col" className="py-1 font-medium">Table</th>
           <th scope="col" className="py-1 font-medium">Size with indexes</th>
-          <th scope="col" className="py-1 text-right font-medium">Rows, about</th>
+          {counted && <th scope="col" className="py-1 text-right font-medium">Rows, about</th>}
         </tr>
       </thead>
       <tbody>
@@ -48,7 +49,7 @@ function Tables({ tables, most, label }: { tables: { name: string; bytes: number
           <tr key={table.name} className="border-b border-line last:border-b-0">
             <th scope="row" className="py-1 pr-3 font-mono text-xs font-normal">{visible(table.name)}</th>
             <td className="py-1"><Meter label={`Size of ${table.name}`} value={table.bytes} max={most} text={formatBytes(table.bytes)} /></td>
-            <td className="tabular py-1 text-right">{table.rows === null ? '–' : formatCount(table.rows)}</td>
+            {counted && <td className="tabular py-1 text-right">{table.rows === null ? '–' : formatCount(table.rows)}</td>}
           </tr>
         ))}
       </tbody>
