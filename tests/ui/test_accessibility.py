@@ -59,7 +59,7 @@ SCREENS = {
     "definition-json": ("/definitions/agents/helper", "You help customers."),
     "definition-versions": ("/definitions/orchestrations/report?tab=versions", "There is one version"),
     "definition-uses": ("/definitions/orchestrations/inner?tab=uses", "report"),
-    "definition-connection": ("/definitions/mcp-servers/nowhere?tab=connection", "Check the connection"),
+    "definition-connection": ("/definitions/mcp-servers/search?tab=connection", "Check the connection"),
     "editor": ("/definitions/orchestrations/new/edit", "new_orchestration"),
     "memories": ("/memories", "No memory exists"),
     "threads": ("/threads", "No thread exists"),
