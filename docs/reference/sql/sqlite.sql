@@ -1864,6 +1864,16 @@ WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.
     definitions.kind, definitions.id
 LIMIT 500 OFFSET ?;
 
+-- definitions_with_secret
+-- Find the definitions of a tenant that refer to a secret.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions JOIN definition_versions ON definitions.tenant = definition_versions.tenant AND definitions.kind =
+    definition_versions.kind AND definitions.id = definition_versions.id AND definitions.version =
+    definition_versions.version
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definition_versions.body LIKE ? ESCAPE '\' ORDER BY
+    definitions.kind, definitions.id
+LIMIT 500 OFFSET ?;
+
 -- delete_abandoned_answer
 -- Free an idempotency key whose request never finished.
 DELETE FROM api_answers WHERE api_answers."key" = ? AND api_answers.status IS NULL AND api_answers.created_at < (SELECT
@@ -6414,6 +6424,12 @@ FROM bulk_items
 WHERE bulk_items.job_id = ? AND bulk_items.state = 'pending' ORDER BY bulk_items.no
 LIMIT ? OFFSET ?;
 
+-- pins_of_definition
+-- Read what the runs of a definition may use.
+SELECT definitions.pins
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.kind = ? AND definitions.id = ?;
+
 -- place_runs
 -- Store the start tags of waiting runs.
 UPDATE runs SET rank=batch.rank, start_tag=batch.start_tag FROM (SELECT json_extract(value, '$[0]') AS id,
@@ -9790,6 +9806,15 @@ SELECT usage_daily.model AS "key", sum(usage_daily.calls) AS calls, sum(usage_da
 FROM usage_daily
 WHERE (? IS NULL OR usage_daily.tenant = ?) AND usage_daily.day >= ? AND usage_daily.day <= ? GROUP BY usage_daily.model
     ORDER BY usage_daily.model;
+
+-- used_by_tenant
+-- Sum the usage of a time range by tenant.
+SELECT usage_daily.tenant AS "key", sum(usage_daily.calls) AS calls, sum(usage_daily.unpriced_calls) AS unpriced_calls,
+    sum(usage_daily.tokens_in) AS tokens_in, sum(usage_daily.tokens_out) AS tokens_out, sum(usage_daily.cost_usd) AS
+    cost_usd
+FROM usage_daily
+WHERE (? IS NULL OR usage_daily.tenant = ?) AND usage_daily.day >= ? AND usage_daily.day <= ? GROUP BY
+    usage_daily.tenant ORDER BY usage_daily.tenant;
 
 -- valid_webhook_secrets
 -- Read the webhook secrets that sign at this moment, newest first.

@@ -146,16 +146,20 @@ async def _check_here(name: str, directory: Path | None, tenant: str) -> McpChec
     from runlane.access.secrets import SecretVault
     from runlane.cli.backend import open_app
     from runlane.cli.definition_lookup import definitions_folder, find_in_database, find_in_folder
+    from runlane.cli.target import check_exists
     from runlane.definitions.schema.definition import McpServer
+    from runlane.settings import load_settings
     from runlane.tools.mcp.check import check_server
 
+    folder = definitions_folder(directory)
+    server = None
+    if directory is not None or folder.is_dir():
+        server = find_in_folder(folder, "mcp_server", McpServer, name)
+    else:
+        check_exists(load_settings())
     async with open_app() as app:
         database = await app.database()
-        folder = definitions_folder(directory)
-        if directory is not None or folder.is_dir():
-            server = find_in_folder(folder, "mcp_server", McpServer, name)
-        else:
-            server = await find_in_database(database, tenant, "mcp_server", McpServer, name)
+        server = server or await find_in_database(database, tenant, "mcp_server", McpServer, name)
         # The user of the command may start programs on this machine.
         settings = app.settings.model_copy(update={"mcp_stdio": True})
         return await check_server(settings, SecretVault(database, settings).values, tenant, server)

@@ -31,7 +31,7 @@ def usage(
     ] = None,
     last: Annotated[str | None, typer.Option("--to", help="The last day. Default: today.")] = None,
     group: Annotated[
-        str, typer.Option(help="One line for each day, agent or model; run lists the most expensive runs.")
+        str, typer.Option(help="One line for each day, agent, model or tenant; run lists the most expensive runs.")
     ] = "day",
     limit: Annotated[int, typer.Option(min=1, max=100, help="For --group run: how many runs.")] = 20,
     url: Url = None,

@@ -102,7 +102,7 @@ class Accounting:
         last: date | None = None,
         group: str = "day",
     ) -> UsageReport:
-        """Return the usage of models per `day`, `agent` or `model`, and in total, between two days (UTC)."""
+        """Return the usage of models per `day`, `agent`, `model` or `tenant`, and in total, between two days (UTC)."""
         query = {"tenant": tenant, **_days(first, last), "group": group}
         return parse(UsageReport, await self._http.read(f"{PREFIX}/usage", query))
 

@@ -1,4 +1,4 @@
-"""Usage of models: calls, tokens and cost by day, agent or model."""
+"""Usage of models: calls, tokens and cost by day, agent, model or tenant."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from pydantic import Field, with_config
 from runlane.domain.run import Status
 from runlane.domain.wire import WIRE, Timestamp
 
-Group = Literal["day", "agent", "model"]
-GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
+Group = Literal["day", "agent", "model", "tenant"]
+GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model", "tenant")
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """The usage of a group of calls: of a day, an agent or a model, which `key` names."""
+    """The usage of a group of calls: of a day, an agent, a model or a tenant, which `key` names."""
 
-    key: Annotated[str, Field(description="The day, the agent's id (empty: without an agent) or the model's name.")]
+    key: Annotated[
+        str,
+        Field(description="The day, the agent's id (empty: without an agent), the model's name or the tenant's id."),
+    ]
     calls: int
     tokens_in: int
     tokens_out: int

@@ -111,6 +111,10 @@ async def test_usage_is_each_tenants_own(idle_api: Api) -> None:
     async with Client(idle_api.url, await idle_api.key()) as client:
         everything = await client.usage(group="agent")
         assert everything.total == UsageRow("total", 3, 300, 30, 2.5, 1)
+        assert [(row.key, row.calls) for row in (await client.usage(group="tenant")).usage] == [
+            ("acme", 1),
+            ("default", 2),
+        ]
         assert (await client.usage(tenant="default")).total.unpriced_calls == 1
         assert (await client.usage(first=date(2020, 1, 1), last=date(2020, 1, 2))).usage == ()
         with pytest.raises(InvalidRequest):

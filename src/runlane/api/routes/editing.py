@@ -37,7 +37,7 @@ from runlane.domain.mcp_check import McpCheck
 from runlane.domain.text import dump_json
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound
-from runlane.store.definition_users import find_users
+from runlane.store.definition_users import find_pins, find_users
 from runlane.store.definitions import find_definition
 
 router = APIRouter(tags=["definitions"])
@@ -134,12 +134,16 @@ async def put_definition(
 async def get_users(
     request: Request, principal: RunsRead, kind: KindPath, name: DefinitionName, tenant: Tenant = None
 ) -> JsonBody:
-    """List the definitions whose runs may use this one, at most 500."""
+    """List the definitions whose runs may use this one, at most 500, and those that its own runs may use."""
     database, owner = parts_of(request).database, tenant_to_use(principal, tenant)
     _, singular = _folder(kind)
     await find_definition(database, owner, singular, name)
     found = await find_users(database, owner, singular, name)
-    return JsonBody({"used_by": [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]})
+    own = f"{singular}:{name}"
+    pinned = sorted(key for key in await find_pins(database, owner, singular, name) if key != own)
+    uses = [dict(zip(("kind", "id"), key.split(":", 1), strict=True)) for key in pinned]
+    used_by = [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]
+    return JsonBody({"used_by": used_by, "uses": uses})
 
 
 @router.get("/orchestrations/{name}/input", response_model=InputForm, responses=answers(404))

@@ -109,7 +109,7 @@ async def get_usage(
     last: LastDay = None,
     group: Annotated[Group, Query(description="The dimension of the sums.")] = "day",
 ) -> ValueBody:
-    """Return the usage of models per day, agent or model."""
+    """Return the usage of models per day, agent, model or tenant."""
     only = tenant_to_list(principal, tenant)
     since, to = _days(first, last)
     used = await read_usage(parts_of(request).database, only, since, to, group)

@@ -48,7 +48,7 @@ function DefinitionView({ kind, id }: { kind: Kind; id: string }) {
             <CopyRead path={path} cli={kind === 'orchestrations' ? asCli('graph', id) : asCli('bundle', 'export')} />
           </PageHeader>
           {typeof found.definition.description === 'string' && found.definition.description !== '' && <p className="max-w-[900px] break-words text-soft">{visible(found.definition.description)}</p>}
-          <Tabs label="Views of the definition" selected={tab} link={(next) => address.link({ tab: next })} tabs={[...(kind === 'orchestrations' ? [{ id: 'graph', label: 'Graph' }] : []), { id: 'json', label: 'JSON' }, { id: 'versions', label: 'Versions' }, { id: 'uses', label: 'Used by' }, ...(kind === 'mcp-servers' ? [{ id: 'connection', label: 'Connection' }] : [])]} />
+          <Tabs label="Views of the definition" selected={tab} link={(next) => address.link({ tab: next })} tabs={[...(kind === 'orchestrations' ? [{ id: 'graph', label: 'Graph' }] : []), { id: 'json', label: 'JSON' }, { id: 'versions', label: 'Versions' }, { id: 'uses', label: 'Dependencies' }, ...(kind === 'mcp-servers' ? [{ id: 'connection', label: 'Connection' }] : [])]} />
           <section className="min-h-0 flex-1 overflow-y-auto rounded-lg border border-line bg-surface">
             {tab === 'graph' && kind === 'orchestrations' && <DefinitionGraph id={id} version={version} selected={address.get('step')} onSelect={(step) => address.set({ step })} />}
             {tab === 'json' && <div className="p-3"><JsonView value={found.definition} label="the definition" openDepth={3} /></div>}
