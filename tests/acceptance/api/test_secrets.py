@@ -149,7 +149,7 @@ async def test_the_definitions_that_refer_to_a_secret_are_listed(idle_api: Api) 
     assert [(item["kind"], item["id"]) for item in used] == [("mcp_server", "one")]
     assert (await idle_api.get("/secrets/NONE/used-by")).json()["used_by"] == []
     await create_tenant(idle_api.parts.database, "acme", actor="test")
-    acme = {"Authorization": f"Bearer {await idle_api.key('tenant_admin', tenant='acme')}"}
+    acme = {"Authorization": f"Bearer {await idle_api.key('developer', tenant='acme')}"}
     assert (await idle_api.get("/secrets/A_TOKEN/used-by", headers=acme)).json()["used_by"] == []
     viewer = {"Authorization": f"Bearer {await idle_api.key('viewer')}"}
     problem_of(await idle_api.get("/secrets/A_TOKEN/used-by", headers=viewer), 403, "forbidden")
