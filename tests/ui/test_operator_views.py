@@ -188,7 +188,8 @@ def test_a_new_question_shows_a_notification_once_it_is_switched_on(
     expect(page.get_by_role("grid", name="Runs")).to_be_visible()
     assert page.evaluate("window.notices") == []
     site.wait_for(site.run_agent("helper", "Please confirm my order 2."), "paused")
-    page.wait_for_function("window.notices.length === 1")
+    # The page allows no script from a string, so the test looks again instead of the page.
+    wait_until(lambda: len(page.evaluate("window.notices")) or None, "the notification")
     (notice,) = page.evaluate("window.notices")
     assert notice["body"] == "A new question waits for an answer; 2 questions are open."
     assert "order" not in json.dumps(notice)
