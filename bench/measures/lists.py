@@ -61,14 +61,23 @@ _SCHEDULED: Final = (
     f"insert into run_tags (tenant, tag, run_id) select {_TENANT}, "
     "case when n % 10000 = 2 then '#schedule:yearly' else '#schedule:hourly' end, {id} from {numbers} where n % 100 = 2"
 )
+# Every third run is a child of the run before it.
+_KEYS: Final = (
+    "insert into idempotency_keys (key, fingerprint, run_id, created_at) select 'child-' || n, '', {id}, 0 "
+    "from {numbers} where n % 3 = 0"
+)
+_CHILDREN: Final = (
+    "insert into run_children (key, run_id, path, begun_at) select 'child-' || n, {parent}, 'work', 0 from {numbers} "
+    "where n % 3 = 0"
+)
 _NUMBERS: Final = {
     "postgresql": "(select generate_series(1, {runs}) as n) as numbers",
     "sqlite": "(with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < {runs}) "
     "select n from numbers)",
 }
 _ID: Final = {
-    "postgresql": f"'run_' || lpad(to_hex({_FIRST_MS} + n), 12, '0') || lpad(to_hex(n), 20, '0')",
-    "sqlite": f"'run_' || printf('%012x%020x', {_FIRST_MS} + n, n)",
+    "postgresql": f"'run_' || lpad(to_hex({_FIRST_MS} + {{n}}), 12, '0') || lpad(to_hex({{n}}), 20, '0')",
+    "sqlite": f"'run_' || printf('%012x%020x', {_FIRST_MS} + {{n}}, {{n}})",
 }
 
 
@@ -85,6 +94,10 @@ def filters(runs: int) -> Mapping[str, RunFilter]:
         "tenant, paused": RunFilter(**tenant, statuses=(Status.PAUSED,)),
         "tenant, running": RunFilter(**tenant, statuses=(Status.RUNNING,)),
         "tenant, no run": RunFilter(**tenant, statuses=(Status.BLOCKED,)),
+        "all tenants, roots": RunFilter(roots_only=True),
+        "tenant, roots": RunFilter(**tenant, roots_only=True),
+        "tenant, failed roots": RunFilter(**tenant, roots_only=True, statuses=(Status.FAILED,)),
+        "tenant with 10 old runs, roots": RunFilter(tenant="small", roots_only=True),
         "target": RunFilter(**tenant, target="task-7"),
         "rare target": RunFilter(**tenant, target="rare"),
         "target, failed": RunFilter(**tenant, target="task-7", statuses=(Status.FAILED,)),
@@ -147,13 +160,14 @@ async def _time(read: Callable[[], Any]) -> float:
 
 def _statements(dialect: str, runs: int) -> list[str]:
     numbers = _NUMBERS[dialect].format(runs=runs)
-    filled = {"runs": runs, "tenants": _TENANTS, "numbers": numbers, "id": _ID[dialect]}
+    filled = {"runs": runs, "tenants": _TENANTS, "numbers": numbers, "id": _ID[dialect].format(n="n")}
+    filled["parent"] = _ID[dialect].format(n="(n - 1)")
     names = [f"tenant-{number}" for number in range(_TENANTS)]
     tenants = [
         f"insert into tenants (id, name, created_at, updated_at) values ('{name}', '{name}', 0, 0)"
         for name in ("small", *names)
     ]
-    return [*tenants, _RUNS.format(**filled), _TAGS.format(**filled), _SCHEDULED.format(**filled)]
+    return [*tenants, *(rows.format(**filled) for rows in (_RUNS, _TAGS, _SCHEDULED, _KEYS, _CHILDREN))]
 
 
 async def _fill_postgres(url: str, runs: int) -> None:

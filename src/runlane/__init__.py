@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.assistant import Assistant, AssistantVersion
     from runlane.domain.bulk import BulkItem, BulkJob, BulkPreview
     from runlane.domain.concurrency import SharedLimit
+    from runlane.domain.database_size import DatabaseSize, TableSize
     from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary, GroupVersion
     from runlane.domain.events import Event
     from runlane.domain.firing import Firing, ScheduledSlot
@@ -32,6 +33,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreOptions
     from runlane.domain.graph_view import OrchestrationGraph, RunGraph
     from runlane.domain.lane import Lane, LaneHold
+    from runlane.domain.mcp_check import McpCheck, McpToolSummary
     from runlane.domain.memory import (
         EntryPage,
         FragmentInfo,
@@ -62,7 +64,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.tenant_event import EventReceipt, TenantEvent, TriggerOutcome, TriggerReplay
     from runlane.domain.thread import Thread
     from runlane.domain.timeline import Span, Timeline
-    from runlane.domain.usage import UsageReport, UsageRow
+    from runlane.domain.usage import ExpensiveRun, ExpensiveRuns, UsageReport, UsageRow
     from runlane.domain.views import (
         Attempt,
         ChatMessage,
@@ -131,6 +133,7 @@ __all__: list[str] = [
     "CredentialLimits",
     "CredentialUsage",
     "Database",
+    "DatabaseSize",
     "DeadLetter",
     "DeadLetterGroup",
     "DeadLetterSummary",
@@ -139,6 +142,8 @@ __all__: list[str] = [
     "EntryPage",
     "Event",
     "EventReceipt",
+    "ExpensiveRun",
+    "ExpensiveRuns",
     "Firing",
     "FlowKeyUse",
     "FragmentInfo",
@@ -150,6 +155,8 @@ __all__: list[str] = [
     "LiveEvent",
     "LogLine",
     "Logs",
+    "McpCheck",
+    "McpToolSummary",
     "Memory",
     "MemoryCalls",
     "MemoryCommit",
@@ -198,6 +205,7 @@ __all__: list[str] = [
     "Step",
     "StoreOptions",
     "StreamToken",
+    "TableSize",
     "Task",
     "TaskRequest",
     "Tenant",
@@ -350,6 +358,12 @@ _HOMES = {
     "Webhooks": "runlane.client.webhooks",
     "Worker": "runlane.worker.worker",
     "WorkerInfo": "runlane.domain.views",
+    "ExpensiveRun": "runlane.domain.usage",
+    "ExpensiveRuns": "runlane.domain.usage",
+    "McpCheck": "runlane.domain.mcp_check",
+    "McpToolSummary": "runlane.domain.mcp_check",
+    "DatabaseSize": "runlane.domain.database_size",
+    "TableSize": "runlane.domain.database_size",
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from runlane import App, Context
 from runlane.domain.run import Accepted, Status
-from runlane.domain.tags import MAX_TAGS, TagChange, check_change
+from runlane.domain.tags import MAX_TAGS, TagChange, check_change, fork_mark
 from runlane.domain.tenant import TenantLimits
 from runlane.errors import IdempotencyConflict, InvalidRequest, QueueLimited, RunNotFound
 from runlane.settings import Settings
@@ -17,7 +17,7 @@ from runlane.store.access.tenants import create_tenant
 from runlane.store.queue.accept import stand_alone
 from runlane.store.queue.retention import delete_old
 from runlane.store.queue.search import RunFilter, search_runs
-from runlane.store.queue.tags import set_tags, tag_run
+from runlane.store.queue.tags import add_tags, set_tags, tag_run
 from runlane.store.sql.database import Session
 from tests.harness import Store, new_run
 
@@ -113,6 +113,29 @@ async def test_a_rejected_or_repeated_request_stores_no_tags(store: Store) -> No
     assert isinstance(refused, QueueLimited)
     rows = await store.sql("select tag, run_id from run_tags")
     assert [(row["tag"], row["run_id"]) for row in rows] == [("a", first.id)]
+
+
+async def test_forks_are_listed_beside_other_filters_and_their_mark_is_not_a_tag(store: Store) -> None:
+    origin = await store.add()
+    forks = [await store.add(tags=("a",)), await store.add(), await store.add(origin='{"schedule": "nightly"}')]
+    await store.add(tags=("a",), origin='{"schedule": "nightly"}')
+
+    async def mark(session: Session) -> None:
+        await add_tags(session, [("default", fork, (fork_mark(origin),)) for fork in forks])
+
+    await store.database.transact(mark)
+    for wanted, expected in (
+        (RunFilter(forked_from=origin), forks),
+        (RunFilter(forked_from=origin, tags=("a",)), forks[:1]),
+        (RunFilter(forked_from=origin, schedule_id="nightly"), forks[2:]),
+        (RunFilter(forked_from=origin, tenant="acme"), []),
+        (RunFilter(forked_from=forks[0]), []),
+    ):
+        found = (await search_runs(store.database, wanted)).runs
+        assert sorted(run.id for run in found) == sorted(expected), wanted
+    await tag_run(store.database, forks[0], check_change(replace=["b"]), actor="test")
+    (run,) = (await search_runs(store.database, RunFilter(forked_from=origin, tags=("b",)))).runs
+    assert (run.id, run.tags) == (forks[0], ("b",))
 
 
 async def test_the_schedule_of_a_run_is_kept_when_its_tags_change_and_is_not_a_tag(store: Store) -> None:

@@ -425,6 +425,10 @@ async def test_a_fork_goes_another_way_without_repeating_what_was_done(process: 
     assert calls == ["a", "a b", "changed b"]
     assert forked.plan is not None
     assert forked.plan["fork"]["run_id"] == first.id
+    again = await process.app.fork(forked.id, "b", {"a": "again"})
+    forks = {origin: [run.id async for run in process.app.list(forked_from=origin)] for origin in (first.id, forked.id)}
+    assert forks == {first.id: [forked.id], forked.id: [again.run_id]}
+    assert forked.tags == ()
     with pytest.raises(NotFound):
         await process.app.fork(first.id, "nowhere")
 

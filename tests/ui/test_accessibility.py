@@ -31,6 +31,7 @@ def findings(page: Page) -> list[str]:
 SCREENS = {
     "overview": ("/", "was declined"),
     "runs": ("/runs", "no more match"),
+    "runs-with-children": ("/runs?children=yes", "no more match"),
     "runs-empty": ("/runs?lane=nowhere", "No run matches"),
     "run-timeline": ("/runs/{published}?step=plan", "Output"),
     "run-waiting": ("/runs/{report}", "Publish the report"),
@@ -58,6 +59,7 @@ SCREENS = {
     "definition-json": ("/definitions/agents/helper", "You help customers."),
     "definition-versions": ("/definitions/orchestrations/report?tab=versions", "There is one version"),
     "definition-uses": ("/definitions/orchestrations/inner?tab=uses", "report"),
+    "definition-connection": ("/definitions/mcp-servers/search?tab=connection", "Check the connection"),
     "editor": ("/definitions/orchestrations/new/edit", "new_orchestration"),
     "memories": ("/memories", "No memory exists"),
     "threads": ("/threads", "No thread exists"),

@@ -44,6 +44,7 @@ EXTRA: Mapping[str, list[str]] = {
     "limits set": ["--in-flight", "1"],
     "tenants set": ["--name", "Acme"],
     "bulk start": ["--task", "job"],
+    "admin drain": ["wrk_1"],
     "dead-letters retry": ["--code", "timeout"],
     "dead-letters discard": ["--code", "timeout"],
     "dead-letters ack": ["--code", "timeout"],

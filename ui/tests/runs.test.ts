@@ -4,6 +4,7 @@ import { withChanges } from '@/app/address'
 import { readFrame } from '@/live/hints'
 import { draftOf, fieldsOf, questionFields, readDraft } from '@/parts/form/schema'
 import { everyBucket, type Point } from '@/screens/overview/buckets'
+import { type BulkName, bulkRequest, type Selected } from '@/screens/runs/bulk'
 import { csvCell } from '@/screens/runs/exportRows'
 import { type RunFilters, readFilters, setFilters, toBulkFilter, toQuery, without, writeFilters } from '@/screens/runs/filters'
 
@@ -12,7 +13,7 @@ const filters: fc.Arbitrary<RunFilters> = fc
   .record({
     status: fc.uniqueArray(fc.constantFrom('queued', 'running', 'failed')),
     target: word, lane: word, key: word, text: word, parent: word, schedule: word, worker: word, session: word, error: word,
-    roots: fc.constantFrom('', 'yes'), longer: fc.constantFrom('', '90s'), shorter: fc.constantFrom('', '2h'), mincost: fc.constantFrom('', '0.5'), maxcost: fc.constantFrom('', '10'),
+    children: fc.constantFrom('', 'yes'), forks: fc.constantFrom('', 'run_1'), longer: fc.constantFrom('', '90s'), shorter: fc.constantFrom('', '2h'), mincost: fc.constantFrom('', '0.5'), maxcost: fc.constantFrom('', '10'),
     tag: fc.uniqueArray(fc.stringMatching(/^[a-z=0-9]{1,8}$/), { maxLength: 3 }),
     window: fc.constantFrom('15m', '24h', '7d', 'all'),
   })
@@ -39,12 +40,30 @@ describe('filters', () => {
     expect([found.min_duration_seconds, found.max_cost_usd, found.max_duration_seconds]).toEqual([120, 0.5, 'long'])
   })
   test('a bulk job selects by every filter of the list, in one tenant', () => {
-    const text = 'worker=wrk_1&parent=run_1&session=chat_1&error=timeout&roots=yes&longer=2m&mincost=0.5&key=k&tag=a&window=all'
+    const text = 'worker=wrk_1&parent=run_1&session=chat_1&error=timeout&forks=run_2&longer=2m&mincost=0.5&key=k&tag=a&window=all'
     expect(toBulkFilter(readFilters(new URLSearchParams(text)), 0, 'acme')).toMatchObject({
-      tenant: 'acme', worker: 'wrk_1', parent: 'run_1', session: 'chat_1', error_code: 'timeout', roots: true,
+      tenant: 'acme', worker: 'wrk_1', parent: 'run_1', session: 'chat_1', error_code: 'timeout', forked_from: 'run_2',
       min_duration_seconds: 120, min_cost_usd: 0.5, ordering_key: 'k', tags: ['a'],
     })
   })
+})
+
+describe('child runs', () => {
+  const roots = (text: string) => toQuery(readFilters(new URLSearchParams(text)), 0).roots
+  test('are left out by default, and listed on request and with their parent', () => {
+    expect([roots(''), roots('status=failed'), roots('children=yes'), roots('parent=run_1')]).toEqual([true, true, undefined, undefined])
+  })
+})
+
+describe('bulk commands', () => {
+  const options = { priority: 5, lane: 'media', add: ['a'], remove: [], latest: false }
+  const cli = (action: BulkName, selected: Selected) => bulkRequest(action, selected, options).cli
+  test('name the filter or the runs, and the options of the action', () => {
+    expect(cli('cancel', { filter: { lane: 'web', status: ['queued'], tenant: undefined } })).toBe('runlane bulk start cancel --lane web --status queued')
+    expect(cli('lane', { ids: ['run_1', 'run_2'], statuses: [] })).toBe('runlane bulk start lane --run run_1 --run run_2 --to media')
+    expect(cli('tag', { filter: { roots: true, tags: ['x'] } })).toBe('runlane bulk start tag --roots --tag x --add a')
+  })
+  test('do not exist for filters that the program does not have', () => expect(cli('cancel', { filter: { tenant: 'acme', lane: 'web' } })).toBeUndefined())
 })
 
 describe('hints', () => {

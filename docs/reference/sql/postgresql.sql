@@ -1677,6 +1677,10 @@ FROM run_calls
 WHERE run_calls.run_id = $1::VARCHAR AND run_calls.path = any ($2::TEXT[]) ORDER BY run_calls.at, run_calls.path,
     run_calls.key;
 
+-- can_measure_tables
+-- Read whether this SQLite measures tables.
+select count(*) as count from pragma_module_list where name = 'dbstat';
+
 -- cancel_drain
 -- Let a worker claim runs again.
 UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.id = $2::VARCHAR AND workers.status IN ('online',
@@ -1684,6 +1688,14 @@ UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.id = $2::VARCHAR 
     workers.capacity, workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until,
     workers.ended_at, workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes,
     workers.cpu_percent, workers.python;
+
+-- cancel_drain_of_version
+-- Let the drained workers of a version claim runs again.
+UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.version = $2::VARCHAR AND workers.status IN ('online',
+    'draining') AND workers.drain_requested_at IS NOT NULL RETURNING workers.id, workers.status, workers.host,
+    workers.pid, workers.version, workers.lanes, workers.capacity, workers.active, workers.has_lock, workers.started_at,
+    workers.heartbeat_at, workers.lease_until, workers.ended_at, workers.targets, workers.health_address,
+    workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent, workers.python;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -2794,6 +2806,16 @@ SELECT definitions.kind, definitions.id, definitions.name
 FROM definitions
 WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.pins LIKE $2::VARCHAR ESCAPE
     '\' ORDER BY definitions.kind, definitions.id
+LIMIT 500;
+
+-- definitions_with_secret
+-- Find the definitions of a tenant that refer to a secret.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions JOIN definition_versions ON definitions.tenant = definition_versions.tenant AND definitions.kind =
+    definition_versions.kind AND definitions.id = definition_versions.id AND definitions.version =
+    definition_versions.version
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definition_versions.body LIKE $2::VARCHAR
+    ESCAPE '\' ORDER BY definitions.kind, definitions.id
 LIMIT 500;
 
 -- delete_abandoned_answer
@@ -4441,7 +4463,7 @@ LIMIT $7::INTEGER;
 
 -- inbox_paths
 -- Read the paths of open questions to people, to count them by kind.
-SELECT run_waits.path
+SELECT run_waits.path, run_waits.opened_at
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
@@ -7366,6 +7388,17 @@ FROM schedule_firings
 WHERE schedule_firings.schedule_uid = $1::VARCHAR AND schedule_firings.outcome = 'missed' AND schedule_firings.slot <=
     $2::BIGINT AND coalesce(schedule_firings.last_slot, schedule_firings.slot) >= $3::BIGINT;
 
+-- most_expensive_runs
+-- Read the most expensive runs that ended within a time.
+SELECT runs.id, runs.tenant, runs.target, runs.status, runs.ended_at, sum(run_calls.cost_usd) AS cost_usd,
+    sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT AND runs.ended_at < $2::BIGINT AND (CAST($3::VARCHAR AS
+    TEXT) IS NULL OR runs.tenant = $3::VARCHAR) AND (substr(runs.target, $4::INTEGER, $5::INTEGER) = $6::VARCHAR OR
+    substr(runs.target, $7::INTEGER, $8::INTEGER) = $9::VARCHAR) AND run_calls.cost_usd > 0 GROUP BY runs.id,
+    runs.tenant, runs.target, runs.status, runs.ended_at ORDER BY sum(run_calls.cost_usd) DESC, runs.id
+LIMIT $10::INTEGER;
+
 -- move_first_event
 -- Note the first kept event of an ended run.
 UPDATE runs SET first_seq=$1::INTEGER WHERE runs.id = $2::VARCHAR AND runs.ended_at IS NOT NULL;
@@ -7873,6 +7906,13 @@ SELECT bulk_items.no, bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = $1::VARCHAR AND bulk_items.state = 'pending' ORDER BY bulk_items.no
 LIMIT $2::INTEGER;
+
+-- pins_of_definition
+-- Read what the runs of a definition may use.
+SELECT definitions.pins
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.kind = $2::VARCHAR AND
+    definitions.id = $3::VARCHAR;
 
 -- place_runs
 -- Store the start tags of waiting runs.
@@ -9522,6 +9562,15 @@ UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, (date
     workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at, workers.targets,
     workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent, workers.python;
 
+-- request_drain_of_version
+-- Request that the workers of a version claim no more runs.
+UPDATE workers SET drain_requested_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE workers.version =
+    $1::VARCHAR AND workers.status IN ('online', 'draining') AND workers.drain_requested_at IS NULL RETURNING
+    workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
+    workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
+    workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
+    workers.python;
+
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
 INSERT INTO event_ids (tenant, sent_id, event_id, received_at) SELECT $1::VARCHAR AS anon_1, batch.sent_id,
@@ -10911,6 +10960,16 @@ UPDATE workers SET status='offline', active=$1::INTEGER, ended_at=(date_part('ep
 FROM runs
 WHERE runs.worker_id = workers.id AND runs.status = 'running')) RETURNING workers.id;
 
+-- size_of_database
+-- Read the size of the database.
+select pg_database_size(current_database()) as bytes;
+
+-- sizes_of_tables
+-- Read the size of each table with its indexes, and its estimated number of rows.
+select c.relname::text as name, pg_total_relation_size(c.oid) as bytes, case when c.reltuples < 0 then null else
+    c.reltuples::bigint end as rows from pg_class c where c.relnamespace = current_schema()::regnamespace and c.relkind
+    = 'r' order by 2 desc, 1;
+
 -- slots_of_workers
 -- Read the capacity of live workers.
 SELECT coalesce(sum(workers.capacity), 0) AS slots
@@ -12105,6 +12164,15 @@ SELECT usage_daily.model AS key, sum(usage_daily.calls) AS calls, sum(usage_dail
 FROM usage_daily
 WHERE ($1::VARCHAR IS NULL OR usage_daily.tenant = $1::VARCHAR) AND usage_daily.day >= $2::INTEGER AND usage_daily.day
     <= $3::INTEGER GROUP BY usage_daily.model ORDER BY usage_daily.model;
+
+-- used_by_tenant
+-- Sum the usage of a time range by tenant.
+SELECT usage_daily.tenant AS key, sum(usage_daily.calls) AS calls, sum(usage_daily.unpriced_calls) AS unpriced_calls,
+    sum(usage_daily.tokens_in) AS tokens_in, sum(usage_daily.tokens_out) AS tokens_out, sum(usage_daily.cost_usd) AS
+    cost_usd
+FROM usage_daily
+WHERE ($1::VARCHAR IS NULL OR usage_daily.tenant = $1::VARCHAR) AND usage_daily.day >= $2::INTEGER AND usage_daily.day
+    <= $3::INTEGER GROUP BY usage_daily.tenant ORDER BY usage_daily.tenant;
 
 -- valid_webhook_secrets
 -- Read the webhook secrets that sign at this moment, newest first.

@@ -846,11 +846,22 @@ FROM run_calls
 WHERE run_calls.run_id = ? AND run_calls.path in (select value from json_each(?)) ORDER BY run_calls.at, run_calls.path,
     run_calls."key";
 
+-- can_measure_tables
+-- Read whether this SQLite measures tables.
+select count(*) as count from pragma_module_list where name = 'dbstat';
+
 -- cancel_drain
 -- Let a worker claim runs again.
 UPDATE workers SET drain_requested_at=? WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING id,
     status, host, pid, version, lanes, capacity, active, has_lock, started_at, heartbeat_at, lease_until, ended_at,
     targets, health_address, drain_requested_at, memory_bytes, cpu_percent, python;
+
+-- cancel_drain_of_version
+-- Let the drained workers of a version claim runs again.
+UPDATE workers SET drain_requested_at=? WHERE workers.version = ? AND workers.status IN ('online', 'draining') AND
+    workers.drain_requested_at IS NOT NULL RETURNING id, status, host, pid, version, lanes, capacity, active, has_lock,
+    started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at, memory_bytes,
+    cpu_percent, python;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -1851,6 +1862,16 @@ LIMIT ? OFFSET ?;
 SELECT definitions.kind, definitions.id, definitions.name
 FROM definitions
 WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.pins LIKE ? ESCAPE '\' ORDER BY
+    definitions.kind, definitions.id
+LIMIT 500 OFFSET ?;
+
+-- definitions_with_secret
+-- Find the definitions of a tenant that refer to a secret.
+SELECT definitions.kind, definitions.id, definitions.name
+FROM definitions JOIN definition_versions ON definitions.tenant = definition_versions.tenant AND definitions.kind =
+    definition_versions.kind AND definitions.id = definition_versions.id AND definitions.version =
+    definition_versions.version
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definition_versions.body LIKE ? ESCAPE '\' ORDER BY
     definitions.kind, definitions.id
 LIMIT 500 OFFSET ?;
 
@@ -3384,7 +3405,7 @@ LIMIT ? OFFSET ?;
 
 -- inbox_paths
 -- Read the paths of open questions to people, to count them by kind.
-SELECT run_waits.path
+SELECT run_waits.path, run_waits.opened_at
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
@@ -5975,6 +5996,16 @@ FROM schedule_firings
 WHERE schedule_firings.schedule_uid = ? AND schedule_firings.outcome = 'missed' AND schedule_firings.slot <= ? AND
     coalesce(schedule_firings.last_slot, schedule_firings.slot) >= ?;
 
+-- most_expensive_runs
+-- Read the most expensive runs that ended within a time.
+SELECT runs.id, runs.tenant, runs.target, runs.status, runs.ended_at, sum(run_calls.cost_usd) AS cost_usd,
+    sum(run_calls.tokens_in + run_calls.tokens_out) AS tokens
+FROM runs JOIN run_calls ON run_calls.run_id = runs.id
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? AND runs.ended_at < ? AND (CAST(? AS TEXT) IS NULL OR runs.tenant
+    = ?) AND (substr(runs.target, ?, ?) = ? OR substr(runs.target, ?, ?) = ?) AND run_calls.cost_usd > 0 GROUP BY
+    runs.id, runs.tenant, runs.target, runs.status, runs.ended_at ORDER BY sum(run_calls.cost_usd) DESC, runs.id
+LIMIT ? OFFSET ?;
+
 -- move_first_event
 -- Note the first kept event of an ended run.
 UPDATE runs SET first_seq=? WHERE runs.id = ? AND runs.ended_at IS NOT NULL;
@@ -6428,6 +6459,12 @@ SELECT bulk_items.no, bulk_items.run_id
 FROM bulk_items
 WHERE bulk_items.job_id = ? AND bulk_items.state = 'pending' ORDER BY bulk_items.no
 LIMIT ? OFFSET ?;
+
+-- pins_of_definition
+-- Read what the runs of a definition may use.
+SELECT definitions.pins
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.kind = ? AND definitions.id = ?;
 
 -- place_runs
 -- Store the start tags of waiting runs.
@@ -7741,6 +7778,13 @@ UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, now_u
     has_lock, started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at,
     memory_bytes, cpu_percent, python;
 
+-- request_drain_of_version
+-- Request that the workers of a version claim no more runs.
+UPDATE workers SET drain_requested_at=now_us() WHERE workers.version = ? AND workers.status IN ('online', 'draining')
+    AND workers.drain_requested_at IS NULL RETURNING id, status, host, pid, version, lanes, capacity, active, has_lock,
+    started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at, memory_bytes,
+    cpu_percent, python;
+
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
 INSERT INTO event_ids (tenant, sent_id, event_id, received_at) SELECT ? AS anon_1, batch.sent_id, batch.event_id,
@@ -8905,6 +8949,15 @@ UPDATE workers SET status='offline', active=?, ended_at=now_us() WHERE workers.i
 FROM runs
 WHERE runs.worker_id = workers.id AND runs.status = 'running')) RETURNING id;
 
+-- size_of_database
+-- Read the size of the database.
+select page_count * page_size as bytes from pragma_page_count(), pragma_page_size();
+
+-- sizes_of_tables
+-- Read the size of each table with its indexes.
+select s.tbl_name as name, sum(d.pgsize) as bytes, null as rows from dbstat d join sqlite_schema s on s.name = d.name
+    where d.aggregate = 1 group by 1 order by 2 desc, 1;
+
 -- slots_of_workers
 -- Read the capacity of live workers.
 SELECT coalesce(sum(workers.capacity), 0) AS slots
@@ -9797,6 +9850,15 @@ SELECT usage_daily.model AS "key", sum(usage_daily.calls) AS calls, sum(usage_da
 FROM usage_daily
 WHERE (? IS NULL OR usage_daily.tenant = ?) AND usage_daily.day >= ? AND usage_daily.day <= ? GROUP BY usage_daily.model
     ORDER BY usage_daily.model;
+
+-- used_by_tenant
+-- Sum the usage of a time range by tenant.
+SELECT usage_daily.tenant AS "key", sum(usage_daily.calls) AS calls, sum(usage_daily.unpriced_calls) AS unpriced_calls,
+    sum(usage_daily.tokens_in) AS tokens_in, sum(usage_daily.tokens_out) AS tokens_out, sum(usage_daily.cost_usd) AS
+    cost_usd
+FROM usage_daily
+WHERE (? IS NULL OR usage_daily.tenant = ?) AND usage_daily.day >= ? AND usage_daily.day <= ? GROUP BY
+    usage_daily.tenant ORDER BY usage_daily.tenant;
 
 -- valid_webhook_secrets
 -- Read the webhook secrets that sign at this moment, newest first.

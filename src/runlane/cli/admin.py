@@ -13,9 +13,10 @@ from runlane.cli.output import print_json, print_result, print_rows, split_names
 from runlane.cli.terminal import write_line
 from runlane.domain.text import counted
 from runlane.domain.wire import to_dict
+from runlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from runlane.client import Client
     from runlane.domain.scaling import Demand
@@ -103,22 +104,54 @@ def scaling(
 
 @app.command()
 def drain(
-    worker: Annotated[str, typer.Argument(help="Id of the worker; see: runlane workers", metavar="WORKER")],
+    worker: Annotated[
+        str | None, typer.Argument(help="Id of the worker; see: runlane workers", metavar="WORKER")
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="Every worker of this version, instead of one worker.")] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Let it claim runs again.")] = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Let a worker finish its runs and claim no more, without ending its process."""
+    """Let a worker, or all workers of a version, finish their runs and claim no more, without ending a process."""
+    if worker is not None and version is None:
+        found = _drain_worker(worker, url, api_key, draining=not cancel)
+        running = counted(found.active, "run")
+        print_result(to_dict(found), f"{found.id}: {found.status}, {running} in progress.", json=json)
+        return
+    if version is None or worker is not None:
+        raise InvalidRequest("Name either a worker or --version. See: runlane workers")
+    changed = _drain_version(version, url, api_key, draining=not cancel)
+    print_rows(
+        changed,
+        ["worker", "status", "host", "active"],
+        lambda row: [row.id, row.status, row.host, row.active],
+        empty=f'No live worker of the version "{version}" {"is draining" if cancel else "claims runs"}.',
+        json=json,
+    )
 
+
+def _drain_worker(worker: str, url: str | None, api_key: str | None, *, draining: bool) -> WorkerInfo:
     async def on_server(client: Client) -> WorkerInfo:
-        return await (client.admin.resume_worker(worker) if cancel else client.admin.drain_worker(worker))
+        return await (client.admin.drain_worker(worker) if draining else client.admin.resume_worker(worker))
 
     async def on_database(database: Database) -> WorkerInfo:
         from runlane.domain.tenant import DEFAULT_TENANT
         from runlane.store.queue.worker_drain import set_draining
 
-        return await set_draining(database, worker, draining=not cancel, actor="local", tenant=DEFAULT_TENANT)
+        return await set_draining(database, worker, draining=draining, actor="local", tenant=DEFAULT_TENANT)
 
-    found = on_server_or_database(url, api_key, on_server, on_database)
-    print_result(to_dict(found), f"{found.id}: {found.status}, {counted(found.active, 'run')} in progress.", json=json)
+    return on_server_or_database(url, api_key, on_server, on_database)
+
+
+def _drain_version(version: str, url: str | None, api_key: str | None, *, draining: bool) -> Sequence[WorkerInfo]:
+    async def on_server(client: Client) -> Sequence[WorkerInfo]:
+        return await (client.admin.drain_version(version) if draining else client.admin.resume_version(version))
+
+    async def on_database(database: Database) -> Sequence[WorkerInfo]:
+        from runlane.domain.tenant import DEFAULT_TENANT
+        from runlane.store.queue.worker_drain import set_draining_of_version
+
+        return await set_draining_of_version(database, version, draining=draining, actor="local", tenant=DEFAULT_TENANT)
+
+    return on_server_or_database(url, api_key, on_server, on_database)

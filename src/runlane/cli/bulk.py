@@ -12,6 +12,7 @@ from runlane.cli.output import format_time, print_rows
 from runlane.cli.run_options import (
     ChatSession,
     ErrorCode,
+    ForkedFrom,
     Longer,
     MaxCost,
     MinCost,
@@ -116,6 +117,7 @@ def start(
     schedule: Annotated[str | None, typer.Option(help="Only runs that this schedule started.")] = None,
     text: Annotated[str | None, typer.Option(help="Only runs whose id, task, key or note contains this.")] = None,
     parent: Parent = None,
+    forked_from: ForkedFrom = None,
     worker: Worker = None,
     session: ChatSession = None,
     error: ErrorCode = None,
@@ -143,6 +145,7 @@ def start(
         raise InvalidRequest(f'"{action}" is not a bulk action. Actions: {", ".join(_ACTIONS)}.')
     filters = {"status": status, "target": task, "lane": lane, "ordering_key": key, "text": text}
     filters |= {"tags": check_tags(tag or ()), "schedule_id": schedule, "parent": parent, "worker": worker}
+    filters |= {"forked_from": forked_from}
     filters |= {"session": session, "error_code": error, "roots": roots or None}
     filters |= {"min_duration_seconds": longer, "max_duration_seconds": shorter}
     filters |= {"min_cost_usd": min_cost, "max_cost_usd": max_cost}

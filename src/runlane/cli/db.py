@@ -1,4 +1,4 @@
-"""`runlane db`: the schema of the database."""
+"""`runlane db`: the schema and the size of the database."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runlane.cli.options import Json
-from runlane.cli.output import print_json, print_result
+from runlane.cli.backend import on_server_or_database
+from runlane.cli.options import ApiKey, Json, Url
+from runlane.cli.output import print_json, print_result, print_rows
 from runlane.cli.terminal import write_line
 from runlane.domain.text import counted
 
 if TYPE_CHECKING:
+    from runlane.domain.database_size import DatabaseSize
     from runlane.store.recovery import Recovery
+    from runlane.store.sql.database import Database
 
 app = typer.Typer()
 
@@ -67,6 +70,36 @@ def current(json: Json = False) -> None:
         f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.",
         json=json,
     )
+
+
+@app.command()
+def size(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Show the size of the database, and of its tables with their indexes, the largest first."""
+
+    async def on_database(database: Database) -> DatabaseSize:
+        from runlane.store.sql.table_sizes import read_sizes
+
+        return await read_sizes(database)
+
+    found = on_server_or_database(url, api_key, lambda client: client.admin.database_size(), on_database)
+    if json:
+        print_json(asdict(found))
+        return
+    write_line(f"{found.dialect}: {_megabytes(found.bytes)}")
+    if found.tables is None:
+        write_line(found.note or "")
+        return
+    print_rows(
+        found.tables,
+        ["table", "size", "rows"],
+        lambda table: [table.name, _megabytes(table.bytes), table.rows],
+        empty="",
+        json=False,
+    )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB"
 
 
 class CatchUpChoice(StrEnum):

@@ -11,14 +11,14 @@ from runlane.cli.options import ApiKey, Concurrency, Dir, Json, Url
 from runlane.cli.output import format_count, print_json
 from runlane.cli.terminal import write_line
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine
     from pathlib import Path
 
-    from runlane.definitions.schema.definition import McpServer
-    from runlane.llm.models import ToolOffer
+    from runlane.domain.mcp_check import McpCheck
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -99,67 +99,67 @@ def check(
     server: Annotated[str, typer.Argument(help="Name of the server's definition.", metavar="SERVER")],
     directory: Dir = None,
     tenant: Annotated[str | None, typer.Option(help="The tenant whose secrets are used. Default: default.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Connect to a server from here and list its tools, as agents see them. Exit code 1 if it cannot be used.
+    """Connect to an MCP server and list its tools, as agents see them. Exit code 1 if it cannot be used.
 
-    The definition comes from the folder with definitions if it exists, else from the database; secrets come from the
-    database.
+    With --url or RUNLANE_URL, that server connects, with its stored definition and secrets. Otherwise this process
+    connects: the definition comes from the folder with definitions if it exists, else from the database; secrets come
+    from the database.
     """
-    from runlane.cli.target import refuse_url
-    from runlane.tools.caller import ToolFailed
-
-    refuse_url(
-        "mcp check",
-        "It connects from here and reads secrets, which a server does not return. Set RUNLANE_DATABASE_URL to the "
-        "server's database, or unset RUNLANE_URL.",
-    )
-    try:
-        definition, offers = asyncio.run(_list_tools(server, directory, tenant or DEFAULT_TENANT))
-    except ToolFailed as failure:
-        if json:
-            print_json({"server": server, "error": failure.code, "message": failure.message})
-        else:
-            write_line(f"{failure.code}: {failure.message}", err=True)
-        raise typer.Exit(1) from None
+    if url is not None:
+        if directory is not None:
+            raise InvalidRequest(
+                f'--dir names a folder of this machine, but the server "{url}" is given. Leave --dir out to check the '
+                "stored definition there, or unset RUNLANE_URL to connect from here."
+            )
+        found = asyncio.run(_check_on_server(url, api_key, server, tenant))
+    else:
+        found = asyncio.run(_check_here(server, directory, tenant or DEFAULT_TENANT))
     if json:
-        print_json({"server": server, "tools": [_to_dict(definition, offer) for offer in offers]})
-        return
-    for offer in offers:
-        first = offer.description.strip().partition("\n")[0]
-        write_line(f"{server}__{offer.name}{f'  {first}' if first else ''}")
-    write_line(f"{format_count(len(offers), 'tool')}.")
+        print_json({"server": server, **_to_dict(found)})
+    elif found.usable:
+        for tool in found.tools:
+            first = tool.description.strip().partition("\n")[0]
+            write_line(f"{tool.name}{f'  {first}' if first else ''}")
+        write_line(f"{format_count(len(found.tools), 'tool')}.")
+    else:
+        write_line(f"{found.error}: {found.message}", err=True)
+    if not found.usable:
+        raise typer.Exit(1)
 
 
-def _to_dict(server: McpServer, offer: ToolOffer) -> dict[str, Any]:
-    return {
-        "name": f"{server.name}__{offer.name}",
-        "description": offer.description,
-        "effect": server.effects.get(offer.name, server.effect),
-        "input_schema": dict(offer.input_schema),
-    }
+def _to_dict(found: McpCheck) -> dict[str, Any]:
+    return {"tools": to_dict(found)["tools"]} if found.usable else {"error": found.error, "message": found.message}
 
 
-async def _list_tools(name: str, directory: Path | None, tenant: str) -> tuple[McpServer, Sequence[ToolOffer]]:
+async def _check_on_server(url: str, api_key: str | None, name: str, tenant: str | None) -> McpCheck:
+    from runlane.cli.backend import open_client
+
+    async with open_client(url, api_key) as client:
+        return await client.check_mcp_server(name, tenant=tenant)
+
+
+async def _check_here(name: str, directory: Path | None, tenant: str) -> McpCheck:
     from runlane.access.secrets import SecretVault
     from runlane.cli.backend import open_app
     from runlane.cli.definition_lookup import definitions_folder, find_in_database, find_in_folder
+    from runlane.cli.target import check_exists
     from runlane.definitions.schema.definition import McpServer
-    from runlane.outbound import Outbound
-    from runlane.redaction import Redactor
-    from runlane.tools.mcp import McpClients
+    from runlane.settings import load_settings
+    from runlane.tools.mcp.check import check_server
 
+    folder = definitions_folder(directory)
+    server = None
+    if directory is not None or folder.is_dir():
+        server = find_in_folder(folder, "mcp_server", McpServer, name)
+    else:
+        check_exists(load_settings())
     async with open_app() as app:
         database = await app.database()
-        folder = definitions_folder(directory)
-        if directory is not None or folder.is_dir():
-            server = find_in_folder(folder, "mcp_server", McpServer, name)
-        else:
-            server = await find_in_database(database, tenant, "mcp_server", McpServer, name)
+        server = server or await find_in_database(database, tenant, "mcp_server", McpServer, name)
         # The user of the command may start programs on this machine.
         settings = app.settings.model_copy(update={"mcp_stdio": True})
-        clients = McpClients(settings, SecretVault(database, settings).values, Outbound(settings))
-        try:
-            return server, await clients.tools(tenant, Redactor(), server)
-        finally:
-            await clients.close()
+        return await check_server(settings, SecretVault(database, settings).values, tenant, server)

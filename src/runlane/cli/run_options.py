@@ -9,6 +9,7 @@ import typer
 from runlane.cli.options import duration
 
 Parent = Annotated[str | None, typer.Option(help="Only runs that this run started as tools.")]
+ForkedFrom = Annotated[str | None, typer.Option(help="Only forks of this run.")]
 Worker = Annotated[str | None, typer.Option(help="Only runs that this worker executed last.")]
 ChatSession = Annotated[str | None, typer.Option(help="Only runs of this chat session.")]
 ErrorCode = Annotated[str | None, typer.Option(help="Only runs with this error code or type.")]

@@ -15,6 +15,7 @@ from runlane.cli.run_backend import find_run_id, first, with_runs
 from runlane.cli.run_options import (
     ChatSession,
     ErrorCode,
+    ForkedFrom,
     Longer,
     MaxCost,
     MinCost,
@@ -49,6 +50,7 @@ def list_runs(
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
     parent: Parent = None,
     schedule: Annotated[str | None, typer.Option(help="Only runs that this schedule started.")] = None,
+    forked_from: ForkedFrom = None,
     worker: Worker = None,
     session: ChatSession = None,
     error: ErrorCode = None,
@@ -72,6 +74,7 @@ def list_runs(
             )
     filters: dict[str, Any] = {"status": status, "lane": lane, "target": task, "ordering_key": key}
     filters |= {"tag": check_tags(tag or ()) or None, "parent": parent, "schedule_id": schedule}
+    filters |= {"forked_from": forked_from}
     filters |= {"worker": worker, "session": session, "error_code": error, "roots": roots}
     filters |= {"min_duration_seconds": longer, "max_duration_seconds": shorter}
     filters |= {"min_cost_usd": min_cost, "max_cost_usd": max_cost}

@@ -9,8 +9,9 @@ import typer
 
 from runlane.cli.backend import on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
-from runlane.cli.output import print_rows
-from runlane.domain.usage import GROUPS, UsageRow
+from runlane.cli.output import format_time, print_rows
+from runlane.cli.terminal import write_line
+from runlane.domain.usage import GROUPS, ExpensiveRuns, UsageRow
 from runlane.errors import InvalidRequest, nearest
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from runlane.store.sql.database import Database
 
 _DEFAULT_DAYS = 30
+_RUN = "run"
 
 
 def usage(
@@ -28,18 +30,25 @@ def usage(
         str | None, typer.Option("--from", help="The first day (UTC), such as 2026-01-31. Default: 30 days ago.")
     ] = None,
     last: Annotated[str | None, typer.Option("--to", help="The last day. Default: today.")] = None,
-    group: Annotated[str, typer.Option(help="One line for each day, agent or model.")] = "day",
+    group: Annotated[
+        str, typer.Option(help="One line for each day, agent, model or tenant; run lists the most expensive runs.")
+    ] = "day",
+    limit: Annotated[int, typer.Option(min=1, max=100, help="For --group run: how many runs.")] = 20,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Show the calls, tokens and cost of models. A call without a known price counts as unpriced, not as free."""
-    if group not in GROUPS:
-        raise InvalidRequest(f'"{group}" is not a valid group{nearest(group, GROUPS)}. Groups: {", ".join(GROUPS)}.')
+    groups = (*GROUPS, _RUN)
+    if group not in groups:
+        raise InvalidRequest(f'"{group}" is not a valid group{nearest(group, groups)}. Groups: {", ".join(groups)}.')
     end = _parse_day(last, "--to") or datetime.now(UTC).date()
     start = _parse_day(first, "--from") or end - timedelta(days=_DEFAULT_DAYS)
     if start > end:
         raise InvalidRequest(f"--from={start} is after --to={end}. Give the earlier day first.")
+    if group == _RUN:
+        _print_runs(tenant, start, end, limit, url, api_key, json=json)
+        return
 
     async def on_server(client: Client) -> Sequence[UsageRow]:
         return (await client.usage(tenant=tenant, first=start, last=end, group=group)).usage
@@ -63,6 +72,31 @@ def usage(
         empty="No model was called in this period.",
         json=json,
     )
+
+
+def _print_runs(
+    tenant: str | None, start: date, end: date, limit: int, url: str | None, api_key: str | None, *, json: bool
+) -> None:
+    async def on_server(client: Client) -> ExpensiveRuns:
+        return await client.expensive_runs(tenant=tenant, first=start, last=end, limit=limit)
+
+    async def on_database(database: Database) -> ExpensiveRuns:
+        from runlane.store.queue.expensive_runs import read_expensive_runs
+
+        return await read_expensive_runs(database, tenant, start, end, limit)
+
+    found = on_server_or_database(url, api_key, on_server, on_database)
+    print_rows(
+        found.runs,
+        ["run", "target", "status", "cost usd", "tokens", "ended"],
+        lambda run: [
+            run.id, run.target, run.status, f"{run.cost_usd:.6f}", run.tokens, format_time(run.ended_at_us),
+        ],
+        empty="No run with a known cost ended in this period.",
+        json=json,
+    )  # fmt: skip
+    if not found.complete:
+        write_line("Only the most expensive hours of this period were examined. Choose a shorter one.", err=True)
 
 
 def _parse_day(text: str | None, option: str) -> date | None:

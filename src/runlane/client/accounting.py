@@ -12,7 +12,7 @@ from runlane.domain.concurrency import SharedLimit
 from runlane.domain.flow_keys import FlowKeyUse
 from runlane.domain.quota import QuotaUse
 from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
-from runlane.domain.usage import UsageReport
+from runlane.domain.usage import ExpensiveRuns, UsageReport
 
 # Marks an omitted argument, where None has a meaning of its own.
 _KEEP: Any = object()
@@ -102,7 +102,17 @@ class Accounting:
         last: date | None = None,
         group: str = "day",
     ) -> UsageReport:
-        """Return the usage of models per `day`, `agent` or `model`, and in total, between two days (UTC)."""
-        days = {"from": None if first is None else first.isoformat(), "to": None if last is None else last.isoformat()}
-        query = {"tenant": tenant, **days, "group": group}
+        """Return the usage of models per `day`, `agent`, `model` or `tenant`, and in total, between two days (UTC)."""
+        query = {"tenant": tenant, **_days(first, last), "group": group}
         return parse(UsageReport, await self._http.read(f"{PREFIX}/usage", query))
+
+    async def expensive_runs(
+        self, *, tenant: str | None = None, first: date | None = None, last: date | None = None, limit: int = 20
+    ) -> ExpensiveRuns:
+        """Return the runs that ended between two days (UTC) and whose models cost the most."""
+        query = {"tenant": tenant, **_days(first, last), "limit": limit}
+        return parse(ExpensiveRuns, await self._http.read(f"{PREFIX}/usage/runs", query))
+
+
+def _days(first: date | None, last: date | None) -> dict[str, str | None]:
+    return {"from": None if first is None else first.isoformat(), "to": None if last is None else last.isoformat()}

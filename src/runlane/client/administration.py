@@ -1,4 +1,4 @@
-"""Administration over HTTP: keys, tenants, roles, the audit log and lanes."""
+"""Administration over HTTP: keys, tenants, roles, the audit log, lanes, workers and the database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from runlane.client.http import PREFIX, Http, part
 from runlane.client.wire import parse
 from runlane.domain.access import ApiKey, AuditEntry, Role
+from runlane.domain.database_size import DatabaseSize
 from runlane.domain.lane import Lane, LaneHold
 from runlane.domain.tenant import Tenant
 from runlane.domain.views import WorkerInfo
@@ -133,6 +134,22 @@ class Administration:
     async def resume_worker(self, worker_id: str) -> WorkerInfo:
         """Let a drained worker claim runs again."""
         return parse(WorkerInfo, await self._http.change("POST", f"{PREFIX}/workers/{part(worker_id)}/resume"))
+
+    async def drain_version(self, version: str) -> Sequence[WorkerInfo]:
+        """Drain every live worker of a version; return those that were not draining yet."""
+        return await self._change_version("drain", version)
+
+    async def resume_version(self, version: str) -> Sequence[WorkerInfo]:
+        """Let every drained worker of a version claim runs again; return those that had been drained."""
+        return await self._change_version("resume", version)
+
+    async def _change_version(self, verb: str, version: str) -> Sequence[WorkerInfo]:
+        answer = await self._http.change("POST", f"{PREFIX}/workers/{verb}", {"version": version})
+        return [parse(WorkerInfo, item) for item in answer["workers"]]
+
+    async def database_size(self) -> DatabaseSize:
+        """Return the size of the database, and of its tables, the largest first."""
+        return parse(DatabaseSize, await self._http.read(f"{PREFIX}/doctor/database"))
 
     async def overview(self) -> Mapping[str, Any]:
         """Return slots, running runs and queued runs as of one moment, as `GET /admin/workers/status` returns them."""

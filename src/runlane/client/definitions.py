@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runlane.client.http import PREFIX, Http, part
-from runlane.client.wire import ownership
+from runlane.client.wire import ownership, parse
+from runlane.domain.mcp_check import McpCheck
 
 
 class DefinitionCalls:
@@ -39,6 +40,12 @@ class DefinitionCalls:
         """Return a definition of a kind such as `orchestrations` or `mcp-servers`, current or in a version."""
         path = f"{PREFIX}/{part(kind.replace('_', '-'))}/{part(name)}"
         return await self._http.read(path, {"version": version, "tenant": tenant})
+
+    async def check_mcp_server(self, name: str, *, tenant: str | None = None) -> McpCheck:
+        """Connect the server to a stored MCP server, as agents do; return its tools, or why it cannot be used."""
+        query = "" if tenant is None else f"?tenant={part(tenant)}"
+        path = f"{PREFIX}/mcp-servers/{part(name)}/check{query}"
+        return parse(McpCheck, await self._http.change("POST", path))
 
     async def export_bundle(
         self,

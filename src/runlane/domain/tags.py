@@ -37,6 +37,11 @@ def schedule_mark(schedule_id: str) -> str:
     return f"{MARK}schedule:{schedule_id}"
 
 
+def fork_mark(run_id: str) -> str:
+    """Return the mark of the forks of a run."""
+    return f"{MARK}fork:{run_id}"
+
+
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags in order and without duplicates, if they are valid."""
     if not tags:

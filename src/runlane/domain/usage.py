@@ -1,4 +1,4 @@
-"""Usage of models: calls, tokens and cost by day, agent or model."""
+"""Usage of models: calls, tokens and cost by day, agent, model or tenant."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, with_config
 
-Group = Literal["day", "agent", "model"]
-GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
+from runlane.domain.run import Status
+from runlane.domain.wire import WIRE, Timestamp
+
+Group = Literal["day", "agent", "model", "tenant"]
+GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model", "tenant")
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """The usage of a group of calls: of a day, an agent or a model, which `key` names."""
+    """The usage of a group of calls: of a day, an agent, a model or a tenant, which `key` names."""
 
-    key: Annotated[str, Field(description="The day, the agent's id (empty: without an agent) or the model's name.")]
+    key: Annotated[
+        str,
+        Field(description="The day, the agent's id (empty: without an agent), the model's name or the tenant's id."),
+    ]
     calls: int
     tokens_in: int
     tokens_out: int
@@ -36,6 +42,34 @@ class UsageReport:
     group: Group
     usage: tuple[UsageRow, ...]
     total: UsageRow
+
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class ExpensiveRun:
+    """A run that has ended, and what its models have cost."""
+
+    id: Annotated[str, Field(alias="run_id")]
+    tenant: str
+    target: str
+    status: Status
+    ended_at_us: Annotated[Timestamp, Field(alias="ended_at")]
+    cost_usd: Annotated[float, Field(description="Of the calls whose price is known.")]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpensiveRuns:
+    """The runs that ended from the first day to the last one (UTC) and cost the most, the most expensive first."""
+
+    tenant: str | None
+    first: str
+    last: str
+    runs: tuple[ExpensiveRun, ...]
+    complete: Annotated[
+        bool,
+        Field(description="False if only the most expensive hours of the time were examined."),
+    ]
 
 
 def sum_used(used: Sequence[UsageRow]) -> UsageRow:

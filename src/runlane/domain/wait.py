@@ -95,6 +95,7 @@ class QuestionDetail:
     note: Annotated[str | None, Field(description="What the person who answered has noted.")] = None
 
 
+@with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class InboxCount:
     """The number of open questions."""
@@ -102,6 +103,9 @@ class InboxCount:
     total: int
     by_kind: Mapping[QuestionKind, int]
     exact: Annotated[bool, Field(description="False when there are more: counting stops at 1,000.")]
+    newest_at_us: Annotated[
+        Timestamp | None, Field(alias="newest_at", description="When the newest of the counted questions was opened.")
+    ] = None
 
 
 @with_config(WIRE)

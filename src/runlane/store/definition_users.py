@@ -1,20 +1,26 @@
-"""Which definitions reach another one. The pins of a definition name everything that its runs may use."""
+"""Which definitions reach another one, or refer to a secret.
+
+The pins of a definition name everything that its runs may use.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import and_, bindparam, select
 
+from runlane.domain.text import load_json
 from runlane.store.queue.search import escaped
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit
-from runlane.store.sql.schema import definitions
+from runlane.store.sql.schema import definition_versions, definitions
 from runlane.store.sql.statement import Row, Statement
 
 MAX_USERS: Final = 500
 
+_VERSION_KEY: Final = ("tenant", "kind", "id", "version")
 _d = definitions.c
+_v = definition_versions.c
 _USERS = Statement(
     "definitions_that_use",
     select(_d.kind, _d.id, _d.name)
@@ -29,7 +35,43 @@ _USERS = Statement(
 )
 
 
+_PINS = Statement(
+    "pins_of_definition",
+    select(_d.pins).where(
+        _d.tenant == bindparam("tenant"),
+        _d.removed_at.is_(None),
+        _d.kind == bindparam("kind"),
+        _d.id == bindparam("id"),
+    ),
+    purpose="Read what the runs of a definition may use.",
+)
+_REFERRERS = Statement(
+    "definitions_with_secret",
+    select(_d.kind, _d.id, _d.name)
+    .select_from(definitions.join(definition_versions, and_(*(_d[name] == _v[name] for name in _VERSION_KEY))))
+    .where(
+        _d.tenant == bindparam("tenant"),
+        _d.removed_at.is_(None),
+        _v.body.like(bindparam("pattern"), escape="\\"),
+    )
+    .order_by(_d.kind, _d.id)
+    .limit(lit(MAX_USERS)),
+    purpose="Find the definitions of a tenant that refer to a secret.",
+)
+
+
+async def find_secret_users(database: Database, tenant: str, name: str) -> list[Row]:
+    """Return kind, id and name of each current definition that refers to a secret."""
+    return list(await database.query(_REFERRERS, tenant=tenant, pattern=f"%{{secret.{escaped(name)}}}%"))
+
+
 async def find_users(database: Database, tenant: str, kind: str, name: str) -> list[Row]:
     """Return kind, id and name of each definition that reaches this one; not the definition itself."""
     rows = await database.query(_USERS, tenant=tenant, pattern=f'%"{escaped(f"{kind}:{name}")}"%')
     return [row for row in rows if (row["kind"], row["id"]) != (kind, name)]
+
+
+async def find_pins(database: Database, tenant: str, kind: str, name: str) -> list[str]:
+    """Return `kind:id` of everything that the runs of a definition may use; empty for a kind without runs."""
+    rows = await database.query(_PINS, tenant=tenant, kind=kind, id=name)
+    return [] if not rows or rows[0]["pins"] is None else list(load_json(rows[0]["pins"]))

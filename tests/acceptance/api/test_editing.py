@@ -74,7 +74,10 @@ async def test_a_definition_names_what_uses_it(idle_api: Api) -> None:
     await bring(api.parts.database, HELLO, OUTER, ARTICLE)
     used = (await api.get("/definitions/orchestrations/hello/used-by")).json()["used_by"]
     assert [(item["kind"], item["id"]) for item in used] == [("orchestration", "outer")]
-    assert (await api.get("/definitions/orchestrations/outer/used-by")).json()["used_by"] == []
+    outer = (await api.get("/definitions/orchestrations/outer/used-by")).json()
+    assert outer["used_by"] == []
+    assert {"kind": "orchestration", "id": "hello"} in outer["uses"]
+    assert {"kind": "orchestration", "id": "outer"} not in outer["uses"]
     problem_of(await api.get("/definitions/orchestrations/none/used-by"), 404, "unknown_definition")
 
 

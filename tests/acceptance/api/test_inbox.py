@@ -18,6 +18,7 @@ async def test_questions_are_filtered_and_counted(api: Api) -> None:
     whole = (await api.get("/inbox")).json()["questions"]
     assert {(item["run_id"], item["about"]) for item in whole} == {(article, "step"), (two, "step")}
     assert (await api.get("/inbox/count")).json() == {
+        "newest_at": max(item["opened_at"] for item in whole),
         "total": 3,
         "by_kind": {"step": 3, "approval": 0, "unknown_effect": 0, "budget": 0},
         "exact": True,

@@ -11,7 +11,7 @@ from runlane import Client, Forbidden, InvalidRequest, NotFound
 from runlane.domain.usage import UsageRow
 from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.store.access.tenants import create_tenant
-from runlane.store.sql.database import Session
+from runlane.store.sql.database import Session, read_clock
 from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
 from tests.acceptance.api.serving import API, Api
 from tests.harness import Store, eventually, new_run
@@ -111,10 +111,40 @@ async def test_usage_is_each_tenants_own(idle_api: Api) -> None:
     async with Client(idle_api.url, await idle_api.key()) as client:
         everything = await client.usage(group="agent")
         assert everything.total == UsageRow("total", 3, 300, 30, 2.5, 1)
+        assert [(row.key, row.calls) for row in (await client.usage(group="tenant")).usage] == [
+            ("acme", 1),
+            ("default", 2),
+        ]
         assert (await client.usage(tenant="default")).total.unpriced_calls == 1
         assert (await client.usage(first=date(2020, 1, 1), last=date(2020, 1, 2))).usage == ()
         with pytest.raises(InvalidRequest):
             await client.usage(first=date(2020, 1, 2), last=date(2020, 1, 1))
+
+
+async def test_the_most_expensive_runs_are_each_tenants_own(idle_api: Api) -> None:
+    database = idle_api.parts.database
+    store = Store(idle_api.parts.app.settings, database)
+    await create_tenant(database, "acme", actor="test")
+    for tenant, cost in (("default", 0.5), ("acme", 2.0), ("default", 1.5)):
+        run = await store.add(target="agent:writer", tenant=tenant)
+        now = await read_clock(database)
+        await store.sql(f"update runs set status = 'completed', ended_at = {now}, attempt = 1 where id = '{run}'")
+        await store.sql(
+            "insert into run_calls (run_id, path, key, attempt, kind, payload, tokens_in, tokens_out, cost_usd, at) "
+            f"values ('{run}', 'p', 'k', 1, 'model', '{{}}', 7, 3, {cost}, {now})"
+        )
+    async with Client(idle_api.url, await idle_api.key("viewer", "acme")) as client:
+        own = await client.expensive_runs()
+        assert [(run.tenant, run.cost_usd, run.tokens, run.status) for run in own.runs] == [
+            ("acme", 2.0, 10, "completed")
+        ]
+        assert (own.tenant, own.complete) == ("acme", True)
+        with pytest.raises(NotFound):
+            await client.expensive_runs(tenant="default")
+    async with Client(idle_api.url, await idle_api.key()) as client:
+        assert [run.cost_usd for run in (await client.expensive_runs()).runs] == [2.0, 1.5, 0.5]
+        assert [run.cost_usd for run in (await client.expensive_runs(tenant="default", limit=1)).runs] == [1.5]
+        assert (await client.expensive_runs(first=date(2020, 1, 1), last=date(2020, 1, 2))).runs == ()
 
 
 async def test_a_tenant_has_a_cap_per_day(idle_api: Api) -> None:

@@ -139,6 +139,22 @@ async def test_a_server_without_a_key_explains_what_to_do(settings: Settings) ->
                 await client.secrets.set("TOKEN", CANARY)
 
 
+async def test_the_definitions_that_refer_to_a_secret_are_listed(idle_api: Api) -> None:
+    servers = [
+        {"name": "one", "url": "https://one.example.com/mcp", "token": "{secret.A_TOKEN}"},
+        {"name": "two", "url": "https://two.example.com/mcp", "headers": {"X-Key": "{secret.AXTOKEN}"}},
+    ]
+    assert (await idle_api.post("/sync", {"mcp_servers": servers, "source": "tests"})).status_code == 200
+    used = (await idle_api.get("/secrets/A_TOKEN/used-by")).json()["used_by"]
+    assert [(item["kind"], item["id"]) for item in used] == [("mcp_server", "one")]
+    assert (await idle_api.get("/secrets/NONE/used-by")).json()["used_by"] == []
+    await create_tenant(idle_api.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await idle_api.key('developer', tenant='acme')}"}
+    assert (await idle_api.get("/secrets/A_TOKEN/used-by", headers=acme)).json()["used_by"] == []
+    viewer = {"Authorization": f"Bearer {await idle_api.key('viewer')}"}
+    problem_of(await idle_api.get("/secrets/A_TOKEN/used-by", headers=viewer), 403, "forbidden")
+
+
 async def test_secrets_that_definitions_miss_are_warnings(idle_api: Api) -> None:
     server = {"name": "hub", "server_type": "remote", "url": "https://example.com/mcp", "token": "{secret.HUB}"}
     report = (await idle_api.post("/sync", {"mcp_servers": [server]})).json()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from runlane import Client
 from runlane.api.services import WorkerOptions
 from runlane.app import App
 from runlane.store.access.tenants import create_tenant
@@ -46,6 +47,32 @@ async def test_a_drained_worker_claims_no_more_until_it_is_resumed(own_app: App)
         await api.post(f"/runs/{first}/cancel")
         actions = [entry["action"] for entry in (await api.get("/audit")).json()["entries"]]
         assert {"worker.drain", "worker.resume"} <= set(actions)
+
+
+async def test_all_workers_of_a_version_are_drained_at_once(idle_api: Api) -> None:
+    api = idle_api
+    store = Store(api.parts.app.settings, api.parts.database)
+    old, also_old, new, ended = [await store.worker() for _ in range(4)]
+    await store.sql(f"update workers set version = '0.0.9' where id in ('{old}', '{also_old}', '{ended}')")
+    await store.sql(f"update workers set status = 'offline', ended_at = 1 where id = '{ended}'")
+
+    async def statuses() -> dict[str, str]:
+        return {worker["worker_id"]: worker["status"] for worker in (await api.get("/workers")).json()["workers"]}
+
+    async with Client(api.url, await api.key()) as client:
+        drained = await client.admin.drain_version("0.0.9")
+        assert [worker.id for worker in drained] == sorted([old, also_old])
+        assert await statuses() == {old: "draining", also_old: "draining", new: "online"}
+        # Repeating changes nothing.
+        assert await client.admin.drain_version("0.0.9") == []
+        resumed = await client.admin.resume_version("0.0.9")
+        assert [worker.id for worker in resumed] == sorted([old, also_old])
+    assert set((await statuses()).values()) == {"online"}
+    entries = [(entry["action"], entry["subject"]) for entry in (await api.get("/audit")).json()["entries"]]
+    assert {(f"worker.{verb}", worker) for verb in ("drain", "resume") for worker in (old, also_old)} <= set(entries)
+    await create_tenant(api.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await api.key('operator', tenant='acme')}"}
+    problem_of(await api.post("/workers/drain", {"version": "0.0.9"}, headers=acme), 403, "forbidden")
 
 
 async def test_workers_are_drained_by_the_platform_alone(api: Api) -> None:

@@ -58,6 +58,8 @@ export interface ReadOptions<T> {
   /** Keep what is shown while the parameters change. */
   keep?: boolean
   pollMs?: number | false
+  /** Poll even while the page is hidden. */
+  background?: boolean
   staleMs?: number
   select?: (value: T) => T
 }
@@ -78,6 +80,7 @@ export function useApi<P extends PathsWith<'get'>>(
     enabled: options.enabled,
     placeholderData: options.keep ? (keepPreviousData as never) : undefined,
     refetchInterval: options.pollMs,
+    refetchIntervalInBackground: options.background,
     // Not undefined, which would replace the default by zero and read everything again that was read ahead.
     staleTime: options.staleMs ?? STALE_MS,
   })

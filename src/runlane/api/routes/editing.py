@@ -1,4 +1,4 @@
-"""Definitions, one at a time: check one, store it, and list what uses it and what its runs take."""
+"""Definitions, one at a time: check one, store it, connect to one, and list what uses it and what its runs take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, cast
 from fastapi import Depends, Header, Path, Query, Request
 
 from runlane.access.policy import tenant_to_use
-from runlane.api.auth import DefinitionsWrite, RunsRead
+from runlane.api.auth import DefinitionsWrite, RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.router import RawRouter
@@ -24,18 +24,21 @@ from runlane.api.schemas.editing import (
     UsedByList,
 )
 from runlane.api.schemas.fields import Name
-from runlane.api.serializers import JsonBody
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.catalog.sync import SyncedDefinition, SyncReport, sync_definitions
 from runlane.definitions.checks.environment import environment_of
 from runlane.definitions.files import FOLDERS
 from runlane.definitions.graph_view import graph_view
 from runlane.definitions.loader import LoadedDefinitions, parse_bodies
-from runlane.definitions.schema.definition import Kind, Orchestration
+from runlane.definitions.schema.definition import Kind, McpServer, Orchestration
+from runlane.definitions.versions import restore
 from runlane.domain.example_values import example_of
+from runlane.domain.mcp_check import McpCheck
+from runlane.domain.text import dump_json
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound
-from runlane.store.definition_users import find_users
+from runlane.store.definition_users import find_pins, find_users
 from runlane.store.definitions import find_definition
 
 router = RawRouter(tags=["definitions"])
@@ -68,6 +71,26 @@ async def check_definition(request: Request, principal: RunsRead, body: CheckDef
     findings = _findings([warning.to_dict() for warning in report.warnings], body.definition)
     valid = {"valid": True, "findings": findings, "version": outcome.version, "change": outcome.change}
     return JsonBody({**valid, "graph": await asyncio.to_thread(_graph, loaded, outcome.version)})
+
+
+@router.post("/mcp-servers/{name}/check", response_model=McpCheck, responses=answers(404, 429))
+async def check_mcp_server(
+    request: Request, principal: RunsWrite, name: DefinitionName, tenant: Tenant = None
+) -> ValueBody:
+    """Connect from this server to an MCP server, as agents do, and list its tools. Nothing is stored.
+
+    The tenant's secrets are sent as the definition says. A server that cannot be used is a result, not an error.
+    """
+    from runlane.tools.mcp.check import check_server
+
+    parts, owner = parts_of(request), tenant_to_use(principal, tenant)
+    found = await find_definition(parts.database, owner, "mcp_server", name)
+    server = cast("McpServer", restore("mcp_server", dump_json(dict(found.body))))
+    release = parts.searches.take(principal)
+    try:
+        return ValueBody(await check_server(parts.app.settings, parts.connection.vault.values, owner, server))
+    finally:
+        release()
 
 
 @changes.put("/definitions/{kind}/{name}", response_model=StoredDefinition, responses=answers(404, 409, 412, 413))
@@ -112,12 +135,16 @@ async def put_definition(
 async def get_users(
     request: Request, principal: RunsRead, kind: KindPath, name: DefinitionName, tenant: Tenant = None
 ) -> JsonBody:
-    """List the definitions whose runs may use this one, at most 500."""
+    """List the definitions whose runs may use this one, at most 500, and those that its own runs may use."""
     database, owner = parts_of(request).database, tenant_to_use(principal, tenant)
     _, singular = _folder(kind)
     await find_definition(database, owner, singular, name)
     found = await find_users(database, owner, singular, name)
-    return JsonBody({"used_by": [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]})
+    own = f"{singular}:{name}"
+    pinned = sorted(key for key in await find_pins(database, owner, singular, name) if key != own)
+    uses = [dict(zip(("kind", "id"), key.split(":", 1), strict=True)) for key in pinned]
+    used_by = [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]
+    return JsonBody({"used_by": used_by, "uses": uses})
 
 
 @router.get("/orchestrations/{name}/input", response_model=InputForm, responses=answers(404))

@@ -112,6 +112,7 @@ async def get_export(
     text: Annotated[Name | None, Query()] = None,
     parent: Annotated[Name | None, Query()] = None,
     schedule_id: Annotated[Name | None, Query()] = None,
+    forked_from: Annotated[Name | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED)] = MAX_EXPORTED,
 ) -> Response:
     """Download the matching runs without inputs and results, up to 100,000, with the filters of the list."""
@@ -127,6 +128,7 @@ async def get_export(
         text=text,
         parent=parent,
         schedule_id=schedule_id,
+        forked_from=forked_from,
     )
     as_csv = format == "csv"
     parts = parts_of(request)

@@ -11,13 +11,15 @@ from runlane.api.auth import WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.router import RawRouter
 from runlane.api.schemas.health import Diagnosis
-from runlane.api.serializers import JsonBody
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.diagnosis.checks import check_secrets, check_webhooks, check_work
 from runlane.diagnosis.finding import Finding, Level
+from runlane.domain.database_size import DatabaseSize
 from runlane.domain.wire import to_dict
 from runlane.store.access.servers import list_servers
 from runlane.store.sql.migrations import HEAD
+from runlane.store.sql.table_sizes import read_sizes
 
 router = RawRouter(tags=["system"])
 
@@ -46,6 +48,13 @@ async def get_doctor(request: Request, principal: WorkersView) -> JsonBody:
             "servers": [to_dict(server) for server in await list_servers(database)],
         }
     )
+
+
+@router.get("/doctor/database", response_model=DatabaseSize, responses=answers())
+async def get_database_size(request: Request, principal: WorkersView) -> ValueBody:
+    """Return the size of the database and of its tables, for platform admins."""
+    require_platform(principal)
+    return ValueBody(await read_sizes(parts_of(request).database))
 
 
 def _bus(parts: Services) -> Finding:

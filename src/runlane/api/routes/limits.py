@@ -21,10 +21,11 @@ from runlane.api.services import Services, parts_of
 from runlane.domain.access import PLATFORM_ADMIN, Permission, Principal
 from runlane.domain.quota import QuotaUse
 from runlane.domain.rate_limit import CredentialLimits, LimitChange
-from runlane.domain.usage import Group, UsageReport, sum_used
+from runlane.domain.usage import ExpensiveRuns, Group, UsageReport, sum_used
 from runlane.errors import InvalidRequest, NotFound
 from runlane.rate_limits.usage import read_occupancy
 from runlane.store.access.quotas import read_quotas, server_quotas, set_quota
+from runlane.store.queue.expensive_runs import read_expensive_runs
 from runlane.store.rate_limits.limits import reset_limits, set_limits
 from runlane.store.usage import read_usage
 
@@ -34,6 +35,8 @@ changes = RawRouter(tags=["limits and usage"], route_class=IdempotentRoute, depe
 Credential = Annotated[
     str, Path(description="The credential, such as openai or openai@acme.", examples=["openai"], max_length=200)
 ]
+FirstDay = Annotated[date | None, Query(alias="from", description="The first day (UTC); 30 days ago if empty.")]
+LastDay = Annotated[date | None, Query(alias="to", description="The last day (UTC); today if empty.")]
 _DEFAULT_DAYS = 30
 _MAX_DAYS = 3660
 
@@ -103,18 +106,39 @@ async def get_usage(
     request: Request,
     principal: RunsRead,
     tenant: Annotated[Name | None, Query()] = None,
-    first: Annotated[date | None, Query(alias="from", description="The first day (UTC); 30 days ago if empty.")] = None,
-    last: Annotated[date | None, Query(alias="to", description="The last day (UTC); today if empty.")] = None,
+    first: FirstDay = None,
+    last: LastDay = None,
     group: Annotated[Group, Query(description="The dimension of the sums.")] = "day",
 ) -> ValueBody:
-    """Return the usage of models per day, agent or model."""
+    """Return the usage of models per day, agent, model or tenant."""
     only = tenant_to_list(principal, tenant)
+    since, to = _days(first, last)
+    used = await read_usage(parts_of(request).database, only, since, to, group)
+    return ValueBody(UsageReport(only, since.isoformat(), to.isoformat(), group, tuple(used), sum_used(used)))
+
+
+@router.get("/usage/runs", response_model=ExpensiveRuns, responses=answers(404))
+async def get_expensive_runs(
+    request: Request,
+    principal: RunsRead,
+    tenant: Annotated[Name | None, Query()] = None,
+    first: FirstDay = None,
+    last: LastDay = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> ValueBody:
+    """Return the ended runs whose models cost the most, the most expensive first."""
+    only = tenant_to_list(principal, tenant)
+    since, to = _days(first, last)
+    return ValueBody(await read_expensive_runs(parts_of(request).database, only, since, to, limit))
+
+
+def _days(first: date | None, last: date | None) -> tuple[date, date]:
+    """Return the first and the last day of a report."""
     to = last or datetime.now(UTC).date()
     since = first or to - timedelta(days=_DEFAULT_DAYS)
     if since > to or (to - since).days > _MAX_DAYS:
         raise InvalidRequest(f"from={since} to={to} must be days in this order, at most {_MAX_DAYS} apart.")
-    used = await read_usage(parts_of(request).database, only, since, to, group)
-    return ValueBody(UsageReport(only, since.isoformat(), to.isoformat(), group, tuple(used), sum_used(used)))
+    return since, to
 
 
 def _concerns(principal: Principal, credential: str) -> bool:

@@ -51,14 +51,15 @@ async def list_runs(
     tag: Annotated[list[Tag] | None, Query(max_length=MAX_TAGS, description="Repeat for runs that have all.")] = None,
     parent: Annotated[Name | None, Query(description="The run that started them as tools.")] = None,
     schedule_id: Annotated[Name | None, Query(description="The schedule that started them.")] = None,
+    forked_from: Annotated[Name | None, Query(description="The run that they were forked from.")] = None,
     ids: Annotated[list[Name] | None, Query(max_length=MAX_IDS, description="These runs. Repeat for several.")] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
     """Find runs, newest first.
 
-    Statuses, target, lane, key, session, tag, schedule and parent have indexes. A page checks other filters, and those
-    beside a key, a tag or a schedule, on at most 10,000 runs; then it is `truncated` and has a cursor.
+    Statuses, target, lane, key, session, tag, schedule, forks and parent have indexes. A page checks other filters, and
+    those beside a key, a tag, a schedule or forks, on at most 10,000 runs; then it is `truncated` and has a cursor.
     """
     wanted = RunFilter(
         statuses=tuple(status or ()),
@@ -74,6 +75,7 @@ async def list_runs(
         parent=parent,
         ids=tuple(ids or ()),
         schedule_id=schedule_id,
+        forked_from=forked_from,
     )
     parts = parts_of(request)
     async with parts.searches.turn(principal) if text is not None else nullcontext():

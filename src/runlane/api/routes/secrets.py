@@ -13,11 +13,12 @@ from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.router import RawRouter
 from runlane.api.schemas.fields import MAX_PAGE, Name
-from runlane.api.schemas.secrets import SECRETS, PutSecret, RotateSecrets
+from runlane.api.schemas.secrets import SECRETS, PutSecret, RotateSecrets, SecretUsers
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.secret import NAME_PATTERN, RotatedSecrets, Secret
 from runlane.store.access.secrets import list_secrets
+from runlane.store.definition_users import find_secret_users
 
 router = RawRouter(tags=["secrets"])
 changes = RawRouter(tags=["secrets"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -42,6 +43,15 @@ async def get_secrets(
     owner = tenant_to_use(principal, tenant)
     found = await list_secrets(parts_of(request).database, owner, after=cursor, limit=limit)
     return SECRETS.page(found, limit)
+
+
+@router.get("/secrets/{name}/used-by", response_model=SecretUsers, responses=answers(404))
+async def get_secret_users(
+    request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None
+) -> JsonBody:
+    """List the definitions that refer to a secret, whether it exists or not; at most 500."""
+    found = await find_secret_users(parts_of(request).database, tenant_to_use(principal, tenant), name)
+    return JsonBody({"used_by": [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]})
 
 
 @changes.put("/secrets/{name}", response_model=Secret, responses=answers(404, 409, 413))

@@ -1,4 +1,4 @@
-"""One worker: what it executes, and draining it from outside."""
+"""One worker: what it executes; and draining workers from outside, one or all of a version."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.router import RawRouter
-from runlane.api.schemas.workers import WorkerDetail
+from runlane.api.schemas.lanes import WORKERS
+from runlane.api.schemas.workers import WorkerDetail, WorkerVersion
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.views import WorkerInfo
 from runlane.domain.wire import to_dict
-from runlane.store.queue.worker_drain import find_worker, losses_of_worker, running_of_worker, set_draining
+from runlane.store.queue.worker_drain import (
+    find_worker,
+    losses_of_worker,
+    running_of_worker,
+    set_draining,
+    set_draining_of_version,
+)
 
 router = RawRouter(tags=["lanes and workers"])
 changes = RawRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -37,6 +44,18 @@ async def get_worker(request: Request, principal: WorkersView, worker_id: Worker
     return JsonBody({"worker": to_dict(worker), "run_ids": run_ids, "losses": [to_dict(loss) for loss in losses]})
 
 
+@changes.post("/workers/drain", response_model=WORKERS.schema, responses=answers())
+async def drain_version(request: Request, principal: WorkersManage, body: WorkerVersion) -> JsonBody:
+    """Drain every live worker of a version; return those that were not draining yet."""
+    return await _set_version(request, principal, body.version, draining=True)
+
+
+@changes.post("/workers/resume", response_model=WORKERS.schema, responses=answers())
+async def resume_version(request: Request, principal: WorkersManage, body: WorkerVersion) -> JsonBody:
+    """Let every drained worker of a version claim runs again; return those that had been drained."""
+    return await _set_version(request, principal, body.version, draining=False)
+
+
 @changes.post("/workers/{worker_id}/drain", response_model=WorkerInfo, responses=answers(404, 409))
 async def drain_worker(request: Request, principal: WorkersManage, worker_id: WorkerId) -> ValueBody:
     """Let a worker finish its runs and claim no more, from its next heartbeat on. Its process continues."""
@@ -47,6 +66,15 @@ async def drain_worker(request: Request, principal: WorkersManage, worker_id: Wo
 async def resume_worker(request: Request, principal: WorkersManage, worker_id: WorkerId) -> ValueBody:
     """Let a drained worker claim runs again."""
     return await _set(request, principal, worker_id, draining=False)
+
+
+async def _set_version(request: Request, principal: WorkersManage, version: str, *, draining: bool) -> JsonBody:
+    require_platform(principal)
+    database = parts_of(request).database
+    changed = await set_draining_of_version(
+        database, version, draining=draining, actor=principal.actor, tenant=principal.tenant
+    )
+    return WORKERS.all(changed)
 
 
 async def _set(request: Request, principal: WorkersManage, worker_id: str, *, draining: bool) -> ValueBody:

@@ -87,6 +87,7 @@ class BulkFilter(RequestModel):
     accepted_before: Moment | None = Field(default=None, description="RFC 3339; before this moment.")
     tags: list[Tag] | None = Field(default=None, min_length=1, max_length=20, description="Runs that have all of them.")
     schedule_id: Name | None = Field(default=None, description="The schedule that started them.")
+    forked_from: Name | None = Field(default=None, description="The run that they were forked from.")
     text: Name | None = Field(default=None, description="Part of the id, target, ordering key or progress note.")
     parent: Name | None = Field(default=None, description="The run that started them as tools.")
     worker: Name | None = Field(default=None, description="The worker that executed them last.")

@@ -61,17 +61,25 @@ class StoredDefinition(ResponseModel):
 
 
 class UsedBy(ResponseModel):
-    """A definition that reaches another one."""
+    """A definition that uses something."""
 
     kind: str
     id: str
     name: str
 
 
+class Uses(ResponseModel):
+    """A definition that another one uses."""
+
+    kind: str
+    id: str
+
+
 class UsedByList(ResponseModel):
-    """The definitions that reach a definition, directly or through others."""
+    """The definitions that a definition is connected to, directly or through others."""
 
     used_by: list[UsedBy]
+    uses: list[Uses] = Field(description="What its runs may use.")
 
 
 class InputForm(ResponseModel):

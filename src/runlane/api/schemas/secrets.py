@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from runlane.api.schemas.fields import Name, RequestModel, text_only
+from runlane.api.schemas.editing import UsedBy
+from runlane.api.schemas.fields import Name, RequestModel, ResponseModel, text_only
 from runlane.api.schemas.listing import Listing
 from runlane.domain.secret import MAX_BYTES, MIN_CHARACTERS, Secret
 
@@ -24,6 +25,12 @@ class PutSecret(RequestModel):
 
     value: Value = Field(description="At least 8 characters and at most 64 KiB. It is never shown again.")
     tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
+
+
+class SecretUsers(ResponseModel):
+    """The definitions that refer to a secret."""
+
+    used_by: list[UsedBy]
 
 
 SECRETS = Listing("secrets", Secret, cursor="name")

@@ -1,11 +1,17 @@
-"""One worker."""
+"""Workers: one, and all of a version."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from runlane.api.schemas.fields import ResponseModel
+from runlane.api.schemas.fields import Name, RequestModel, ResponseModel
 from runlane.domain.views import WorkerInfo, WorkerLoss
+
+
+class WorkerVersion(RequestModel):
+    """Names the workers of a version."""
+
+    version: Name = Field(description="As `GET /workers` returns it.", examples=["0.1.0"])
 
 
 class WorkerDetail(ResponseModel):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from sqlalchemy import bindparam, exists, select
 
 from runlane.domain.run import Accepted, RunHook
+from runlane.domain.tags import fork_mark
 from runlane.errors import NotFound, RunNotFound
 from runlane.store.orchestration.steps import COPY_STEPS
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.dead_letters import letter_replaced
 from runlane.store.queue.limit_gate import accept_locks
+from runlane.store.queue.tags import add_tags
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.schema import chat_turns, run_inputs, run_steps, runs
 from runlane.store.sql.statement import Row, Statement
@@ -89,6 +91,7 @@ async def repeat_in(
     if not verdict.replayed:
         if before is not None:
             await session.fetch(COPY_STEPS, [(source, new_run.id, before)])
+            await add_tags(session, [(new_run.tenant, new_run.id, (fork_mark(source),))])
         if new_run.hooks & RunHook.DEAD_LETTER:
             await letter_replaced(session, source, new_run.id, actor)
     return verdict

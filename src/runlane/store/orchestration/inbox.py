@@ -14,7 +14,7 @@ from typing import cast as cast_to
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, func, or_, select, update
 
-from runlane.domain.wait import QuestionKind, question_kind
+from runlane.domain.wait import InboxCount, QuestionKind, question_kind
 from runlane.errors import Conflict, NotFound
 from runlane.store.orchestration.waits import Wait, wait_of
 from runlane.store.sql.database import Database, Session
@@ -64,7 +64,7 @@ _INBOX = Statement(
 )
 _PATHS = Statement(
     "inbox_paths",
-    select(_w.path).select_from(_of_open_runs).where(*_open).limit(lit(MAX_COUNTED + 1)),
+    select(_w.path, _w.opened_at).select_from(_of_open_runs).where(*_open).limit(lit(MAX_COUNTED + 1)),
     purpose="Read the paths of open questions to people, to count them by kind.",
 )
 _one = (_w.run_id == bindparam("run_id"), _w.path == bindparam("path"), _w.kind == lit("human"))
@@ -156,11 +156,13 @@ async def read_inbox(
             return found, wait_of(rows[-1])
 
 
-async def count_inbox(database: Database, tenant: str | None) -> tuple[dict[QuestionKind, int], bool]:
-    """Return the number of open questions of each kind, and whether all were counted."""
+async def count_inbox(database: Database, tenant: str | None) -> InboxCount:
+    """Return the number of open questions of each kind, up to a bound."""
     rows = await database.query(_PATHS, tenant=tenant)
     counts = Counter(question_kind(row["path"]) for row in rows[:MAX_COUNTED])
-    return {kind: counts[kind] for kind in QuestionKind}, len(rows) <= MAX_COUNTED
+    newest = max((row["opened_at"] for row in rows), default=None)
+    by_kind = {kind: counts[kind] for kind in QuestionKind}
+    return InboxCount(counts.total(), by_kind, len(rows) <= MAX_COUNTED, newest)
 
 
 async def find_question(database: Database, run_id: str, path: str) -> Wait:

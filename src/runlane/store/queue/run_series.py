@@ -92,7 +92,7 @@ _ACCEPTED = Statement(
     .group_by(runs.c.tenant, runs.c.lane, runs.c.target),
     purpose="Count the runs that were accepted within a time, by tenant, lane and target.",
 )
-_has_steps = or_(
+HAS_STEPS = or_(
     func.substr(runs.c.target, 1, len(ORCHESTRATION)) == bindparam("orchestration", type_=Text()),
     func.substr(runs.c.target, 1, len(AGENT)) == bindparam("agent", type_=Text()),
 )
@@ -106,7 +106,7 @@ _COSTS = Statement(
         func.coalesce(func.sum(run_calls.c.tokens_in + run_calls.c.tokens_out), lit(0)).label("tokens"),
     )
     .select_from(runs.join(run_calls, run_calls.c.run_id == runs.c.id))
-    .where(runs.c.ended_at.is_not(None), runs.c.ended_at >= _from, runs.c.ended_at < _to, _has_steps)
+    .where(runs.c.ended_at.is_not(None), runs.c.ended_at >= _from, runs.c.ended_at < _to, HAS_STEPS)
     .group_by(runs.c.tenant, runs.c.lane, runs.c.target),
     purpose="Sum what the runs that ended within a time have used of models.",
 )

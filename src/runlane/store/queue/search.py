@@ -15,7 +15,7 @@ from sqlalchemy import Integer, bindparam, func, select
 
 from runlane.domain.ids import run_id_at, run_id_range
 from runlane.domain.run import Run, Status
-from runlane.domain.tags import schedule_mark
+from runlane.domain.tags import fork_mark, schedule_mark
 from runlane.domain.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.errors import RunNotFound
 from runlane.store.queue.claim_survey import all_ready
@@ -45,7 +45,8 @@ MAX_SKEW_US: Final = 600 * 1_000_000
 class RunFilter:
     """Selects runs; a field that is None or empty matches every run. An ordering key belongs to one tenant.
 
-    A run must have all of `tags`. `parent` is the run that started it as a tool, `schedule_id` the schedule that did.
+    A run must have all of `tags`. `parent` is the run that started it as a tool, `schedule_id` the schedule that did,
+    `forked_from` the run that it was forked from.
     `id_prefix` must fulfil `is_run_id_prefix`. `session_id` is the chat session of the runs; `roots_only` leaves out
     runs that others started as tools.
     """
@@ -63,6 +64,7 @@ class RunFilter:
     parent: str | None = None
     ids: tuple[str, ...] = ()
     schedule_id: str | None = None
+    forked_from: str | None = None
     worker_id: str | None = None
     session_id: str | None = None
     error_code: str | None = None
@@ -75,7 +77,9 @@ class RunFilter:
     @property
     def marks(self) -> tuple[str, ...]:
         """Return the tags and marks that a run must have, the most selective first."""
-        return self.tags if self.schedule_id is None else (schedule_mark(self.schedule_id), *self.tags)
+        forks = () if self.forked_from is None else (fork_mark(self.forked_from),)
+        scheduled = () if self.schedule_id is None else (schedule_mark(self.schedule_id),)
+        return (*forks, *scheduled, *self.tags)
 
     @property
     def index(self) -> RunIndex:
@@ -103,7 +107,8 @@ class RunFilter:
             case RunIndex.KEY:
                 found = replace(found, ordering_key=self.ordering_key)
             case RunIndex.TAG:
-                found = replace(found, schedule_id=self.schedule_id)
+                found = replace(found, forked_from=self.forked_from)
+                found = found if found.marks else replace(found, schedule_id=self.schedule_id)
                 found = found if found.marks else replace(found, tags=self.tags[:1])
             case RunIndex.TARGET | RunIndex.LANE | RunIndex.TARGET_AND_LANE:
                 found = replace(found, target=self.target, lane=self.lane)

@@ -1,4 +1,4 @@
-"""One worker: what it executes and has lost. Drain it: it finishes its runs and claims no more, until that is undone.
+"""One worker: what it executes and has lost. Drain workers: they finish their runs and claim no more, until resumed.
 
 The request is a column of the worker's row, which its next heartbeat reads. The status stays `online` for the claim,
 which would otherwise count the worker as lost; readers see `draining`.
@@ -6,7 +6,7 @@ which would otherwise count the worker as lost; readers see `draining`.
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import Text, bindparam, func, select, update
 
 from runlane.domain.run import Status
 from runlane.domain.views import WorkerInfo, WorkerLoss
@@ -33,6 +33,23 @@ _CANCEL = Statement(
     "cancel_drain",
     update(workers).where(_by_id, workers.c.status.in_(LIVE)).values(drain_requested_at=None).returning(workers),
     purpose="Let a worker claim runs again.",
+)
+_of_version = workers.c.version == bindparam("version", type_=Text())
+_REQUEST_VERSION = Statement(
+    "request_drain_of_version",
+    update(workers)
+    .where(_of_version, workers.c.status.in_(LIVE), workers.c.drain_requested_at.is_(None))
+    .values(drain_requested_at=now_us())
+    .returning(workers),
+    purpose="Request that the workers of a version claim no more runs.",
+)
+_CANCEL_VERSION = Statement(
+    "cancel_drain_of_version",
+    update(workers)
+    .where(_of_version, workers.c.status.in_(LIVE), workers.c.drain_requested_at.is_not(None))
+    .values(drain_requested_at=None)
+    .returning(workers),
+    purpose="Let the drained workers of a version claim runs again.",
 )
 _FIND = Statement("find_worker", select(workers).where(_by_id), purpose="Read one worker.")
 _RUNS = Statement(
@@ -78,6 +95,22 @@ async def set_draining(database: Database, worker_id: str, *, draining: bool, ac
         for row in await session.fetch(_FIND, worker_id=worker_id):
             raise Conflict(f"The worker {worker_id} is {row['status']}. Only a live worker can be drained.")
         raise _no_worker(worker_id)
+
+    return await database.transact(work)
+
+
+async def set_draining_of_version(
+    database: Database, version: str, *, draining: bool, actor: str, tenant: str
+) -> list[WorkerInfo]:
+    """Drain or resume the live workers of a version; return those that this changes. Repeating is harmless."""
+
+    async def work(session: Session) -> list[WorkerInfo]:
+        rows = await session.fetch(_REQUEST_VERSION if draining else _CANCEL_VERSION, version=version)
+        changed = sorted((worker_of(row) for row in rows), key=lambda worker: worker.id)
+        action = "worker.drain" if draining else "worker.resume"
+        for worker in changed:
+            await append_audit(session, actor=actor, tenant=tenant, action=action, subject=worker.id)
+        return changed
 
     return await database.transact(work)
 

@@ -64,7 +64,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     const pasted = pathOfId(text)
     if (pasted !== null) return [{ label: pasted.label, icon: ArrowRight, onSelect: () => navigate(pasted.path) }]
     const found = [...pageCommands(), ...pages, ...hits].filter((command) => matches(command, text))
-    if (text.trim() !== '') found.push({ label: `Find runs with “${text.trim()}”`, icon: ArrowRight, onSelect: () => navigate(`/runs?text=${encodeURIComponent(text.trim())}`) })
+    if (text.trim() !== '') found.push({ label: `Find runs with “${text.trim()}”`, icon: ArrowRight, onSelect: () => navigate(`/runs?text=${encodeURIComponent(text.trim())}&children=yes`) })
     return found.slice(0, 50)
   }, [text, may, navigate, hits])
 

@@ -50,7 +50,7 @@ export function pathOfHit(kind: string, id: string): string {
     session: `/chat/${name}`,
     conversation: `/chat/${name}`,
     schedule: `/schedules/${name}`,
-    task: `/runs?target=${name}&window=all`,
+    task: `/runs?target=${name}&window=all&children=yes`,
   }
   return paths[kind] ?? `/definitions/${kind.replaceAll('_', '-')}s/${name}`
 }

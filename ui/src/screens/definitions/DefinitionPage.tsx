@@ -17,6 +17,7 @@ import { Page, PageHeader } from '@/parts/Panel'
 import { Tabs } from '@/parts/Tabs'
 import { Time } from '@/parts/Time'
 import { download } from '@/screens/runs/exportRows'
+import { ConnectionTab } from './ConnectionTab'
 import { DefinitionGraph } from './DefinitionGraph'
 import { isKind, type Kind, KINDS, targetOfDefinition } from './kinds'
 import { useDefinition } from './useDefinitions'
@@ -41,18 +42,19 @@ function DefinitionView({ kind, id }: { kind: Kind; id: string }) {
           >
             {target !== null && may('runs:write') && <ButtonLink look="main" icon={Play} to={`/start?target=${encodeURIComponent(target)}`}>Start a run</ButtonLink>}
             {kind === 'agents' && may('runs:write') && <ButtonLink icon={MessagesSquare} to={`/chat?new=1&agent=${encodeURIComponent(id)}`}>Chat</ButtonLink>}
-            {target !== null && <ButtonLink to={`/runs?target=${encodeURIComponent(target)}&window=all`}>Its runs</ButtonLink>}
+            {target !== null && <ButtonLink to={`/runs?target=${encodeURIComponent(target)}&window=all&children=yes`}>Its runs</ButtonLink>}
             {may('definitions:write') && <ButtonLink icon={Pencil} to={`/definitions/${kind}/${encodeURIComponent(id)}/edit`}>Edit</ButtonLink>}
             <Button icon={Download} onClick={() => download(`${id.replace(/[^\w.-]/g, '_')}.json`, formatJson(found.definition), 'application/json')}>Download JSON</Button>
             <CopyRead path={path} cli={kind === 'orchestrations' ? asCli('graph', id) : asCli('bundle', 'export')} />
           </PageHeader>
           {typeof found.definition.description === 'string' && found.definition.description !== '' && <p className="max-w-[900px] break-words text-soft">{visible(found.definition.description)}</p>}
-          <Tabs label="Views of the definition" selected={tab} link={(next) => address.link({ tab: next })} tabs={[...(kind === 'orchestrations' ? [{ id: 'graph', label: 'Graph' }] : []), { id: 'json', label: 'JSON' }, { id: 'versions', label: 'Versions' }, { id: 'uses', label: 'Used by' }]} />
+          <Tabs label="Views of the definition" selected={tab} link={(next) => address.link({ tab: next })} tabs={[...(kind === 'orchestrations' ? [{ id: 'graph', label: 'Graph' }] : []), { id: 'json', label: 'JSON' }, { id: 'versions', label: 'Versions' }, { id: 'uses', label: 'Dependencies' }, ...(kind === 'mcp-servers' ? [{ id: 'connection', label: 'Connection' }] : [])]} />
           <section className="min-h-0 flex-1 overflow-y-auto rounded-lg border border-line bg-surface">
             {tab === 'graph' && kind === 'orchestrations' && <DefinitionGraph id={id} version={version} selected={address.get('step')} onSelect={(step) => address.set({ step })} />}
             {tab === 'json' && <div className="p-3"><JsonView value={found.definition} label="the definition" openDepth={3} /></div>}
             {tab === 'versions' && <VersionsTab kind={kind} id={id} address={address} />}
             {tab === 'uses' && <UsesTab kind={kind} id={id} />}
+            {tab === 'connection' && kind === 'mcp-servers' && <ConnectionTab id={id} />}
           </section>
         </>
       )}

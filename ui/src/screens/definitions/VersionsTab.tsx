@@ -36,7 +36,7 @@ export function VersionsTab({ kind, id, address }: { kind: Kind; id: string; add
                   <code className="font-mono text-xs" title={version.version}>{version.version.slice(0, 8)}</code>
                   {version.current && <Chip tone="ok">current</Chip>}
                   <span className="text-soft"><Time at={version.created_at} style="relative" /></span>
-                  {target !== null && <ButtonLink small to={`/runs?target=${encodeURIComponent(target)}&window=all`}>Runs</ButtonLink>}
+                  {target !== null && <ButtonLink small to={`/runs?target=${encodeURIComponent(target)}&window=all&children=yes`}>Runs</ButtonLink>}
                   <ButtonLink small to={address.link({ tab: 'json', version: version.version })}>JSON</ButtonLink>
                 </li>
               ))}

@@ -1,10 +1,14 @@
 /* Filters of the inbox. They are in the URL. */
+import { Bell, BellRing } from 'lucide-react'
 import { useApi } from '@/api/query'
 import { type Address } from '@/app/address'
+import { noticesRefused, switchNotices, useNotifies } from '@/app/inboxNotices'
 import { useTenantParam } from '@/app/tenant'
 import { formatCount } from '@/format/number'
+import { IconButton } from '@/parts/Button'
 import { cx } from '@/parts/classes'
 import { Select, TextInput } from '@/parts/form/Field'
+import { notify } from '@/parts/Notices'
 import { KIND_NAMES, kindText } from './kinds'
 
 function TextFilter({ address, name, label }: { address: Address; name: string; label: string }) {
@@ -21,13 +25,22 @@ function TextFilter({ address, name, label }: { address: Address; name: string; 
   )
 }
 
+function NoticeSwitch() {
+  const on = useNotifies()
+  const refused = noticesRefused()
+  const label = refused ?? (on ? 'Desktop notifications are on. Switch them off.' : 'Show a desktop notification for each new question')
+  const toggle = () => void switchNotices(!on).then((now) => notify(now ? 'New questions show a desktop notification.' : on ? 'Desktop notifications are off.' : 'The browser did not allow notifications.'))
+  return <IconButton label={label} icon={on ? BellRing : Bell} aria-pressed={on} disabled={refused !== null} onClick={toggle} className="absolute top-1 right-1" />
+}
+
 export function InboxFilters({ address }: { address: Address }) {
   const count = useApi('/api/v2/inbox/count', { query: useTenantParam() }, { topics: ['inbox'] })
   const chosen = address.all('about')
   const toggle = (about: string) => address.set({ about: chosen.includes(about) ? chosen.filter((other) => other !== about) : [...chosen, about] })
   return (
-    <div className="flex flex-col gap-2 border-b border-line p-2">
-      <div role="group" aria-label="Kinds of questions" className="flex flex-wrap gap-1">
+    <div className="relative flex flex-col gap-2 border-b border-line p-2">
+      <NoticeSwitch />
+      <div role="group" aria-label="Kinds of questions" className="flex flex-wrap gap-1 pr-8">
         {KIND_NAMES.map((about) => {
           const number = count.data?.by_kind[about] ?? 0
           const { word, icon: Icon, meaning } = kindText(about)

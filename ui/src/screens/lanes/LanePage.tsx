@@ -1,17 +1,19 @@
 /* One lane: slots, holds, settings, kinds, and links to its runs. */
-import { OctagonPause, Settings2, Split, X } from 'lucide-react'
+import { CircleX, OctagonPause, Settings2, Split, X } from 'lucide-react'
+import { useState } from 'react'
 import { Link, useLocation, useParams } from 'wouter'
 import { useApi } from '@/api/query'
 import type { Lane } from '@/api/types'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
+import { useTenantParam } from '@/app/tenant'
 import { asCli } from '@/format/command'
 import { formatCount } from '@/format/number'
 import { visible } from '@/format/text'
 import { type Action, request } from '@/parts/action/action'
 import { ActionButton } from '@/parts/action/ActionButtons'
 import { field, FormAction } from '@/parts/action/FormAction'
-import { ButtonLink } from '@/parts/Button'
+import { Button, ButtonLink } from '@/parts/Button'
 import { TONE_TEXT } from '@/parts/classes'
 import { CopyRead } from '@/parts/CopyRead'
 import { Loaded } from '@/parts/Loading'
@@ -19,6 +21,7 @@ import { Meter } from '@/parts/Meter'
 import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
 import { Throughput } from '@/screens/overview/Throughput'
+import { BulkDialog } from '@/screens/runs/BulkDialog'
 import { deleteLaneAction, enableAction, holdAction, releaseHoldAction, settingsAction } from './laneActions'
 import { LaneState } from './LanesPage'
 import { verdictOf } from './verdict'
@@ -102,13 +105,25 @@ function Holds({ lane, manage }: { lane: Lane; manage: boolean }) {
   )
 }
 
+/** Cancel the queued runs that the reader may see; the server counts them before anything happens. */
+function CancelQueued({ lane }: { lane: Lane }) {
+  const [open, setOpen] = useState(false)
+  const { tenant } = useTenantParam()
+  return (
+    <>
+      <Button small look="danger" icon={CircleX} refused={lane.queued === 0 ? 'No run is queued in this lane.' : null} onClick={() => setOpen(true)}>Cancel queued runs</Button>
+      {open && <BulkDialog action="cancel" subject={`the queued runs of the lane ${lane.name}`} selected={{ filter: { lane: lane.name, status: ['queued'], tenant } }} onClose={() => setOpen(false)} />}
+    </>
+  )
+}
+
 function LaneView({ lane }: { lane: Lane }) {
   const { may } = useSession()
   const [, navigate] = useLocation()
   const manage = may('workers:manage')
   const workers = useApi('/api/v2/workers', {}, { topics: ['workers'] })
   const { text, tone } = verdictOf(lane, workers.data?.workers)
-  const runs = (status: string) => `/runs?lane=${encodeURIComponent(lane.name)}&status=${status}&window=all`
+  const runs = (status: string) => `/runs?lane=${encodeURIComponent(lane.name)}&status=${status}&window=all&children=yes`
   return (
     <>
       <PageHeader title={<span className="flex items-center gap-2">Lane {lane.name} <LaneState lane={lane} /></span>} note={<span className={TONE_TEXT[tone]}>{text}</span>}>
@@ -135,6 +150,7 @@ function LaneView({ lane }: { lane: Lane }) {
           <ButtonLink small to={runs('running')}>Running runs</ButtonLink>
           <ButtonLink small to={runs('queued')}>Queued runs</ButtonLink>
           <ButtonLink small to={runs('failed')}>Failed runs</ButtonLink>
+          {may('runs:write') && <CancelQueued lane={lane} />}
           {may('audit:read') && <ButtonLink small to={`/access?tab=audit&subject=${encodeURIComponent(lane.name)}`}>Who changed it</ButtonLink>}
         </div>
       </Panel>

@@ -42,7 +42,7 @@ export function LanesNow() {
               .slice(0, 8)
               .map((lane) => (
                 <li key={lane.name} className="flex flex-wrap items-center gap-x-4 gap-y-1 px-3 py-1.5">
-                  <Link href={`/runs?lane=${encodeURIComponent(lane.name)}&status=queued&status=running&window=all`} className="w-28 truncate font-medium hover:underline">
+                  <Link href={`/runs?lane=${encodeURIComponent(lane.name)}&status=queued&status=running&window=all&children=yes`} className="w-28 truncate font-medium hover:underline">
                     {lane.name}
                   </Link>
                   <Slots lane={lane} />

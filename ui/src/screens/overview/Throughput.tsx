@@ -27,7 +27,7 @@ function Bar({ point, step, most, lane }: { point: Point; step: number; most: nu
   const share = (count: number) => `${(count / most) * 100}%`
   const text = `${formatClock(point.at, zone)}: ${formatCount(point.accepted)} accepted, ${formatCount(point.completed)} completed, ${formatCount(point.failed)} failed, ${formatCount(point.cancelled)} cancelled`
   return (
-    <Link href={`/runs?from=${point.at}&before=${end}${lane === undefined ? '' : `&lane=${encodeURIComponent(lane)}`}`} title={text} aria-label={text} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
+    <Link href={`/runs?children=yes&from=${point.at}&before=${end}${lane === undefined ? '' : `&lane=${encodeURIComponent(lane)}`}`} title={text} aria-label={text} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
       <span className="bg-bad" style={{ height: share(point.failed) }} />
       <span className="bg-idle" style={{ height: share(point.cancelled) }} />
       <span className="bg-ok" style={{ height: share(point.completed) }} />

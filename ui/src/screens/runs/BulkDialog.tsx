@@ -64,14 +64,25 @@ function ready(action: BulkName, options: BulkOptions): boolean {
   return true
 }
 
-export function BulkDialog({ action, selected, onClose, onStarted }: { action: BulkName; selected: Selected; onClose: () => void; onStarted: () => void }) {
+interface BulkDialogProps {
+  action: BulkName
+  selected: Selected
+  /** What is selected, in words. */
+  subject?: string
+  onClose: () => void
+  onStarted?: () => void
+}
+
+export function BulkDialog({ action, selected, subject, onClose, onStarted }: BulkDialogProps) {
   const [options, setOptions] = useState(EMPTY)
   const [, navigate] = useLocation()
   const complete = ready(action, options)
   const counted = useQuery<{ total: number }, ApiError>({
     queryKey: ['bulk', 'preview', action, selected, complete, options],
     queryFn: async () => (await send('post', '/api/v2/bulk', { body: bulkRequest(action, selected, options, true).body as never })) as { total: number },
-    enabled: complete,
+    // Counted once for each dialog: after the job has started, nothing of the selection is left to count.
+    enabled: (query) => complete && query.state.data === undefined,
+    gcTime: 0,
     staleTime: 0,
     retry: false,
   })
@@ -86,14 +97,14 @@ export function BulkDialog({ action, selected, onClose, onStarted }: { action: B
         icon: Layers,
         danger: action === 'cancel',
         refused: !complete ? 'Complete the form first.' : total === undefined ? (counted.error?.message ?? 'The server is counting the runs.') : total === 0 ? 'No run can be changed.' : null,
-        title: `${BULK_LABELS[action]}: ${size === null ? 'all runs that match the filter' : `${size} selected`}`,
+        title: `${BULK_LABELS[action]}: ${subject ?? (size === null ? 'all runs that match the filter' : `${size} selected`)}`,
         consequence: total === undefined ? (complete && counted.error === null ? 'Counting the runs …' : '') : consequence(action, total, size),
         verb: total === undefined ? BULK_LABELS[action] : `${BULK_LABELS[action]}: ${total} ${total === 1 ? 'run' : 'runs'}`,
         typed: total !== undefined && total > TYPED_FROM ? String(total) : undefined,
         request: bulkRequest(action, selected, options),
         done: 'The bulk job has started.',
         after: (response) => {
-          onStarted()
+          onStarted?.()
           navigate(`/bulk/${(response as { job_id: string }).job_id}`)
         },
       }}

@@ -8,7 +8,7 @@ import { Dialog } from '@/parts/Dialog'
 import { Check, Field, Select, TextInput } from '@/parts/form/Field'
 import { Menu } from '@/parts/Menu'
 import { RUN_STATUSES } from '@/text/status'
-import { type RunFilters, setFilters, SINGLE, WINDOWS, without } from './filters'
+import { rootsOnly, type RunFilters, setFilters, SINGLE, WINDOWS, without } from './filters'
 
 interface FilterBarProps {
   filters: RunFilters
@@ -75,7 +75,6 @@ function MoreFilters({ filters, onChange, onClose }: FilterBarProps & { onClose:
         <Field label="Accepted before" hint="RFC 3339">
           {(ids) => <TextInput {...ids} value={draft.before} onChange={(event) => setDraft({ ...draft, before: event.target.value.trim(), window: '' })} />}
         </Field>
-        <Check label="Without runs that others started as tools" checked={draft.roots !== ''} onChange={(event) => setDraft({ ...draft, roots: event.target.checked ? 'yes' : '' })} />
         <button type="submit" hidden aria-hidden tabIndex={-1} />
       </form>
     </Dialog>
@@ -108,6 +107,7 @@ export function FilterBar({ filters, onChange }: FilterBarProps) {
       <Button icon={ListFilter} onClick={() => setOpen(true)}>
         Filters
       </Button>
+      {filters.parent === '' && <Check label="Child runs" title="Also list runs that other runs started as tools" checked={!rootsOnly(filters)} onChange={(event) => onChange({ ...filters, children: event.target.checked ? 'yes' : '' })} />}
       {setFilters(filters)
         .filter((entry) => entry.name !== 'text')
         .map((entry) => (

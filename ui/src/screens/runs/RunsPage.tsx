@@ -20,7 +20,7 @@ import { simpleActions } from '../run/runActions'
 import { BulkBar } from './BulkBar'
 import { ExportMenu } from './ExportMenu'
 import { FilterBar } from './FilterBar'
-import { readFilters, type RunFilters, setFilters, toBulkFilter, toQuery, without, writeFilters } from './filters'
+import { readFilters, rootsOnly, type RunFilters, setFilters, toBulkFilter, toQuery, without, writeFilters } from './filters'
 import { RUN_COLUMNS } from './runColumns'
 import { SavedViews } from './SavedViews'
 import { COUNT_LIMIT, useRunList } from './useRunList'
@@ -41,6 +41,7 @@ function NoRuns({ filters, onChange }: { filters: RunFilters; onChange: (filters
       actions={
         <>
           {filters.window !== 'all' && filters.window !== '' && <Button onClick={() => onChange({ ...filters, window: 'all' })}>Search any time</Button>}
+          {rootsOnly(filters) && <Button onClick={() => onChange({ ...filters, children: 'yes' })}>Include child runs</Button>}
           {set.map((entry) => (
             <Button key={entry.name + entry.value} onClick={() => onChange(without(filters, entry))}>
               Clear {entry.label.toLowerCase()} {entry.value}

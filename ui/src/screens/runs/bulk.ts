@@ -59,12 +59,37 @@ export function bulkRequest(action: BulkName, selected: Selected, options: BulkO
   if ('ids' in selected) body.run_ids = selected.ids
   else body.filter = selected.filter
   if (dryRun) body.dry_run = true
-  return { method: 'post', path: '/api/v2/bulk', body, cli: cliOf(action, selected) }
+  return { method: 'post', path: '/api/v2/bulk', body, cli: cliOf(action, selected, options) }
 }
 
-function cliOf(action: BulkName, selected: Selected): string | undefined {
-  if (!('ids' in selected) || selected.ids.length !== 1 || (action !== 'cancel' && action !== 'retry')) return undefined
-  return asCli('runs', action, selected.ids[0]!)
+/** The options of `runlane bulk start` by the fields of a filter. A filter with another field has no command. */
+const CLI_OPTIONS: Partial<Record<keyof BulkFilter, string>> = {
+  status: '--status', target: '--task', lane: '--lane', ordering_key: '--key', tags: '--tag', schedule_id: '--schedule', text: '--text', parent: '--parent',
+  forked_from: '--forked-from', worker: '--worker', session: '--session', error_code: '--error', min_cost_usd: '--min-cost', max_cost_usd: '--max-cost',
+}
+
+function cliOf(action: BulkName, selected: Selected, options: BulkOptions): string | undefined {
+  const words = 'ids' in selected ? selected.ids.flatMap((id) => ['--run', id]) : filterWords(selected.filter)
+  return words === null ? undefined : asCli('bulk', 'start', action, ...words, ...optionWords(action, options))
+}
+
+function filterWords(filter: BulkFilter): string[] | null {
+  const words: string[] = []
+  for (const [name, value] of Object.entries(filter)) {
+    if (value === undefined || value === null) continue
+    const option = CLI_OPTIONS[name as keyof BulkFilter]
+    if (name === 'roots') words.push('--roots')
+    else if (option === undefined) return null
+    else for (const one of [value].flat()) words.push(option, String(one))
+  }
+  return words
+}
+
+function optionWords(action: BulkName, options: BulkOptions): string[] {
+  if (action === 'priority') return ['--priority', String(options.priority)]
+  if (action === 'lane') return ['--to', options.lane]
+  if (action === 'tag') return [...options.add.flatMap((tag) => ['--add', tag]), ...options.remove.flatMap((tag) => ['--remove', tag])]
+  return action === 'retry' && options.latest ? ['--latest'] : []
 }
 
 /** The number of runs above which the number must be typed. */

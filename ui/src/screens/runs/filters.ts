@@ -22,8 +22,9 @@ export interface RunFilters {
   worker: string
   session: string
   error: string
-  /** `yes` leaves out runs that other runs started as tools. */
-  roots: string
+  /** `yes` also lists runs that other runs started as tools. */
+  children: string
+  forks: string
   /** Durations such as `90s` or `2h`. */
   longer: string
   shorter: string
@@ -43,7 +44,7 @@ export const WINDOWS: [string, string][] = [
 ]
 
 /** Filters with one value, as they are called on the page. */
-type SingleName = 'target' | 'lane' | 'key' | 'parent' | 'schedule' | 'worker' | 'session' | 'error' | 'longer' | 'shorter' | 'mincost' | 'maxcost' | 'text'
+type SingleName = 'target' | 'lane' | 'key' | 'parent' | 'forks' | 'schedule' | 'worker' | 'session' | 'error' | 'longer' | 'shorter' | 'mincost' | 'maxcost' | 'text'
 
 export const SINGLE: [name: SingleName, label: string, hint: string][] = [
   ['target', 'Target', 'A task, orchestration:ID or agent:ID'],
@@ -51,6 +52,7 @@ export const SINGLE: [name: SingleName, label: string, hint: string][] = [
   ['key', 'Ordering key', 'The whole key'],
   ['schedule', 'Schedule', 'The id of the schedule that started the runs'],
   ['parent', 'Parent run', 'The run that called them as tools'],
+  ['forks', 'Forks of run', 'The run that they were forked from'],
   ['worker', 'Worker', 'The id of the worker that executed them last'],
   ['session', 'Chat session', 'The id of the conversation'],
   ['error', 'Error', 'The code or type of their error, such as timeout'],
@@ -79,7 +81,8 @@ export function readFilters(params: URLSearchParams): RunFilters {
     worker: one('worker'),
     session: one('session'),
     error: one('error'),
-    roots: one('roots'),
+    children: one('children'),
+    forks: one('forks'),
     longer: one('longer'),
     shorter: one('shorter'),
     mincost: one('mincost'),
@@ -108,6 +111,11 @@ function bounds(filters: RunFilters, now: number): { accepted_from?: string; acc
 const seconds = (text: string): number | undefined => (text === '' ? undefined : (parseDuration(text) ?? (text as unknown as number)))
 const dollars = (text: string): number | undefined => (text === '' ? undefined : Number.isNaN(Number(text)) ? (text as unknown as number) : Number(text))
 
+/** Runs that others started as tools are listed on request, and with the run that started them. */
+export function rootsOnly(filters: RunFilters): boolean {
+  return filters.children === '' && filters.parent === ''
+}
+
 export function toQuery(filters: RunFilters, now: number) {
   return {
     status: filters.status.length > 0 ? (filters.status as Status[]) : undefined,
@@ -121,7 +129,8 @@ export function toQuery(filters: RunFilters, now: number) {
     worker: filters.worker || undefined,
     session: filters.session || undefined,
     error_code: filters.error || undefined,
-    roots: filters.roots === '' ? undefined : true,
+    forked_from: filters.forks || undefined,
+    roots: rootsOnly(filters) || undefined,
     min_duration_seconds: seconds(filters.longer),
     max_duration_seconds: seconds(filters.shorter),
     min_cost_usd: dollars(filters.mincost),
@@ -147,7 +156,6 @@ export interface SetFilter {
 export function setFilters(filters: RunFilters): SetFilter[] {
   const found: SetFilter[] = filters.status.map((value) => ({ name: 'status', label: 'Status', value }))
   for (const [name, label] of SINGLE) if (filters[name] !== '') found.push({ name, label, value: filters[name] })
-  if (filters.roots !== '') found.push({ name: 'roots', label: 'Without', value: 'child runs' })
   found.push(...filters.tag.map((value) => ({ name: 'tag', label: 'Tag', value })))
   if (filters.from !== '') found.push({ name: 'from', label: 'From', value: filters.from })
   if (filters.before !== '') found.push({ name: 'before', label: 'Before', value: filters.before })

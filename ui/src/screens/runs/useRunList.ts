@@ -14,6 +14,8 @@ type Pages = InfiniteData<Page, string | undefined>
 
 const PAGE = 100
 const GAP_MS = 1_000
+/** How many pages are read to fill the first one. */
+const FURTHER = 4
 export const COUNT_LIMIT = 100
 
 export function useRunList(query: Query, held: boolean) {
@@ -89,11 +91,19 @@ export function useRunList(query: Query, held: boolean) {
     void client.resetQueries({ queryKey: key })
   }
   const pages = list.data?.pages ?? []
+  const truncated = pages.at(-1)?.truncated === true
+  const loaded = pages.reduce((sum, page) => sum + page.runs.length, 0)
+  // A filter that few runs match would otherwise begin with a short page and a question.
+  const further = truncated && loaded < PAGE && pages.length < FURTHER && !list.isFetching && list.error === null
+  const { fetchNextPage } = list
+  useEffect(() => {
+    if (further) void fetchNextPage()
+  }, [further, fetchNextPage])
   return {
     list,
     rows: pages.flatMap((page) => page.runs) as RunSummary[],
     /** The last page ends early because enough runs were examined. */
-    truncated: pages.at(-1)?.truncated === true,
+    truncated,
     fresh,
     showNew,
     cancel: () => void client.cancelQueries({ queryKey: key }),

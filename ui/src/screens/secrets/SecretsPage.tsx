@@ -1,13 +1,15 @@
 /* Secrets by name. Values are written and never read back. */
-import { KeyRound, Plus, Trash2 } from 'lucide-react'
+import { KeyRound, Plus, RefreshCw, Trash2 } from 'lucide-react'
 import { useState } from 'react'
+import { useApi } from '@/api/query'
 import type { components } from '@/api/schema'
 import { useTitle } from '@/app/inboxCount'
 import { useTenantParam } from '@/app/tenant'
 import { asCli } from '@/format/command'
+import { plural } from '@/format/number'
 import { shortId, visible } from '@/format/text'
 import { type Action, request } from '@/parts/action/action'
-import { ActionMenu } from '@/parts/action/ActionButtons'
+import { ActionButton, ActionMenu } from '@/parts/action/ActionButtons'
 import { ActionDialog } from '@/parts/action/ActionDialog'
 import { Button } from '@/parts/Button'
 import { CopyRead } from '@/parts/CopyRead'
@@ -31,10 +33,32 @@ const COLUMNS: Column<Secret>[] = [
   { id: 'tenant', title: 'Tenant', width: 120, wideOnly: true, render: (secret) => <span className="text-soft">{secret.tenant}</span> },
 ]
 
+/** The definitions that stop working without a secret. */
+function SecretUsers({ secret }: { secret: Secret }) {
+  const query = useApi('/api/v2/secrets/{name}/used-by', { path: { name: secret.name }, query: { tenant: secret.tenant } }, { topics: ['definitions'] })
+  return (
+    <Loaded query={query} rows={1}>
+      {({ used_by: users }) => (users.length === 0 ? <p>No definition refers to it.</p> : <p>Used by {users.map((user) => `${user.kind.replace('_', ' ')} ${visible(user.id)}`).join(', ')}.</p>)}
+    </Loaded>
+  )
+}
+
+function rotateAction(tenant: string | undefined): Action {
+  return {
+    id: 'rotate-secrets', label: 'Rotate', icon: RefreshCw, title: 'Encrypt the secrets with the current key', verb: 'Rotate the secrets',
+    consequence: `Secrets of ${tenant === undefined ? 'every tenant that this key may manage' : `the tenant ${tenant}`} that are encrypted with an older key are encrypted with the first key of the server. Their values and versions stay, and calls continue meanwhile.`,
+    request: request('post', '/api/v2/secrets/rotate', { body: tenant === undefined ? {} : { tenant }, cli: asCli('secrets', 'rotate', ...(tenant === undefined ? [] : ['--tenant', tenant])) }),
+    done: (response) => {
+      const { rotated, unreadable } = response as components['schemas']['RotatedSecrets']
+      return `${plural(rotated, 'secret is', 'secrets are')} encrypted again${unreadable.length > 0 ? `; ${unreadable.length} cannot be read with any key of the server` : ''}.`
+    },
+  }
+}
+
 function deleteAction(secret: Secret): Action {
   return {
     id: 'delete-secret', label: 'Delete', icon: Trash2, danger: true, title: `Delete ${secret.name}`, verb: 'Delete the secret', typed: secret.name,
-    consequence: `Tools and servers that refer to {secret.${secret.name}} fail from now on. The value cannot be restored.`,
+    consequence: <><p>{`Calls that need {secret.${secret.name}} fail from now on. The value cannot be restored.`}</p><SecretUsers secret={secret} /></>,
     request: request('delete', '/api/v2/secrets/{name}', { path: { name: secret.name }, query: { tenant: secret.tenant } as never, cli: asCli('secrets', 'delete', secret.name) }),
     done: `The secret ${secret.name} is deleted.`,
   }
@@ -65,12 +89,14 @@ function SetSecret({ onClose }: { onClose: () => void }) {
 export default function SecretsPage() {
   useTitle('Secrets')
   const [setting, setSetting] = useState(false)
-  const { query, pages } = usePages('/api/v2/secrets', { query: useTenantParam() }, { topics: ['secrets'] })
+  const tenant = useTenantParam()
+  const { query, pages } = usePages('/api/v2/secrets', { query: tenant }, { topics: ['secrets'] })
   const secrets = pages.flatMap((page) => page.secrets)
   return (
     <Page fill>
       <PageHeader title="Secrets" note="Names only. A value is encrypted when it is stored and is never sent to a browser.">
         <Button look="main" icon={Plus} onClick={() => setSetting(true)}>Set a secret</Button>
+        <ActionButton action={rotateAction(tenant.tenant)} />
         <CopyRead path="/api/v2/secrets" cli={asCli('secrets', 'list')} />
       </PageHeader>
       <section className="flex min-h-0 flex-1 flex-col overflow-hidden rounded-lg border border-line bg-surface">

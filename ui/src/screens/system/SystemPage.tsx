@@ -14,6 +14,7 @@ import { Loaded } from '@/parts/Loading'
 import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
 import type { Tone } from '@/text/status'
+import { DatabaseSize } from './DatabaseSize'
 
 const LEVELS: Record<string, { tone: Tone; icon: LucideIcon; word: string; rank: number }> = {
   broken: { tone: 'bad', icon: CircleX, word: 'broken', rank: 0 },
@@ -93,7 +94,7 @@ export default function SystemPage() {
   return (
     <Page>
       <PageHeader title="System" note="What the checks of this installation find, and how to fix it."><CopyRead path="/api/v2/doctor" cli={asCli('doctor')} /></PageHeader>
-      {platformAdmin ? <Checks /> : <Empty title="The checks concern every tenant">They are shown to platform admins.</Empty>}
+      {platformAdmin ? <><Checks /><DatabaseSize /></> : <Empty title="The checks concern every tenant">They are shown to platform admins.</Empty>}
       <Panel title="This server">
         <Facts
           items={[

@@ -19,6 +19,7 @@ import { Loaded } from '@/parts/Loading'
 import { Meter } from '@/parts/Meter'
 import { Page, PageHeader, Panel } from '@/parts/Panel'
 import { Tabs } from '@/parts/Tabs'
+import { ExpensiveRuns } from './ExpensiveRuns'
 import { ProviderLimits } from './ProviderLimits'
 
 type Row = components['schemas']['UsageRow']
@@ -70,9 +71,10 @@ function UsageTable({ rows, total, head }: { rows: Row[]; total: Row; head: stri
 }
 
 function Cost({ address }: { address: Address }) {
+  const { platformAdmin } = useSession()
   const tenant = useTenantParam()
   const days = Number(address.get('days') ?? '30')
-  const group = (address.get('by') ?? 'agent') as 'day' | 'agent' | 'model'
+  const group = (address.get('by') ?? 'agent') as 'day' | 'agent' | 'model' | 'tenant'
   const name = address.get('measure') ?? 'cost'
   const range = { from: dayOf(serverNow() - (days - 1) * DAY_MS), to: dayOf(serverNow()), ...tenant }
   const daily = useApi('/api/v2/usage', { query: { ...range, group: 'day' } }, { topics: ['runs'], staleMs: 30_000, keep: true })
@@ -82,7 +84,7 @@ function Cost({ address }: { address: Address }) {
       <div className="flex flex-wrap gap-1.5">
         <Select aria-label="Time range" value={String(days)} options={WINDOWS} onChange={(event) => address.set({ days: event.target.value })} />
         <Select aria-label="Measure" value={name} options={MEASURES} onChange={(event) => address.set({ measure: event.target.value })} />
-        <Select aria-label="Group by" value={group} options={[['agent', 'By agent'], ['model', 'By model'], ['day', 'By day']]} onChange={(event) => address.set({ by: event.target.value })} />
+        <Select aria-label="Group by" value={group} options={[['agent', 'By agent'], ['model', 'By model'], ['day', 'By day'], ...(platformAdmin ? [['tenant', 'By tenant'] as [string, string]] : [])]} onChange={(event) => address.set({ by: event.target.value })} />
       </div>
       <Panel title={`${MEASURES.find(([id]) => id === name)?.[1] ?? name} per day`}>
         <Loaded query={daily} rows={5}>{(report) => <CostChart rows={report.usage} first={report.first} last={report.last} name={name} />}</Loaded>
@@ -91,9 +93,10 @@ function Cost({ address }: { address: Address }) {
         <Loaded query={grouped}>
           {(report) => report.usage.length === 0
             ? <Empty icon={Coins} title="No model was called" command="runlane usage --group model">Each call of a model is counted with its tokens and its price. Calls of models without a known price are listed as unpriced.</Empty>
-            : <UsageTable rows={report.usage} total={report.total} head={group === 'day' ? 'Day' : group === 'agent' ? 'Agent' : 'Model'} />}
+            : <UsageTable rows={report.usage} total={report.total} head={{ day: 'Day', agent: 'Agent', model: 'Model', tenant: 'Tenant' }[group]} />}
         </Loaded>
       </Panel>
+      <ExpensiveRuns range={range} />
     </>
   )
 }

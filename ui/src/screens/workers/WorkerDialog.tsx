@@ -69,7 +69,7 @@ export function WorkerDialog({ workerId, onClose }: { workerId: string; onClose:
           <>
             <Process worker={worker} />
             <h3 className="mt-3 font-semibold">Runs</h3>
-            <p><Link href={`/runs?worker=${workerId}&window=all`} className="text-accent underline">All runs that it executed last</Link></p>
+            <p><Link href={`/runs?worker=${workerId}&window=all&children=yes`} className="text-accent underline">All runs that it executed last</Link></p>
             {run_ids.length > 0 && (
               <ul aria-label="Runs that it executes" className="mt-1 flex flex-wrap gap-x-3">
                 {run_ids.map((id) => <li key={id}><Link href={`/runs/${id}`} className="font-mono text-xs text-accent underline">{shortId(id)}</Link></li>)}

@@ -8,7 +8,7 @@ import { asCli } from '@/format/command'
 import { plural } from '@/format/number'
 import { oneLine, shortId } from '@/format/text'
 import { serverNow } from '@/format/time'
-import { ActionMenu } from '@/parts/action/ActionButtons'
+import { ActionButton, ActionMenu } from '@/parts/action/ActionButtons'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
 import { Check, Select } from '@/parts/form/Field'
@@ -18,7 +18,7 @@ import { Page, PageHeader } from '@/parts/Panel'
 import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Time } from '@/parts/Time'
-import { cpuOf, drainAction, Heartbeat, isGone, lanesOf, memoryOf, TONES, type Worker } from './worker'
+import { cpuOf, drainAction, drainVersionAction, Heartbeat, isGone, lanesOf, memoryOf, TONES, type Worker } from './worker'
 import { WorkerDialog } from './WorkerDialog'
 
 const COLUMNS: Column<Worker>[] = [
@@ -39,9 +39,10 @@ function groupKey(worker: Worker, group: string): string {
   return group === 'version' ? worker.version : (worker.hostname ?? 'unknown host')
 }
 
-function Groups({ workers, group }: { workers: Worker[]; group: string }) {
+function Groups({ workers, group, manage }: { workers: Worker[]; group: string; manage: boolean }) {
   const groups = new Map<string, Worker[]>()
-  for (const worker of workers.filter((candidate) => !isGone(candidate))) {
+  const live = workers.filter((candidate) => !isGone(candidate))
+  for (const worker of live) {
     const key = groupKey(worker, group)
     groups.set(key, [...(groups.get(key) ?? []), worker])
   }
@@ -50,7 +51,7 @@ function Groups({ workers, group }: { workers: Worker[]; group: string }) {
       {[...groups].map(([key, members]) => (
         <li key={key} className="rounded-md border border-line bg-surface px-3 py-1.5">
           <p className="text-2xs text-faint">{key}</p>
-          <p className="flex items-center gap-3">{plural(members.length, 'worker')} <Meter label={`Slots of ${key}`} value={members.reduce((sum, worker) => sum + worker.active_jobs, 0)} max={members.reduce((sum, worker) => sum + worker.max_jobs, 0)} /></p>
+          <p className="flex items-center gap-3">{plural(members.length, 'worker')} <Meter label={`Slots of ${key}`} value={members.reduce((sum, worker) => sum + worker.active_jobs, 0)} max={members.reduce((sum, worker) => sum + worker.max_jobs, 0)} />{manage && group === 'version' && <ActionButton small action={drainVersionAction(key, members, live.length - members.length)} />}</p>
         </li>
       ))}
     </ul>
@@ -75,7 +76,7 @@ export default function WorkersPage() {
         <CopyRead path="/api/v2/workers" cli={asCli('workers', ...(gone ? ['--all'] : []))} />
       </PageHeader>
       {versions.size > 1 && <p role="status" className="rounded-md bg-wait-soft px-3 py-1.5 text-wait">Workers run {versions.size} versions ({[...versions].join(', ')}): a roll-out is in progress, or was not finished.</p>}
-      {query.data !== undefined && <Groups workers={query.data.workers} group={group} />}
+      {query.data !== undefined && <Groups workers={query.data.workers} group={group} manage={manage} />}
       <section className="flex min-h-0 flex-1 flex-col overflow-hidden rounded-lg border border-line bg-surface">
         <Loaded query={query}>
           {({ workers }) =>

@@ -39,6 +39,26 @@ export function Heartbeat({ worker }: { worker: Worker }) {
   return <span className={cx(late && 'font-medium text-bad')}><Time at={worker.last_heartbeat} style="relative" />{late && ' (late)'}</span>
 }
 
+/** Drain every worker of a version, or let them claim runs again if all are draining. `others` counts live workers of other versions. */
+export function drainVersionAction(version: string, workers: Worker[], others: number): Action {
+  const claiming = workers.filter((worker) => worker.status !== 'draining')
+  const runs = claiming.reduce((sum, worker) => sum + worker.active_jobs, 0)
+  if (claiming.length === 0) {
+    return {
+      id: 'resume-version', label: 'Cancel the drain', icon: CirclePlay, title: `Let the workers of ${version} claim runs again`, verb: 'Cancel the drain',
+      consequence: `${plural(workers.length, 'worker claims', 'workers claim')} runs again, from the next heartbeat on.`,
+      request: request('post', '/api/v2/workers/resume', { body: { version }, cli: asCli('admin', 'drain', '--version', version, '--cancel') }),
+      done: 'The workers claim runs again.',
+    }
+  }
+  return {
+    id: 'drain-version', label: 'Drain all', icon: CirclePause, danger: true, title: `Drain the workers of ${version}`, verb: `Drain ${plural(claiming.length, 'worker')}`,
+    consequence: `${plural(claiming.length, 'worker claims', 'workers claim')} no more runs, from the next heartbeat on. ${plural(runs, 'run finishes', 'runs finish')} there. ${others === 0 ? 'No worker of another version is online, so new runs wait.' : `New runs start on ${plural(others, 'worker')} of other versions.`} The processes continue, and the drain can be cancelled.`,
+    request: request('post', '/api/v2/workers/drain', { body: { version }, cli: asCli('admin', 'drain', '--version', version) }),
+    done: 'The workers are draining.',
+  }
+}
+
 export function drainAction(worker: Worker): Action {
   const draining = worker.status === 'draining'
   const path = { worker_id: worker.worker_id }

@@ -1,6 +1,7 @@
 /* Runs and other objects that a run belongs to. */
 import type { ReactNode } from 'react'
 import { Link } from 'wouter'
+import { useApi } from '@/api/query'
 import type { Run } from '@/api/types'
 import { useSession } from '@/app/session'
 import { plural } from '@/format/number'
@@ -40,6 +41,28 @@ function Trace({ traceId }: { traceId: string | null }) {
   )
 }
 
+/** Runs that repeat this one from one of its steps. Only runs with steps can be forked. */
+function Forks({ run }: { run: Run }) {
+  const query = useApi('/api/v2/runs', { query: { forked_from: run.run_id, limit: SHOWN + 1 } }, { enabled: run.definition !== null, staleMs: 30_000 })
+  const forks = query.data?.runs ?? []
+  if (forks.length === 0) return null
+  return (
+    <Relation term="Forks">
+      {forks.slice(0, SHOWN).map((fork) => (
+        <Link key={fork.run_id} href={`/runs/${fork.run_id}`} title={`${fork.run_id}, ${fork.status}`} className={LINK}>
+          <StatusIcon value={fork.status} size={13} />
+          <code className="font-mono text-xs">{shortId(fork.run_id)}</code>
+        </Link>
+      ))}
+      {forks.length > SHOWN && (
+        <Link href={`/runs?forks=${run.run_id}&window=all`} className={LINK}>
+          all forks
+        </Link>
+      )}
+    </Relation>
+  )
+}
+
 export function Relations({ run }: { run: Run }) {
   return (
     <>
@@ -65,6 +88,7 @@ export function Relations({ run }: { run: Run }) {
           </Link>
         </Relation>
       )}
+      <Forks run={run} />
       {run.schedule_id !== null && (
         <Relation term="Schedule">
           <Link href={`/schedules/${encodeURIComponent(run.schedule_id)}`} className={LINK}>

@@ -123,7 +123,7 @@ export function RunHeader({ run, store }: { run: Run; store: RunStore }) {
         </Fact>
         {run.ordering_key !== null && (
           <Fact term="Key">
-            <Link href={`/runs?key=${encodeURIComponent(run.ordering_key)}&window=all`} className="max-w-60 truncate text-accent hover:underline">
+            <Link href={`/runs?key=${encodeURIComponent(run.ordering_key)}&window=all&children=yes`} className="max-w-60 truncate text-accent hover:underline">
               {run.ordering_key}
             </Link>
           </Fact>
@@ -131,7 +131,7 @@ export function RunHeader({ run, store }: { run: Run; store: RunStore }) {
         {run.tags.length > 0 && (
           <Fact term="Tags" wide>
             {run.tags.map((tag) => (
-              <Link key={tag} href={`/runs?tag=${encodeURIComponent(tag)}&window=all`}>
+              <Link key={tag} href={`/runs?tag=${encodeURIComponent(tag)}&window=all&children=yes`}>
                 <Tag name={tag} />
               </Link>
             ))}
