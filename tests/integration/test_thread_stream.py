@@ -17,6 +17,7 @@ from runlane.api.services import Services, start_parts, stop_parts
 from runlane.domain.events import Notice
 from runlane.domain.graph import CancelAction, GraphRequest, graph_target
 from runlane.domain.thread import Thread
+from runlane.errors import Unauthorized
 from runlane.store.threads.cancelling import cancel_thread_runs
 from runlane.store.threads.thread_start import ThreadStart
 from runlane.store.threads.threads import find_thread
@@ -109,6 +110,41 @@ async def test_a_waiting_reader_ends_when_streams_end(parts: Services, followed:
         assert await reading == b""
     assert follower.ended
     assert not follower.complete
+    follower.close()
+
+
+async def test_a_revoked_reader_of_an_open_run_ends_at_once(parts: Services, followed: set[str]) -> None:
+    """Without the wake-up it would end with the next comment of the stream, and `next` with its timeout."""
+    run_id = await start_run(parts)
+    follower = await follow_from_the_first_run(parts)
+    async with asyncio.timeout(60):
+        reading = asyncio.create_task(follower.next(600))
+        while followed != {run_id}:  # noqa: ASYNC110 - the bus has no event for it
+            await asyncio.sleep(0)
+        follower.revoke(Unauthorized())
+        assert await reading == b""
+    assert follower.ended
+    assert not follower.complete
+    follower.close()
+    assert followed == set()
+
+
+async def test_a_reader_that_is_revoked_while_it_opens_a_run_gets_nothing_of_it(
+    parts: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start_run(parts)
+    await end_runs(parts)
+    follower = await follow_from_the_first_run(parts)
+    follow = parts.tail.follow
+
+    async def revoke_then_follow(*given: Any) -> Any:
+        follower.revoke(Unauthorized())
+        return await follow(*given)
+
+    monkeypatch.setattr(parts.tail, "follow", revoke_then_follow)
+    async with asyncio.timeout(60):
+        assert await follower.next(600) == b""
+    assert follower.ended
     follower.close()
 
 

@@ -46,7 +46,8 @@ window.Notification = class {
 def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     """A server that may call MCP servers of this machine."""
     forking.prepare(forking.MCP)
-    with open_site(tmp_path_factory.mktemp("site"), RUNLANE_OUTBOUND_ALLOW="127.0.0.1", **forking.MCP) as opened:
+    variables = {"RUNLANE_OUTBOUND_ALLOW": "127.0.0.1", **forking.MCP}
+    with open_site(tmp_path_factory.mktemp("site"), port=None, **variables) as opened:
         yield opened
         opened.server.kill()
 

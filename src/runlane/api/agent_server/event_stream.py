@@ -24,7 +24,7 @@ from runlane.domain.events import EventType, StoredEvent
 from runlane.domain.graph import ThreadStatus
 from runlane.domain.text import load_json
 from runlane.domain.thread import Thread
-from runlane.errors import RunNotFound
+from runlane.errors import RunlaneError, RunNotFound
 from runlane.store.sql.database import Database, read_clock
 from runlane.store.threads.thread_runs import (
     find_thread_run,
@@ -72,6 +72,10 @@ class EventRunFollower:
                 waiting += self._encoding.ended(await read_result(self._database, self._run_id))
             self._ended = True
         return waiting
+
+    def revoke(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read."""
+        self._follower.revoke(why)
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""

@@ -63,6 +63,10 @@ class RunFollower:
         """Call this when the follower is closed."""
         self._follower.when_closed(call)
 
+    def revoke(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read."""
+        self._follower.revoke(why)
+
     def close(self) -> None:
         """Stop reading. Safe to call twice."""
         self._follower.close()

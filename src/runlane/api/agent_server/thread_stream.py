@@ -63,6 +63,8 @@ class FollowedRun(Protocol):
 
     async def next(self, timeout_seconds: float) -> bytes: ...
 
+    def revoke(self, why: RunlaneError) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -127,7 +129,8 @@ class ThreadFollower:
                     self._over = True
                 elif left > 0:
                     await self._wait(left)
-            if self._current is not None:
+            # It may have been revoked while it opened the run.
+            if self._current is not None and not self._over:
                 found = await self._current.next(left)
                 if self._current.ended:
                     self._leave_run()
@@ -154,7 +157,7 @@ class ThreadFollower:
         self._over = True
         self._notice()
         if self._current is not None:
-            self._current.close()
+            self._current.revoke(why)
 
     async def _open_next(self) -> bool:
         """Open the next run. Return False if none exists yet."""

@@ -86,11 +86,8 @@ async def check_mcp_server(
     parts, owner = parts_of(request), tenant_to_use(principal, tenant)
     found = await find_definition(parts.database, owner, "mcp_server", name)
     server = cast("McpServer", restore("mcp_server", dump_json(dict(found.body))))
-    release = parts.searches.take(principal)
-    try:
+    async with parts.searches.turn(principal):
         return ValueBody(await check_server(parts.app.settings, parts.connection.vault.values, owner, server))
-    finally:
-        release()
 
 
 @changes.put("/definitions/{kind}/{name}", response_model=StoredDefinition, responses=answers(404, 409, 412, 413))
