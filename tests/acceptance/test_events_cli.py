@@ -29,7 +29,7 @@ def test_events_on_a_database(shell: Shell) -> None:
     assert shell.run("events", "outcomes", sent["event_id"], "--json").json == []
     dry = shell.run("triggers", "replay", "on-paid", "--from", "2020-01-01T00:00:00Z", "--dry-run", "--json").json
     assert dry["events"] == [sent["event_id"]]
-    assert "1 events are evaluated" in shell.run("triggers", "replay", "on-paid", "--from", "2020-01-01T00:00:00Z").out
+    assert "1 event is evaluated" in shell.run("triggers", "replay", "on-paid", "--from", "2020-01-01T00:00:00Z").out
     pending = shell.run("triggers", "outcomes", "on-paid", "--outcome", "pending", "--json").json
     assert [item["event_id"] for item in pending] == [sent["event_id"]]
     for arguments in (

@@ -350,6 +350,7 @@ def test_operating_commands(folder: Path, database: Mapping[str, str], runs: Map
         ("secrets", "delete", EVIL),
         ("doctor",),
         ("db", "current"),
+        ("db", "size"),
         ("db", "upgrade"),
     ):
         in_a_pipe(folder, *arguments, code=None, way=database)

@@ -84,4 +84,4 @@ def test_the_overview_and_the_demand(folder: Path, target: Mapping[str, str]) ->
     assert "slots in use" in text_of(folder, target, "admin", "workers")
     demand = json_of(folder, target, "admin", "scaling", "--lanes", "media", "--concurrency", "4")
     assert (demand["wanted_slots"], demand["wanted_workers"], demand["lanes"][0]["lane"]) == (0, 0, "media")
-    assert text_of(folder, target, "admin", "scaling").splitlines()[-1] == "0 slots, 0 workers with 1 slots each"
+    assert text_of(folder, target, "admin", "scaling").splitlines()[-1] == "0 slots, 0 workers with 1 slot each"

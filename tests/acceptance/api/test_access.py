@@ -59,6 +59,8 @@ BODIES: dict[str, Any] = {
     "POST /threads/{thread_id}/commands": {"id": 1, "method": "run.start", "params": {"assistant_id": "three"}},
     "POST /threads/{thread_id}/stream/events": {"channels": ["values"]},
     "POST /api/v2/stream-tokens": {"run_id": "run_none"},
+    "POST /api/v2/workers/drain": {"version": "none"},
+    "POST /api/v2/workers/resume": {"version": "none"},
     "POST /v0/search": {"memoryId": "none", "query": "a fact"},
     "POST /v0/vaults/{vault_id}/memories/{memory_id}/entries": {"rawEntry": "a fact"},
     "PATCH /v0/vaults/{vault_id}/memories/{memory_id}/entries/{entry_id}/tags": {"tags": {}},

@@ -20,7 +20,7 @@ async def test_an_operator_sees_what_is_wrong_and_how_to_correct_it(idle_api: Ap
     found = (await idle_api.get("/doctor")).json()
     assert found["healthy"] is False
     workers = next(finding for finding in found["findings"] if finding["check"] == "workers")
-    assert (workers["level"], workers["message"]) == ("broken", "none online, and 1 runs wait")
+    assert (workers["level"], workers["message"]) == ("broken", "none online, and 1 run waits")
     assert "runlane worker" in workers["cure"]
 
 
