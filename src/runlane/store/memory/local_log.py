@@ -60,8 +60,8 @@ def _in_state(state: MemoryOpState) -> ColumnElement[bool]:
 
 
 # An added entry without a payload is as its row says, with a row in the log or without. A cross join is executed as
-# it is written: the memories in question are read first. Both parts are in order, so SQLite merges them, and a limit
-# bounds what is read.
+# it is written: the memories in question are read first. Both parts are in the order of memories, so SQLite merges
+# them, and a limit bounds what is read, except that the logged operations of one memory may be sorted as a whole.
 _WAITING_OPS: Final = (
     "select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subject, o.payload, o.created_at, "
     "e.text, e.summary, e.metadata, e.tags, e.expires_at from memories m {by} "
